@@ -1,0 +1,56 @@
+"""A class is in the bag unless every position fails to show it, each class on its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milbench.loss import Head, Loss
+
+from ._positions import exclude_masked
+
+
+class NoisyOr(Loss):
+    """Binary cross-entropy of Prb(c present) = 1 - prod_k (1 - p_{c,k}), summed over classes.
+
+    With `head="sigmoid"`, p_{c,k} = sigmoid(z_{c,k}), independent detectors that do not use the background channel;
+    with `softmax`, P is the softmax over the channels of each position, and Prb(c present) is the exact marginal of
+    class c, and the loss takes the classes for independent.
+
+    Nothing is computed from Prb itself, which rounds to 0 or 1, but from its log-odds, written as a sum of positive
+    terms over the first position k that shows c: with odds o_{c,k} = p_{c,k} / (1 - p_{c,k}),
+
+        Prb(c present) / Prb(c absent) = prod_k (1 + o_{c,k}) - 1 = sum_k o_{c,k} prod_{j<k} (1 + o_{c,j}).
+
+    O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients, P. Viola,
+    J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.
+    """
+
+    name = "noisy-or"
+
+    def __init__(self, head: Head = "sigmoid") -> None:
+        super().__init__()
+        self.head = head
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
+        log_odds = self.scores(logits, mask)
+        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds that each class is present."""
+        detectors = _softmax_log_odds(logits) if self.head == "softmax" else logits
+        detectors = exclude_masked(detectors[:, :-1], mask)
+        log_absent = F.logsigmoid(-detectors)
+        before = F.pad(log_absent, (1, -1)).cumsum(dim=2)
+        return (detectors - before).logsumexp(dim=2)
+
+
+def _softmax_log_odds(logits: Tensor) -> Tensor:
+    """Return log(p / (1 - p)) of every channel, shape (B, C+1, K)."""
+    log_p = logits.log_softmax(dim=1)
+    # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all others have p <= 1/2.
+    top = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, log_p.argmax(dim=1, keepdim=True), True)
+    others = log_p.masked_fill(top, -torch.inf)
+    return log_p - torch.where(top, others.logsumexp(dim=1, keepdim=True), torch.log1p(-others.exp()))

@@ -1,0 +1,5 @@
+"""`python -m milbench` is `milbench`."""
+
+from milbench.cli import main
+
+main()

@@ -1,0 +1,184 @@
+"""Digits nested on a canvas: the game of the paper's Section 5.2, for digits of any size.
+
+A bag is a canvas with a few digits at random places; its label is the set of their classes. What is learnt is judged
+on plain digits, one an image, and on canvases that were drawn once and for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from milbench.bags import Bags, Truth, generator, label_matrix
+from milbench.errors import UsageError
+from milbench.evaluation import Exam, evaluate, first
+from milbench.networks import AllConvolutional, Layer, output_size, position_centres
+from milbench.task import Network, ScoreFunction, Split, Task
+
+CLASSES = 10
+SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """Images of one digit each.
+
+    images: (N, h, w) uint8.
+    classes: (N,) int64.
+    white: the value of a fully lit pixel.
+    """
+
+    images: Tensor
+    classes: Tensor
+    white: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: slice | Tensor) -> Digits:
+        return replace(self, images=self.images[index], classes=self.classes[index])
+
+    def to(self, device: torch.device) -> Digits:
+        """Return the same digits on `device`."""
+        return replace(self, images=self.images.to(device), classes=self.classes.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class DigitSplits:
+    """Digits to train on, to validate on (None: there are none) and to test on; no image is in two of them."""
+
+    train: Digits
+    validation: Digits | None
+    test: Digits
+
+    def to(self, device: torch.device) -> DigitSplits:
+        """Return the same splits on `device`."""
+        validation = self.validation.to(device) if self.validation else None
+        return DigitSplits(self.train.to(device), validation, self.test.to(device))
+
+
+def nest(patches: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Tensor:
+    """Put patches (B, M, h, w) on canvases (B, 1, height, width) at (B, M) offsets; pixels add, then clamp at 1.
+
+    One patch of every bag at a time: within a step no pixel is written twice, so that the sum has one order on every
+    device.
+    """
+    B, M, h, w = patches.shape
+    rows = tops.unsqueeze(-1) + torch.arange(h, device=tops.device)
+    columns = lefts.unsqueeze(-1) + torch.arange(w, device=lefts.device)
+    pixels = (rows.unsqueeze(-1) * width + columns.unsqueeze(-2)).flatten(2)
+    canvas = patches.new_zeros(B, height * width)
+    for m in range(M):
+        canvas.scatter_add_(1, pixels[:, m], patches[:, m].flatten(1))
+    return canvas.clamp_(max=1).view(B, 1, height, width)
+
+
+def draw_canvases(digits: Digits, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
+    """Nest the digits named by `index` (B, M) on canvases of one size, drawn here, at places drawn here.
+
+    Height and width are independent and uniform on sizes[0]..sizes[1]; an offset is uniform over those that keep the
+    digit whole. Draws come from `rng` on the CPU; the bags are made where the digits are.
+    """
+    (h, w), device = digits.images.shape[1:], digits.images.device
+    height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
+    tops = torch.randint(height - h + 1, index.shape, generator=rng).to(device)
+    lefts = torch.randint(width - w + 1, index.shape, generator=rng).to(device)
+    drawn = digits[index.to(device)]
+    boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
+    canvas = nest(drawn.images / digits.white, tops, lefts, height, width)
+    return Bags(canvas, label_matrix(drawn.classes, CLASSES), truth=Truth(drawn.classes, boxes))
+
+
+def plain(digits: Digits) -> Bags:
+    """Return every digit as a bag of one instance: (N, 1, h, w)."""
+    return Bags((digits.images / digits.white).unsqueeze(1), label_matrix(digits.classes.unsqueeze(1), CLASSES))
+
+
+class NestedDigits(Task):
+    """A task of this game: a subclass says which digits, which canvas sizes and which layers."""
+
+    sizes: ClassVar[tuple[int, int]]
+    """Smallest and largest side of a canvas, in pixels."""
+    exam_bags: ClassVar[dict[Split, int]]
+    """How many fixed canvases each split has."""
+    exam_batches: ClassVar[tuple[int, int]]
+    """How many plain digits, and how many canvases, are scored at once."""
+    batch_bags: ClassVar[int] = 32
+    num_classes = CLASSES
+
+    def __init__(self, digits_per_bag: int) -> None:
+        self.digits_per_bag = digits_per_bag
+        middle = output_size(self.layers(), sum(self.sizes) // 2)
+        self.positions = middle * middle
+
+    @abstractmethod
+    def layers(self) -> tuple[Layer, ...]:
+        """Return the layers of the network."""
+
+    @abstractmethod
+    def load(self, data_dir: Path | None) -> DigitSplits:
+        """Return the digits, on the CPU."""
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Load the digits onto `device` and draw the fixed bags."""
+        splits = self.load(data_dir).to(device)
+        if len(splits.train) < self.digits_per_bag:
+            raise UsageError(
+                f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
+            )
+        self._train = splits.train
+        # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
+        self._calibration = None if splits.validation else self._canvases("validation", splits.train)
+        self._exams: dict[Split, Exam] = {
+            split: Exam(self._singles(digits), self._canvases(split, digits))
+            for split in SPLIT_NAMES
+            if (digits := getattr(splits, split)) is not None
+        }
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Every training digit once, the last batch being smaller."""
+        bags = len(self._train) // self.digits_per_bag
+        return -(-bags // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield canvases with every training digit once; the few that do not fill a bag, never the same, sit out."""
+        bags = len(self._train) // self.digits_per_bag
+        order = torch.randperm(len(self._train), generator=rng)[: bags * self.digits_per_bag]
+        for index in torch.split(order.view(bags, self.digits_per_bag), self.batch_bags):
+            yield draw_canvases(self._train, index, self.sizes, rng)
+
+    def network(self, seed: int) -> Network:
+        """Return the all-convolutional network of `layers`."""
+        return AllConvolutional(self.layers(), 1, seed)
+
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        """Return the metrics of plain digits (instance_error) and of the fixed canvases (all others)."""
+        return evaluate(score, self._exams, self._calibration, self.centres)
+
+    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return where in a canvas of this size the positions look."""
+        return position_centres(self.layers(), height, width)
+
+    def gallery(self) -> Bags:
+        """Return eight test canvases of one size."""
+        return first(self._exams["test"].bags[0], 8)
+
+    def _singles(self, digits: Digits) -> list[Bags]:
+        step = self.exam_batches[0]
+        return [plain(digits[start : start + step]) for start in range(0, len(digits), step)]
+
+    def _canvases(self, split: Split, digits: Digits) -> list[Bags]:
+        """Draw the fixed canvases of a split: digits in random order, again from the start when all were used."""
+        rng = generator(self.name, self.revision, split, self.digits_per_bag)
+        count = self.exam_bags[split] * self.digits_per_bag
+        rounds = -(-count // len(digits))
+        order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
+        batches = torch.split(order.view(-1, self.digits_per_bag), self.exam_batches[1])
+        return [draw_canvases(digits, index, self.sizes, rng) for index in batches]

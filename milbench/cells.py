@@ -1,0 +1,131 @@
+"""A cell: one loss on one task with one seed under one recipe, and the plan that holds many."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from milbench.task import Task
+
+FORMAT = 1
+"""Raise it when the trainer computes something else from the same cell: older results are then not reused."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that decides what is computed, and nothing else: not the device, the order or the number of jobs."""
+
+    loss: str
+    loss_params: dict[str, Any]
+    loss_revision: str
+    tier: str
+    task: str
+    task_params: dict[str, Any]
+    task_revision: str
+    data: str
+    recipe: dict[str, Any]
+    seed: int
+    loss_file: str = ""
+    task_file: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        """Return the content hash; where a plug-in file lies does not count, what is in it does (its revision)."""
+        what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "tier")}
+        return hashlib.sha256(json.dumps([FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
+
+    def params(self) -> dict[str, Any]:
+        """Return every parameter in one flat dict, as the tracker and the report show them."""
+        flat = {"loss": self.loss, "task": self.task, "seed": self.seed}
+        for section, values in (("loss", self.loss_params), ("task", self.task_params), ("recipe", self.recipe)):
+            flat |= {f"{section}.{k}": v for k, v in values.items()}
+        return flat
+
+    def __str__(self) -> str:
+        return f"{self.loss} on {self.task}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What a report must know of a task without importing it."""
+
+    primary: str
+    published: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, task: Task) -> TaskFacts:
+        """Read them off a task."""
+        return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of one named comparison."""
+
+    name: str
+    title: str
+    source: str
+    cells: list[Cell]
+    tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    labels: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """Cell id -> how to call its loss, task and recipe so that variants can be told apart."""
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return what `to_json` wrote."""
+        raw = json.loads(text)
+        return cls(
+            raw["name"],
+            raw["title"],
+            raw["source"],
+            [Cell(**c) for c in raw["cells"]],
+            {k: TaskFacts(**v) for k, v in raw["tasks"].items()},
+            {k: (v[0], v[1], v[2]) for k, v in raw["labels"].items()},
+        )
+
+
+def merge(plans: Iterable[Plan]) -> Plan:
+    """Join plans of one name, the newest first: every cell once, labelled among all of them."""
+    plans = list(plans)
+    cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
+    facts = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
+    return Plan(plans[0].name, plans[0].title, plans[0].source, list(cells.values()), facts, labels(cells.values()))
+
+
+def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
+    """Name the loss, task and recipe of every cell, with the parameters in which cells of that kind differ."""
+    cells = list(cells)
+    losses = _differing((c.loss, c.loss_params) for c in cells)
+    tasks = _differing((c.task, c.task_params) for c in cells)
+    recipes = _differing((c.task, c.recipe) for c in cells)
+    return {
+        c.id: (
+            _with(c.loss, c.loss_params, losses[c.loss]),
+            _with(c.task, c.task_params, tasks[c.task]),
+            _with("", c.recipe, recipes[c.task]),
+        )
+        for c in cells
+    }
+
+
+def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:
+    """Return, by name, the parameters that take more than one value."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for name, params in named:
+        of_name = seen.setdefault(name, {})
+        for key, value in params.items():
+            of_name.setdefault(key, set()).add(repr(value))
+    return {name: [k for k, values in keys.items() if len(values) > 1] for name, keys in seen.items()}
+
+
+def _with(name: str, params: dict[str, Any], telling: list[str]) -> str:
+    return " ".join([name, *(f"{k}={params.get(k)}" for k in telling)]).strip()

@@ -1,0 +1,187 @@
+"""The command line: parse, call, print, exit code. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from milbench._version import __version__
+from milbench.errors import UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Compare losses for multiple-instance learning from label sets.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="The data sets: what is here, fetch one, check them.")
+bench_app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+
+RootOption = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
+DataOption = Annotated[Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data.")]
+HERE = Path()
+WrongWords: Any = typer.BadParameter.__base__
+"""What typer's parser raises; it has no public name, and lives in click or in typer itself by version."""
+
+
+def main() -> NoReturn:
+    """Run the command line; every mistake of the user's ends in one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        code = _complain(str(error))
+    except WrongWords as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())
+            code = 2
+        else:
+            code = _complain(error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Compare losses for multiple-instance learning from label sets."""
+    if version:
+        typer.echo(f"milbench {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    spec: Annotated[str | None, typer.Argument(help="A TOML file, or a built-in spec such as demo.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Names, or paths of Python files, with commas.")] = None,
+    task: Annotated[str | None, typer.Option(help="Names, or paths of Python files, with commas.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
+        ),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
+    steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
+    data_dir: DataOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time; default: one a core, 1 on a GPU.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads a cell; default: cores / jobs.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Address of a dask scheduler (needs milbench[dask]).")] = None,
+    rerun: Annotated[Literal["missing", "failed", "all"], typer.Option(help="What to compute again.")] = "missing",
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    root: RootOption = HERE,
+) -> int:
+    """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
+    from milbench import commands
+
+    values: dict[str, Any] = {"losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name}
+    settings = [*(setting or [])]
+    settings += [f"recipe.epochs={epochs}"] if epochs is not None else []
+    settings += [f"recipe.steps_per_epoch={steps_per_epoch}"] if steps_per_epoch is not None else []
+    chosen = {k: v for k, v in values.items() if v is not None}
+    wanted = commands.Wanted(
+        spec, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
+    )
+    return commands.run(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]))
+
+
+@app.command()
+def report(
+    name: Annotated[str | None, typer.Argument(help="The comparison; default: the one launched last.")] = None,
+    gallery: Annotated[Literal["all", "none"], typer.Option(help="Pictures of test bags, or none.")] = "all",
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    root: RootOption = HERE,
+) -> int:
+    """Write reports/NAME: index.html, report.md, results.csv and figures."""
+    from milbench import commands
+
+    return commands.report(name, root, gallery, open_it)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[Literal["losses", "tasks", "specs", "runs"], typer.Argument(help="What to list.")],
+    root: RootOption = HERE,
+) -> int:
+    """List losses, tasks, built-in specs, or the comparisons in the store."""
+    from milbench import commands
+
+    return commands.list_(what, root)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="The comparison; default: the one launched last.")] = None,
+    root: RootOption = HERE,
+) -> int:
+    """Show every cell of a comparison and what became of it. Exit code 1 unless all are done."""
+    from milbench import commands
+
+    return commands.status(name, root)
+
+
+@app.command()
+def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000, root: RootOption = HERE) -> int:
+    """Serve MLflow's own pages on the store."""
+    from milbench import commands
+
+    return commands.ui(port, root)
+
+
+@data_app.command("list")
+def data_list(data_dir: DataOption = None) -> int:
+    """Show which data sets are here."""
+    from milbench import commands
+
+    return commands.data_status(data_dir, strict=False)
+
+
+@data_app.command("verify")
+def data_verify(data_dir: DataOption = None) -> int:
+    """Check every data set that is here; exit code 1 if one is damaged."""
+    from milbench import commands
+
+    return commands.data_status(data_dir, strict=True)
+
+
+@data_app.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: DataOption = None) -> int:
+    """Download a data set and check it."""
+    from milbench import commands
+
+    return commands.data_fetch(name, data_dir)
+
+
+@bench_app.command("losses")
+def bench_losses(
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
+) -> int:
+    """Print bags per second and peak memory of the exact likelihood, against plain loops and cross-entropy."""
+    from milbench import commands
+
+    return commands.bench_losses(device, quick)
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    return names or [""]
+
+
+def _complain(message: str) -> int:
+    typer.echo(f"milbench: {' '.join(message.split())}", err=True)
+    return 2

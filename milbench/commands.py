@@ -1,0 +1,258 @@
+"""What each command does, behind the command line's parsing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from milbench.errors import UsageError
+from milbench.files import Root
+
+# Where nobody watches, a line is as long as what it says: logs and pipes are read by programs too.
+console = Console() if sys.stdout.isatty() else Console(width=200)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked `milbench run` for."""
+
+    spec: str | None
+    values: dict[str, Any]
+    settings: list[str]
+    data_dir: Path | None
+    device: str
+    jobs: int | None
+    threads: int | None
+    cluster: str | None
+    rerun: Literal["missing", "failed", "all"]
+    fail_fast: bool
+    dry_run: bool
+
+
+def run(wanted: Wanted, root_path: Path, command: str) -> int:
+    """Plan, show the plan, compute what is missing."""
+    import os
+
+    from milbench import preflight
+    from milbench.devices import resolve
+    from milbench.progress import Display, plan_table
+    from milbench.runner import Interrupted, Launch, Options, default_jobs, execute
+    from milbench.spec import make_plan
+    from milbench.tracking import Store
+
+    spec = _spec(wanted)
+    device = str(resolve(wanted.device))
+    plan = make_plan(spec, wanted.data_dir)
+    root = Root(root_path)
+    if wanted.dry_run and not root.database.exists():
+        launch = Launch(plan, {}, wanted.rerun)
+    else:
+        store = Store(root.make())
+        launch = Launch(plan, store.cell_runs(), wanted.rerun)
+    console.print(plan_table(launch))
+    if wanted.dry_run or not launch.to_run:
+        left = sum(launch.status(cell) != "done" for cell in plan.cells)
+        console.print(
+            "nothing to run" + (f", but {left} cells are not done (see --rerun)" if left else "")
+            if not wanted.dry_run
+            else "dry run: nothing was started"
+        )
+        if not wanted.dry_run:
+            store.end(store.launch(plan, command), "FINISHED")
+        return 1 if left and not wanted.dry_run else 0
+    preflight.check(plan, wanted.data_dir)
+    jobs = wanted.jobs or default_jobs(device, len(launch.to_run))
+    threads = wanted.threads or max(1, (os.cpu_count() or 1) // jobs)
+    options = Options(device, jobs, threads, wanted.data_dir, wanted.fail_fast, wanted.cluster)
+    display = Display(console, launch, root)
+    try:
+        with display.live():
+            execute(launch, store, root, options, command, display.report)
+    except Interrupted:
+        console.print(
+            f"interrupted: {display.counts['done']} of {len(launch.to_run)} cells done; the same command continues"
+        )
+        return 130
+    after = Launch(plan, store.cell_runs())
+    undone = [cell for cell in plan.cells if after.status(cell) != "done"]
+    console.print(
+        f"{len(plan.cells) - len(undone)} of {len(plan.cells)} cells done"
+        + (f", {len(undone)} not (milbench status {plan.name})" if undone else "")
+        + f"; next: milbench report {plan.name}"
+    )
+    return 1 if undone else 0
+
+
+def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], open_it: bool) -> int:
+    """Render the report of a comparison."""
+    from milbench.report import render
+    from milbench.tracking import Store
+
+    root = _existing(root_path)
+    results = Store(root).results(name)
+    out = root.reports / results.name
+    try:
+        render(results, out, gallery=gallery)
+    except PermissionError as error:
+        raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
+    page = out / "index.html"
+    console.print(f"wrote {page}", soft_wrap=True, highlight=False)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+    return 0
+
+
+def status(name: str | None, root_path: Path) -> int:
+    """Print every cell of a comparison."""
+    from milbench.tracking import Store
+
+    store = Store(_existing(root_path))
+    plan, _, launched = store.plan(name)
+    runs = store.cell_runs()
+    table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
+    for heading in ("task", "loss", "recipe", "seed", "status", "run", "reason"):
+        table.add_column(heading)
+    undone = 0
+    for cell in plan.cells:
+        loss, task, recipe = plan.labels[cell.id]
+        found = runs.get(cell.id)
+        state = found.status if found else "missing"
+        undone += state != "done"
+        table.add_row(
+            task, loss, recipe, str(cell.seed), state, found.run_id if found else "", found.reason if found else ""
+        )
+    console.print(table)
+    console.print(f"{len(plan.cells) - undone} of {len(plan.cells)} cells done")
+    return 1 if undone else 0
+
+
+def list_(what: str, root_path: Path) -> int:
+    """Print what there is of a kind."""
+    table = Table()
+    if what == "runs":
+        from milbench.tracking import Store
+
+        for heading in ("comparison", "launches", "last launch"):
+            table.add_column(heading)
+        for row in Store(_existing(root_path)).names().itertuples():
+            table.add_row(str(row.name), str(row.launches), str(row.last))
+    elif what == "specs":
+        from milbench.spec import built_in_specs, read_spec
+
+        for heading in ("spec", "what it compares"):
+            table.add_column(heading)
+        for name in built_in_specs():
+            table.add_row(name, read_spec(name).title)
+    else:
+        _list_entries(what, table)
+    console.print(table)
+    return 0
+
+
+def _list_entries(what: str, table: Table) -> None:
+    from milbench.registry import losses, parameters, tasks
+
+    registry: Any = losses() if what == "losses" else tasks()
+    for heading in (registry.kind, "what it is", "parameters", "from"):
+        table.add_column(heading)
+    for name in registry.names():
+        cls = registry.cls(name)
+        summary = (cls.__doc__ or "").strip().splitlines()[:1]
+        takes = ", ".join(f"{p.name}={p.default}" for p in parameters(cls).values())
+        table.add_row(name, *summary, takes, registry.entry(name).origin)
+
+
+def data_status(data_dir: Path | None, strict: bool) -> int:
+    """Print the state of every data set."""
+    from milbench import data
+
+    rows = data.status(data_dir)
+    table = Table()
+    for heading in ("data", "state", "where", "digest"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(row.name, row.state, str(row.path), row.digest)
+    console.print(table)
+    return 1 if strict and any(row.state == "damaged" for row in rows) else 0
+
+
+def data_fetch(name: str, data_dir: Path | None) -> int:
+    """Download a data set."""
+    from milbench import data
+
+    console.print(f"{name} is in {data.fetch(name, data_dir)}", soft_wrap=True)
+    return 0
+
+
+def bench_losses(device: str, quick: bool) -> int:
+    """Measure the exact likelihood."""
+    from milbench import bench_losses as bench
+    from milbench.devices import resolve
+
+    bench.render(bench.run(device=str(resolve(device)), quick=quick))
+    return 0
+
+
+def ui(port: int, root_path: Path) -> int:
+    """Run MLflow's server on the store until Ctrl-C."""
+    import subprocess
+    import sys
+
+    from milbench.tracking import Store
+
+    store = Store(_existing(root_path))
+    return subprocess.call(
+        [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "ui",
+            "--backend-store-uri",
+            store.uri.partition("?")[0],
+            "--port",
+            str(port),
+        ]
+    )
+
+
+def _spec(wanted: Wanted) -> Any:
+    """Join the spec file, if any, with the flags: a flag wins."""
+    from milbench.spec import make_spec, parse_setting, read_spec
+
+    if wanted.spec:
+        values = {**read_spec(wanted.spec).model_dump(), **wanted.values}
+    else:
+        missing = [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if key not in wanted.values]
+        if missing:
+            raise UsageError(
+                f"give a spec, or --loss and --task ({' and '.join(missing)} missing); "
+                "milbench list losses|tasks|specs shows what there is"
+            )
+        values = {"name": _default_name(wanted.values["tasks"]), **wanted.values}
+    for setting in wanted.settings:
+        parse_setting(values, setting)
+    changed = wanted.settings or set(wanted.values) - {"name"}
+    if wanted.spec and changed:
+        values["source"] = f"{values['source']} with changes"
+    return make_spec(values)
+
+
+def _default_name(tasks: list[str]) -> str:
+    return "+".join(Path(task).stem for task in tasks)
+
+
+def _existing(path: Path) -> Root:
+    """Return the root if there is a store, or one that another server keeps. Raises UsageError."""
+    import os
+
+    root = Root(path)
+    if not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise UsageError(f"there is no store in {root.runs}; start with: milbench run demo (or give --root)")
+    return root

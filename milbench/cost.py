@@ -1,0 +1,89 @@
+"""What a computation costs: seconds by the clock and bytes by the tensors it keeps alive."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operators hand out, from birth until they are freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = 0
+        self.peak = 0
+        self._known: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                self._meet(tensor, counted=False)
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self._meet(tensor, counted=True)
+        return result
+
+    def _meet(self, tensor: torch.Tensor, *, counted: bool) -> None:
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        if key in self._known:
+            return
+        size = storage.nbytes() if counted else 0
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        self._known[key] = weakref.finalize(storage, self._part, key, size)
+
+    def _part(self, key: int, size: int) -> None:
+        self.live -= size
+        self._known.pop(key, None)
+
+    def close(self) -> None:
+        for finalizer in self._known.values():
+            finalizer.detach()
+
+
+def peak_bytes(fn: Callable[[], object]) -> int:
+    """Return the most bytes that tensors created inside `fn()` held at one time, on whatever device.
+
+    Tensors that existed before do not count, nor does scratch memory inside a single operator. The same number comes
+    out on a CPU and on a GPU, whatever their allocators round up to.
+    """
+    with _LiveBytes() as mode:
+        result = fn()
+    del result
+    mode.close()
+    return mode.peak
+
+
+def seconds(fn: Callable[[], object], repeats: int = 5) -> float:
+    """Return the median seconds of `repeats` calls of `fn()` after one that is not counted, the device waited for."""
+    return paired_seconds([fn], repeats)[0]
+
+
+def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
+    """Return each function's median seconds, measured turn by turn so that a busy machine slows all alike."""
+    taken: list[list[float]] = [[] for _ in fns]
+    for turn in range(repeats + 1):
+        for fn, times in zip(fns, taken, strict=True):
+            synchronise()
+            start = time.perf_counter()
+            fn()
+            synchronise()
+            if turn:
+                times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in taken]
+
+
+def synchronise() -> None:
+    """Wait for the accelerator, where one has been used."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

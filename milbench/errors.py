@@ -1,0 +1,19 @@
+"""The one exception that the command line turns into a single line and exit code 2."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """Something the user gave is wrong: its message is one line that names it and what was expected."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Say that `name` is no `kind`, with the closest of the `known` names and the whole list."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return UsageError(f"unknown {kind} {name!r}{hint} (there are: {', '.join(choices) or 'none'})")

@@ -1,0 +1,97 @@
+"""Score bags in batches and compute the metrics that every task of a kind shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from milbench import metrics
+from milbench.bags import Bags, Truth
+from milbench.task import ScoreFunction, Split
+
+Centres = Callable[[int, int], tuple[Tensor, Tensor]]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """What a split asks: batches of one-instance bags, and batches of bags with their truth."""
+
+    singles: Sequence[Bags]
+    bags: Sequence[Bags]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a loss said of the bags of a split, on the CPU.
+
+    presence, hits, labels: (B, C).
+    wrong: flat, see `milbench.metrics.wrong_instances`.
+    """
+
+    presence: Tensor
+    hits: Tensor
+    labels: Tensor
+    wrong: Tensor
+
+
+def evaluate(
+    score: ScoreFunction,
+    exams: Mapping[Split, Exam],
+    calibration: Sequence[Bags] | None = None,
+    centres: Centres | None = None,
+) -> dict[str, float]:
+    """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
+
+    calibration: bags to choose the threshold of the set error on, where that is not the validation split.
+    centres: for images, where the positions look, given height and width.
+    """
+    answers = {split: answer(score, exam.bags, centres) for split, exam in exams.items()}
+    chosen_on = answer(score, calibration, centres) if calibration is not None else answers["validation"]
+    threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
+    values = {}
+    for split, exam in exams.items():
+        presence, labels = answers[split].presence, answers[split].labels
+        values[f"{split}/instance_error"] = singles_error(score, exam.singles)
+        values[f"{split}/set_error"] = metrics.set_error(presence, labels, threshold)
+        values[f"{split}/average_precision"] = metrics.average_precision(presence, labels)
+        values[f"{split}/auroc"] = metrics.auroc(presence, labels)
+        values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
+        values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:
+    """Return the instance error over batches of one-instance bags."""
+    scores = torch.cat([score(bags).classes.cpu() for bags in singles])
+    labels = torch.cat([bags.labels.cpu() for bags in singles])
+    return metrics.instance_error(scores, labels.int().argmax(dim=1))
+
+
+def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Answers:
+    """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
+    parts = []
+    for bags in batches:
+        scores = score(bags)
+        if bags.truth is None:
+            raise ValueError("bags to evaluate on need their truth")
+        where = centres(*bags.instances.shape[-2:]) if centres else None
+        instances, truth = scores.instances.cpu(), bags.truth.to(CPU)
+        hits = metrics.class_hits(instances, truth, where)
+        wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
+        parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
+    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def first(bags: Bags, count: int) -> Bags:
+    """Return the first bags of a batch."""
+
+    def cut(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value[:count]
+
+    truth = bags.truth and Truth(bags.truth.classes[:count], cut(bags.truth.boxes), cut(bags.truth.position_classes))
+    return Bags(bags.instances[:count], bags.labels[:count], cut(bags.mask), truth)

@@ -1,0 +1,77 @@
+"""One clear line for every bad input."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from milbench.errors import UsageError
+
+_SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.2}
+"""How far from 1 the probabilities of a position may add up to: softmax in that type stays well inside."""
+
+
+def tracing() -> bool:
+    """Say whether values must not be looked at: inside torch.compile, torch.func transforms or a CUDA graph capture."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
+        return True
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | None) -> None:
+    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it."""
+    shape = tuple(log_probs.shape)
+    if not log_probs.is_floating_point():
+        raise UsageError(f"log_probs must be floating point, got {log_probs.dtype} of shape {shape}")
+    if log_probs.dim() < 2 or shape[1] < 1:
+        raise UsageError(f"log_probs must be (B, C+1, *positions) with the background last, got shape {shape}")
+    if mask is not None:
+        expected = (shape[0], *shape[2:])
+        if tuple(mask.shape) != expected:
+            raise UsageError(
+                f"mask must be (B, *positions) = {expected} for log_probs {shape}, got {tuple(mask.shape)}"
+            )
+        if mask.dtype != torch.bool:
+            raise UsageError(f"mask of shape {expected} must be bool, got {mask.dtype}")
+    if not tracing() and (validate or validate is None):
+        _check_values(log_probs.detach(), mask)
+
+
+def check_labels(log_probs: Tensor, labels: Tensor, validate: bool | None) -> None:
+    """Raise UsageError unless `labels` is (B, C), bool or 0/1."""
+    expected = (log_probs.shape[0], log_probs.shape[1] - 1)
+    if tuple(labels.shape) != expected:
+        raise UsageError(
+            f"labels must be (B, C) = {expected} for log_probs (B, C+1, *positions) = {tuple(log_probs.shape)}, "
+            f"got shape {tuple(labels.shape)}"
+        )
+    if labels.device != log_probs.device:
+        raise UsageError(f"labels {expected} are on {labels.device}, log_probs on {log_probs.device}")
+    if labels.dtype == torch.bool or tracing() or validate is False:
+        return
+    if bool(((labels != 0) & (labels != 1)).any()):
+        raise UsageError(f"labels of shape {expected} must be bool or 0/1, got other values ({labels.dtype})")
+
+
+def _check_values(log_probs: Tensor, mask: Tensor | None) -> None:
+    if log_probs.numel() == 0:
+        return
+    shape = tuple(log_probs.shape)
+    total = torch.logsumexp(log_probs.to(torch.promote_types(log_probs.dtype, torch.float32)), dim=1)
+    slack = _SLACK[log_probs.dtype]
+    bad = ~(total.abs() <= slack)
+    if mask is not None:
+        bad &= mask
+    if not bool(bad.any()):
+        return
+    where = tuple(int(i) for i in torch.nonzero(bad)[0])
+    column = log_probs[(where[0], slice(None), *where[1:])]
+    at = f"bag {where[0]}, position {where[1:]}, of log_probs {shape}"
+    if bool(torch.isnan(column).any()):
+        raise UsageError(f"log_probs must not be NaN; found at {at}")
+    if float(column.max()) > slack:
+        raise UsageError(f"log_probs must be <= 0, natural logarithms of probabilities; got {column.max():.4g} at {at}")
+    mass = float(total[where].exp())
+    raise UsageError(
+        f"the C+1 probabilities of a position must sum to 1 (apply log_softmax over dim 1); got {mass:.4g} at {at}"
+    )

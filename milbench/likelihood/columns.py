@@ -1,0 +1,79 @@
+"""From log-probabilities and label sets to what the engines work on: each bag's own columns, renormalised.
+
+The likelihood sees only the required classes and the background. Dividing every position by their total x leaves
+Prb(L) = prod_k x_k * R, where R is the probability that all of L occurs when nothing else can: a well-scaled number
+whatever the absent classes do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FLOOR = -1e30
+"""Stands for log 0: finite, so that no difference of two is NaN, and far below anything that floats can reach."""
+IMPOSSIBLE = FLOOR / 10
+"""Below this a log-probability has met the floor: the event cannot happen."""
+
+
+class Columns(NamedTuple):
+    """The classes that may occur in each bag, n slots a bag, required classes first.
+
+    log_scale: (B,) sum over positions of log x.
+    background: (B, K) log of the background's share of x.
+    required: (B, n, K) log of each required class's share of x, FLOOR in the slots beyond |L|.
+    size: (B,) int64, |L|.
+    """
+
+    log_scale: Tensor
+    background: Tensor
+    required: Tensor
+    size: Tensor
+
+
+def working_dtype(log_probs: Tensor) -> torch.dtype:
+    """Return the type that sums over positions are made in: float64 wherever the device has it."""
+    return torch.float32 if log_probs.device.type == "mps" else torch.float64
+
+
+def result_dtype(log_probs: Tensor) -> torch.dtype:
+    """Return the type of the results: the input's, float32 for the half precisions."""
+    return torch.promote_types(log_probs.dtype, torch.float32)
+
+
+def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C+1, K) in the working type, floored, where an absent instance is sure to be background."""
+    values = log_probs.reshape(*log_probs.shape[:2], -1).to(working_dtype(log_probs)).clamp(min=FLOOR)
+    if mask is None:
+        return values
+    neutral = torch.full_like(values[:1, :, :1], FLOOR)
+    neutral[:, -1] = 0.0
+    return torch.where(mask.reshape(mask.shape[0], 1, -1), values, neutral)
+
+
+def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
+    """Gather each bag's required classes from `values` (B, C+1, K) into `slots` columns and renormalise them."""
+    size = labels.sum(dim=1)
+    order = label_order(labels, slots)
+    chosen = values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+    used = torch.arange(slots, device=values.device) < size.unsqueeze(-1)
+    chosen = torch.where(used.unsqueeze(-1), chosen, torch.full_like(chosen, FLOOR))
+    return renormalised(values[:, -1], chosen, size)
+
+
+def renormalised(background: Tensor, chosen: Tensor, size: Tensor) -> Columns:
+    """Divide the background (B, K) and the chosen classes (B, n, K) by their total at every position."""
+    log_x = torch.logsumexp(torch.cat([chosen, background.unsqueeze(1)], dim=1), dim=1)
+    return Columns(log_x.sum(dim=-1), background - log_x, chosen - log_x.unsqueeze(1), size)
+
+
+def label_order(labels: Tensor, slots: int) -> Tensor:
+    """Return (B, slots) int64, the classes of each slot: the required ones first, in their own order."""
+    return labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
+
+
+def narrowed(columns: Columns, dtype: torch.dtype) -> Columns:
+    """Return the shares in `dtype`: once the positions are rescaled, float32 is enough for its own tolerance."""
+    return columns._replace(background=columns.background.to(dtype), required=columns.required.to(dtype))

@@ -1,0 +1,229 @@
+"""Sums of positive terms in plain numbers on the CPU: value and posterior together, certified against underflow.
+
+The same sums as `tree`, arranged for few passes over memory. K positions are cut into M blocks of T. Inside the
+blocks, all at once, f'(S) = f(S) x_S + sum over l in S of q_l / c_l f(S - l), x_S = q_phi + sum over l in S of q_l;
+across the blocks a tree of covering products. States are probabilities divided by prod c_l (c_l: the class's sum of
+probabilities, at most 1), and occurrences are negatively associated, so every state lies in [0, 1]: nothing overflows,
+and what underflows is below 1e-300 times the number of terms. A root above CERTAIN therefore lost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CERTAIN = 1e-200
+"""A root above this has no underflow that matters; below it the caller turns to logarithms."""
+SEGMENT = 1 << 22
+"""Numbers in one stored stretch of states (32 MiB): longer scans keep its starts and repeat it backwards."""
+WIDE_SETS = 7
+"""With more classes than this, 3^n is too much for merging blocks: one block."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """root: (G,) R / prod c_l; background: (G, K) and required: (G, n, K), the posterior, where asked for."""
+
+    root: Tensor
+    background: Tensor | None = None
+    required: Tensor | None = None
+
+
+def block_count(positions: int, slots: int) -> int:
+    """Return M, a power of two: about eight positions a block, one block where merging costs more than scanning."""
+    return 1 if slots > WIDE_SETS else 1 << max(0, (positions // 8).bit_length() - 1)
+
+
+def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, posterior: bool) -> Solution:
+    """Sum over all ways to emit the first `size` of n classes; logarithms (G, K), (G, n, K), (G, n) in, numbers out.
+
+    Memory: 8 bytes * G * min(2^n K * 4, 5 * SEGMENT / G + 2^n K / segment) plus 8 bytes * G * K (4n + 4).
+    """
+    steps = _Steps(background, required, scale)
+    starts, stack = steps.forward()
+    merges, nodes = _forward_merges(stack[-1].reshape(steps.states, steps.blocks, -1), steps.scale)
+    wanted = 2**steps.slots - 2 ** (steps.slots - size)
+    root = nodes[:, 0].gather(0, wanted.unsqueeze(0)).squeeze(0)
+    if not posterior:
+        return Solution(root)
+    seed = torch.zeros_like(nodes)
+    seed[:, 0].scatter_(0, wanted.unsqueeze(0), (1 / root.clamp(min=CERTAIN)).unsqueeze(0))
+    for first, second in reversed(merges):
+        seed = _merge_backward(seed, first, second, steps.scale)
+    return Solution(root, *steps.backward(seed.reshape(steps.states, -1), starts, stack))
+
+
+class _Steps:
+    """The scan inside the blocks: columns N = M * G wide, T steps long, states (2^n, N)."""
+
+    def __init__(self, background: Tensor, required: Tensor, scale: Tensor) -> None:
+        self.bags, self.slots, self.positions = required.shape
+        self.states = 2**self.slots
+        self.blocks = block_count(self.positions, self.slots)
+        self.steps = -(-self.positions // self.blocks)
+        self.width = self.blocks * self.bags
+        self.scale = scale.exp().T.contiguous()
+        self.background = self._columns(background.exp().unsqueeze(1), 1.0).squeeze(1)
+        self.required = self._columns(required.exp(), 0.0)
+        self.first = self._columns((required - scale.unsqueeze(-1)).exp(), 0.0)
+        self.stretch = max(1, min(self.steps, SEGMENT // (self.states * self.width)))
+
+    def _columns(self, values: Tensor, neutral: float) -> Tensor:
+        """Turn (G, n, K) into (T, n, N), padded with positions that are sure to be background."""
+        missing = self.steps * self.blocks - self.positions
+        values = torch.nn.functional.pad(values, (0, missing), value=neutral)
+        values = values.reshape(self.bags, -1, self.blocks, self.steps)
+        return values.permute(3, 1, 2, 0).reshape(self.steps, -1, self.width)
+
+    def _positions(self, columns: Tensor) -> Tensor:
+        """Undo `_columns`."""
+        values = columns.reshape(self.steps, -1, self.blocks, self.bags).permute(3, 1, 2, 0)
+        return values.reshape(self.bags, -1, self.steps * self.blocks)[..., : self.positions]
+
+    def _totals(self, begin: int, end: int) -> Tensor:
+        """Return x_S for every set, (end - begin, 2^n, N)."""
+        totals = self.background[begin:end].unsqueeze(1)
+        for i in reversed(range(self.slots)):
+            totals = torch.cat([totals, totals + self.required[begin:end, i : i + 1]], dim=1)
+        return totals
+
+    def _halves(self, stack: Tensor, i: int) -> Tensor:
+        """View (T, 2^n, N) by class i: (T, 2^i, without or with it, the later classes, N)."""
+        return stack.view(stack.shape[0], 2**i, 2, -1, self.width)
+
+    def forward(self) -> tuple[list[Tensor], Tensor]:
+        """Return the states before each stretch, and the states before and after every step of the last one."""
+        state = torch.zeros(self.states, self.width, dtype=self.background.dtype)
+        state[0] = 1.0
+        starts, stack = [], state.unsqueeze(0)
+        for begin in range(0, self.steps, self.stretch):
+            starts.append(stack[-1])
+            stack = self._stretch(stack[-1], begin)
+        return starts, stack
+
+    def _stretch(self, state: Tensor, begin: int) -> Tensor:
+        """Return (steps + 1, 2^n, N): the states before and after every step from `begin` on."""
+        end = min(self.steps, begin + self.stretch)
+        stack = state.new_empty(end - begin + 1, self.states, self.width)
+        stack[0] = state
+        without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
+        having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
+        first = self.first[begin:end].unbind(0)
+        rows = stack.unbind(0)
+        for t, totals in enumerate(self._totals(begin, end).unbind(0)):
+            torch.mul(rows[t], totals, out=rows[t + 1])
+            for i in range(self.slots):
+                having[i][t + 1].addcmul_(without[i][t], first[t][i])
+        return stack
+
+    def backward(self, seed: Tensor, starts: list[Tensor], stack: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the posterior (G, K) of the background and (G, n, K) of the classes; `seed` closes the sums."""
+        background = torch.empty_like(self.background)
+        required = torch.empty_like(self.required)
+        for begin in reversed(range(0, self.steps, self.stretch)):
+            end = min(self.steps, begin + self.stretch)
+            if end < self.steps:
+                stack = self._stretch(starts[begin // self.stretch], begin)
+            closing = self._closing(seed, begin, end)
+            seed = closing[0]
+            self._posterior(stack[:-1], closing[1:], slice(begin, end), background, required)
+        return self._positions(background.unsqueeze(1)).squeeze(1), self._positions(required)
+
+    def _closing(self, seed: Tensor, begin: int, end: int) -> Tensor:
+        """Return (steps + 1, 2^n, N): how much each state before and after every step adds to the wanted sum."""
+        stack = seed.new_empty(end - begin + 1, self.states, self.width)
+        stack[-1] = seed
+        without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
+        having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
+        first = self.first[begin:end].unbind(0)
+        rows = stack.unbind(0)
+        totals = self._totals(begin, end).unbind(0)
+        for t in reversed(range(end - begin)):
+            torch.mul(rows[t + 1], totals[t], out=rows[t])
+            for i in range(self.slots):
+                without[i][t].addcmul_(having[i][t + 1], first[t][i])
+        return stack
+
+    def _posterior(self, before: Tensor, after: Tensor, at: slice, background: Tensor, required: Tensor) -> None:
+        """Fill in the shares of the wanted sum: a class again, a class for the first time, or nothing."""
+        kept = before * after
+        torch.mul(self.background[at], kept.sum(dim=1), out=background[at])
+        for i in range(self.slots):
+            again = self._halves(kept, i)[:, :, 1].sum(dim=(1, 2))
+            new = (self._halves(before, i)[:, :, 0] * self._halves(after, i)[:, :, 1]).sum(dim=(1, 2))
+            required[at, i] = self.required[at, i] * again + self.first[at, i] * new
+
+
+def _forward_merges(nodes: Tensor, scale: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Merge (2^n, M, G) to (2^n, 1, G); keep the expanded factors."""
+    merges = []
+    while nodes.shape[1] > 1:
+        half = nodes.shape[1] // 2
+        first = nodes[:, :half].index_select(0, _pattern(nodes.shape[0], (0, 0, 1)))
+        second = _expand(nodes[:, half:], scale)
+        merges.append((first, second))
+        nodes = _collapse(first * second, nodes.shape[0])
+    return merges, nodes
+
+
+def _merge_backward(seed: Tensor, first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
+    """Carry `seed` (2^n, M, G) from the products to the two factors, (2^n, 2M, G)."""
+    seed3 = seed.index_select(0, _pattern(seed.shape[0], (0, 1, 1)))
+    return torch.cat([_gather_first(seed3 * second, seed.shape[0]), _gather_second(seed3 * first, scale)], dim=1)
+
+
+def _pattern(states: int, thirds: tuple[int, int, int]) -> Tensor:
+    """Return the 3^n rows that the three-way split takes from 2^n."""
+    rows = torch.zeros(1, dtype=torch.int64)
+    for _ in range(states.bit_length() - 1):
+        rows = (2 * rows.unsqueeze(-1) + torch.tensor(thirds)).flatten()
+    return rows
+
+
+def _expand(g: Tensor, scale: Tensor) -> Tensor:
+    """Split (g0, g1) into (g0, g1, g0 + c g1), class by class."""
+    for i, c in enumerate(scale):
+        halves = g.reshape(3**i, 2, -1, *g.shape[1:])
+        thirds = halves.new_empty(3**i, 3, *halves.shape[2:])
+        thirds[:, :2] = halves
+        torch.addcmul(halves[:, 0], halves[:, 1], c, out=thirds[:, 2])
+        g = thirds.view(-1, *g.shape[1:])
+    return g
+
+
+def _collapse(h: Tensor, states: int) -> Tensor:
+    """Join (a, b, c) into (a, b + c), class by class; overwrites h."""
+    for i in reversed(range(states.bit_length() - 1)):
+        thirds = h.reshape(3**i, 3, -1, *h.shape[1:])
+        thirds[:, 1] += thirds[:, 2]
+        h = thirds[:, :2].reshape(-1, *h.shape[1:])
+    return h
+
+
+def _gather_first(seed: Tensor, states: int) -> Tensor:
+    """Transpose of the split (f0, f0, f1); overwrites seed."""
+    for i in reversed(range(states.bit_length() - 1)):
+        thirds = seed.reshape(3**i, 3, -1, *seed.shape[1:])
+        thirds[:, 1] += thirds[:, 0]
+        seed = thirds[:, 1:].reshape(-1, *seed.shape[1:])
+    return seed
+
+
+def _gather_second(seed: Tensor, scale: Tensor) -> Tensor:
+    """Transpose of `_expand`; overwrites seed."""
+    for i in reversed(range(len(scale))):
+        thirds = seed.reshape(3**i, 3, -1, *seed.shape[1:])
+        thirds[:, 0] += thirds[:, 2]
+        thirds[:, 1].addcmul_(thirds[:, 2], scale[i])
+        seed = thirds[:, :2].reshape(-1, *seed.shape[1:])
+    return seed
+
+
+def distribution(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
+    """Return (G, 2^n): every set's probability divided by its c, the first class the highest bit."""
+    steps = _Steps(background, required, scale)
+    _, stack = steps.forward()
+    _, nodes = _forward_merges(stack[-1].reshape(steps.states, steps.blocks, -1), steps.scale)
+    return nodes[:, 0].T

@@ -1,0 +1,70 @@
+"""The alternating series of Li's Proposition 1, kept where its rounding error is certified to be negligible.
+
+R = sum over T of (-1)^|T| A_T, A_T the probability that no class of T occurs, a product over positions of
+y_{T,k} = q_phi + sum over l in L - T of q_l. Every y is a sum of positive numbers and A_{} is exactly 1, so the error
+of the sum is at most (K + n + 16) eps times the sum of the other A_T: known afterwards, small wherever the classes are
+likely to occur, and far too large where the background dominates. There the caller scans.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from milbench.likelihood.columns import Columns
+
+_RUN = 16
+"""Positions multiplied before a logarithm is taken: a run that underflows makes A_T zero, which it is to any digit."""
+
+
+class Series(NamedTuple):
+    """ratio: (G,) log R; error: (G,) bound of R's relative error; posterior: background (G, K), required (G, n, K)."""
+
+    ratio: Tensor
+    error: Tensor
+    background: Tensor
+    required: Tensor
+
+
+def solve(parts: Columns, *, posterior: bool) -> Series:
+    """Sum the series of G bags with n classes each. Memory: 8 bytes * G K 2^n * 1.5 at its peak."""
+    bags, slots, positions = parts.required.shape
+    share = parts.required.exp().transpose(0, 1).contiguous()
+    remaining = parts.background.exp().unsqueeze(0)
+    sign = torch.ones(1, 1, dtype=remaining.dtype)
+    for i in reversed(range(slots)):
+        remaining = torch.cat([remaining + share[i], remaining])
+        sign = torch.cat([sign, -sign])
+    absent = product(remaining)
+    absent[0] = 1.0
+    root = (sign * absent).sum(dim=0)
+    error = (positions + slots + _RUN) * torch.finfo(root.dtype).eps * absent[1:].sum(dim=0) / root.clamp(min=0)
+    ratio = root.clamp(min=0).log()
+    if not posterior:
+        return Series(ratio, error.nan_to_num(torch.inf), parts.background, parts.required)
+    weight = (sign * absent / root).unsqueeze(-1)
+    tiny = torch.finfo(root.dtype).tiny
+    weights = torch.div(weight, remaining.clamp_(min=tiny), out=remaining).reshape(2**slots, -1)
+    sums = (_allowed(slots) @ weights).reshape(slots + 1, bags, positions)
+    background = parts.background.exp() * sums[0]
+    return Series(ratio, error.nan_to_num(torch.inf), background, (share * sums[1:]).transpose(0, 1))
+
+
+def product(remaining: Tensor) -> Tensor:
+    """Return the product over the last dimension, (2^n, G, K) to (2^n, G)."""
+    whole = remaining.shape[-1] // _RUN * _RUN
+    runs = remaining[..., :whole].reshape(*remaining.shape[:-1], _RUN, -1)
+    while runs.shape[-2] > 1:
+        half = runs.shape[-2] // 2
+        runs = runs[..., :half, :] * runs[..., half:, :]
+    total = runs.squeeze(-2).log().sum(dim=-1) + remaining[..., whole:].log().sum(dim=-1)
+    return total.exp()
+
+
+def _allowed(slots: int) -> Tensor:
+    """Return (n+1, 2^n): 1 where the set of absent classes leaves the background, and class i, allowed."""
+    sets = torch.arange(2**slots)
+    rows = [torch.ones(2**slots)] + [1.0 - (sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
+    return torch.stack(rows).double()

@@ -1,0 +1,33 @@
+"""One cell is computed by one process at a time: an advisory lock that dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def held(path: Path) -> Iterator[bool]:
+    """Hold the lock for the block; yield False, without waiting, if another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Say whether some process holds the lock now."""
+    if not path.exists():
+        return False
+    with held(path) as free:
+        return not free

@@ -1,0 +1,45 @@
+"""Look at the first batch of every task before anything is planned into the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from milbench.bags import Bags, generator
+from milbench.cells import Cell, Plan
+from milbench.errors import UsageError
+from milbench.registry import losses, tasks
+
+
+def check(plan: Plan, data_dir: Path | None) -> None:
+    """Run every loss once on the first batch of every task, untrained. Raises UsageError where the bags are at fault.
+
+    Any other failure is the loss's or the task's own: its cells will fail, with a traceback in the store, and the
+    others will not.
+    """
+    batches: dict[str, tuple[Bags, torch.Tensor]] = {}
+    for cell in _one_a_pair(plan):
+        key = f"{cell.task} {cell.task_params}"
+        try:
+            if key not in batches:
+                batches[key] = _first_batch(cell, data_dir)
+            bags, logits = batches[key]
+            loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+            loss(logits, bags.labels, bags.mask)
+        except UsageError as error:
+            raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
+        except Exception:  # noqa: BLE001, S112 see the docstring
+            continue
+
+
+def _first_batch(cell: Cell, data_dir: Path | None) -> tuple[Bags, torch.Tensor]:
+    task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task.prepare(data_dir, torch.device("cpu"))
+    bags = next(iter(task.train_batches(0, generator("bags", task.name, cell.seed, 0))))
+    with torch.no_grad():
+        return bags, task.network(cell.seed)(bags.instances).float()
+
+
+def _one_a_pair(plan: Plan) -> list[Cell]:
+    return list({f"{c.loss} {c.loss_params} {c.task} {c.task_params}": c for c in plan.cells}.values())

@@ -1,0 +1,28 @@
+"""How a network is trained: every setting that is neither the loss nor the task."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Recipe(BaseModel):
+    """The training of one cell; a task names its own defaults, a spec or `-p recipe.k=v` overrides them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    optimizer: str = Field(default="adamw", description="name in milbench.optimizers")
+    lr: float = Field(default=5e-4, gt=0, description="peak learning rate")
+    weight_decay: float = Field(default=0.0, ge=0)
+    schedule: str = Field(default="one-cycle", description="name in milbench.optimizers")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no clipping")
+    epochs: int = Field(default=10, ge=1)
+    steps_per_epoch: int | None = Field(default=None, ge=1, description="steps of an epoch; none: all of it")
+    head_init: Literal["prior", "paper"] = Field(
+        default="prior", description="prior: a bag starts out with few expected instances; paper: random biases"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="of the network in training; any loss sees float32 logits, and so does any test",
+    )

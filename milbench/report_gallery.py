@@ -1,0 +1,196 @@
+"""Pictures of what each loss detects where: a row a test bag, a column a loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from milbench.errors import UsageError
+from milbench.gallery import Gallery, load
+from milbench.report_study import Row, Study
+from milbench.report_style import INK, LINE, MUTED, WIDTH, literal, wrapped
+
+MOST_BAGS = 5
+_RIGHT, _WRONG = "#159a74", "#cf4456"
+_CLASS_COLOURS = (
+    "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
+)  # fmt: skip
+
+
+def gallery_figure(study: Study, task: str) -> Figure | None:
+    """Draw the first test bags as every loss with a gallery sees them; None where there is none."""
+    seen = galleries(study, task)
+    if not seen:
+        return None
+    bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
+    columns = 1 + len(seen)
+    side = max(1.25, WIDTH / max(columns, 5))
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+    figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * bags + 0.5), layout=layout)
+    grid = figure.subplots(bags, columns, squeeze=False)
+    first = next(iter(seen.values()))
+    for bag in range(bags):
+        _draw_truth(grid[bag, 0], first, bag)
+        for axes, gallery in zip(grid[bag, 1:], seen.values(), strict=True):
+            _draw_detections(axes, gallery, bag)
+    for axes, name in zip(grid[0], ["truth", *(row.label for row in seen)], strict=True):
+        axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
+                      textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
+    return figure
+
+
+def galleries(study: Study, task: str) -> dict[Row, Gallery]:
+    """Return the gallery of the first finished seed of every row that has one which can be read."""
+    found = {}
+    for row in study.rows_of(task):
+        group = study.group(task, row)
+        for cell in map(str, group.index[group["status"] == "done"]):
+            path = study.results.galleries.get(cell)
+            if path is None:
+                continue
+            try:
+                found[row] = load(path)
+            except UsageError:
+                continue  # a lost picture is no reason to lose the numbers
+            break
+    return found
+
+
+def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
+    _plain(axes)
+    names = gallery.class_names
+    if gallery.kind == "image":
+        _show_image(axes, gallery, bag)
+        _frames(axes, gallery, bag)
+    else:
+        classes = gallery.position_classes
+        _scatter(axes, gallery, bag, None if classes is None else classes[bag], None)
+    axes.set_title(literal(_set_name(gallery.true(bag), names)), fontsize=9, loc="center", color=INK, pad=3)
+
+
+def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
+    _plain(axes)
+    winners = gallery.winners(bag)
+    strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
+    if gallery.kind == "image":
+        _show_image(axes, gallery, bag)
+        ys, xs = _centres(gallery)
+        _overlay(axes, gallery, winners, strengths, ys, xs)
+        _frames(axes, gallery, bag)
+        for name, row, column in _patches(gallery, winners, strengths):
+            axes.text(xs[column], ys[row], literal(name), color="white", fontsize=11, fontweight="bold", ha="center",
+                      va="center", path_effects=[withStroke(linewidth=2.2, foreground="black")])  # fmt: skip
+    else:
+        _scatter(axes, gallery, bag, winners, strengths)
+    true, detected = gallery.true(bag), gallery.detected(bag)
+    mark = "✓" if detected == true else "✗"
+    colour = _RIGHT if detected == true else _WRONG
+    title = f"{mark} {_set_name(detected, gallery.class_names)}"
+    axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
+
+
+def _show_image(axes: Axes, gallery: Gallery, bag: int) -> None:
+    image = np.clip(gallery.instances[bag].mean(axis=0), 0, 1)
+    height, width = image.shape
+    # Pixel i covers [i, i + 1], as boxes and centres count.
+    axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=(0, width, height, 0))
+
+
+def _overlay(axes: Axes, gallery: Gallery, winners: Any, strengths: Any, ys: Any, xs: Any) -> None:
+    background = len(gallery.class_names)
+    rgba = np.zeros((*winners.shape, 4))
+    colours = np.array([to_rgb(colour) for colour in _class_colours(background)])
+    found = winners < background
+    rgba[found, :3] = colours[winners[found]]
+    rgba[found, 3] = 0.75 * strengths[found]
+    top, bottom = _edges(ys)
+    left, right = _edges(xs)
+    limits = (axes.get_xlim(), axes.get_ylim())
+    axes.imshow(rgba, interpolation="none", extent=(left, right, bottom, top))
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def _patches(
+    gallery: Gallery, winners: NDArray[np.int64], strengths: NDArray[np.float32]
+) -> list[tuple[str, int, int]]:
+    """Return the name and strongest position of every connected patch of positions that one class wins."""
+    found = []
+    for index, name in enumerate(gallery.class_names):
+        patches, count = ndimage.label(winners == index, structure=np.ones((3, 3)))
+        for row, column in ndimage.maximum_position(strengths, patches, range(1, count + 1)) if count else []:
+            found.append((name, int(row), int(column)))
+    return found
+
+
+def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
+    background = len(gallery.class_names)
+    points = gallery.instances[bag]
+    x = points[:, 0]
+    y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
+    valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
+    winners = np.full(len(points), background) if classes is None else np.asarray(classes)
+    colours = _class_colours(background)
+    empty = valid & (winners == background)
+    axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
+    for index in np.unique(winners[valid & (winners != background)]):
+        for k in np.flatnonzero(valid & (winners == index)):
+            alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
+            axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
+            axes.annotate(literal(gallery.class_names[index]), (x[k], y[k]), xytext=(4, 2), fontsize=7.5, color=INK,
+                          textcoords="offset points", annotation_clip=True)  # fmt: skip
+    shown = gallery.instances if gallery.mask is None else gallery.instances[gallery.mask]
+    flat = shown.reshape(-1, shown.shape[-1])
+    for limit, column in ((axes.set_xlim, 0), (axes.set_ylim, min(1, flat.shape[1] - 1))):
+        low, high = float(flat[:, column].min()), float(flat[:, column].max())
+        pad = 0.08 * (high - low) or 1.0
+        limit(low - pad, high + pad)
+
+
+def _frames(axes: Axes, gallery: Gallery, bag: int) -> None:
+    if gallery.boxes is None or gallery.classes is None:
+        return
+    for box, index in zip(gallery.boxes[bag], gallery.classes[bag], strict=True):
+        if index >= 0:
+            left, top, right, bottom = map(float, box)
+            axes.add_patch(
+                Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
+            )
+
+
+def _centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    if gallery.centres is not None:
+        return gallery.centres
+    sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
+    ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
+    return ys, xs
+
+
+def _edges(centres: NDArray[np.float32]) -> tuple[float, float]:
+    """Return where cells around evenly spaced centres begin and end."""
+    step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
+    return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
+
+
+def _class_colours(count: int) -> list[Any]:
+    return list(_CLASS_COLOURS[:count]) if count <= len(_CLASS_COLOURS) else list(sns.color_palette("husl", count))
+
+
+def _set_name(classes: set[int], names: tuple[str, ...]) -> str:
+    return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"
+
+
+def _plain(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set(visible=True, edgecolor=LINE)

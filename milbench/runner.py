@@ -1,0 +1,165 @@
+"""Many cells: what is done already, what is left, and how it went."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from milbench.cells import Cell, Plan
+from milbench.files import Root
+from milbench.tracking import CellRun, Store
+from milbench.worker import Job, Report, compute
+
+Rerun = Literal["missing", "failed", "all"]
+
+
+@dataclass
+class Launch:
+    """The cells of a plan, sorted into those to compute now and those to leave."""
+
+    plan: Plan
+    known: dict[str, CellRun]
+    rerun: Rerun = "missing"
+    to_run: list[Cell] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.to_run = [cell for cell in self.plan.cells if self._wanted(self.status(cell))]
+
+    def status(self, cell: Cell) -> str:
+        """Return done, failed, interrupted, running or missing."""
+        return self.known[cell.id].status if cell.id in self.known else "missing"
+
+    def _wanted(self, status: str) -> bool:
+        if status == "running":
+            return False
+        return self.rerun == "all" or status in ("missing", "interrupted") or (self.rerun == "failed" == status)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, none of which changes what comes out."""
+
+    device: str
+    jobs: int
+    threads: int
+    data_dir: Path | None
+    fail_fast: bool = False
+    cluster: str | None = None
+
+
+class Interrupted(Exception):  # noqa: N818 it is no error
+    """The user stopped the launch; the store is clean."""
+
+
+def execute(
+    launch: Launch, store: Store, root: Root, options: Options, command: str, report: Callable[[Report], None]
+) -> None:
+    """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
+    parent = store.launch(launch.plan, command)
+    jobs = [_job(cell, launch, store, root, options, parent) for cell in launch.to_run]
+    failed = False
+    try:
+        with _stoppable():
+            for done in _reports(jobs, store, root, options):
+                report(done)
+                failed = failed or done.status == "failed"
+                if failed and options.fail_fast:
+                    break
+    except KeyboardInterrupt:
+        _stop_workers(options)
+        store.abandon([job.run_id for job in jobs])
+        store.end(parent, "KILLED")
+        raise Interrupted from None
+    _stop_workers(options)
+    store.abandon([job.run_id for job in jobs])
+    store.end(parent, "FAILED" if failed else "FINISHED")
+
+
+def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options, parent: str) -> Job:
+    """Give a cell a new run, or the one that was stopped half way, whose checkpoint is still there."""
+    known = launch.known.get(cell.id)
+    resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
+    if not resumable:
+        root.checkpoint(cell.id).unlink(missing_ok=True)
+        store.abandon([known.run_id] if known else [])
+    run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
+    return Job(
+        cell,
+        run_id,
+        str(root.path),
+        store.uri,
+        options.device,
+        options.threads,
+        str(options.data_dir) if options.data_dir else None,
+    )
+
+
+def _reports(jobs: list[Job], store: Store, root: Root, options: Options) -> Iterator[Report]:
+    """Yield reports as cells end; a worker that dies takes its own cell down and no other."""
+    import joblib
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = {job.cell.id: job for job in jobs}
+    while left:
+        parallel = joblib.Parallel(
+            n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
+        try:
+            with _backend(options):
+                for done in parallel(joblib.delayed(compute)(job) for job in list(left.values())):
+                    del left[done.cell_id]
+                    yield done
+        except TerminatedWorkerError as error:
+            begun = [job for job in left.values() if root.progress(job.cell.id).exists()]
+            # Without a trace of who died, the first one is it: some cell must be given up, or this would never end.
+            for job in begun or [next(iter(left.values()))]:
+                reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
+                root.progress(job.cell.id).unlink(missing_ok=True)
+                store.end(job.run_id, "FAILED", reason)
+                del left[job.cell.id]
+                yield Report(job.cell.id, job.run_id, "failed", reason)
+
+
+@contextmanager
+def _backend(options: Options) -> Iterator[None]:
+    import joblib
+
+    if options.cluster is None:
+        with joblib.parallel_config("loky" if options.jobs > 1 else "sequential"):
+            yield
+        return
+    from distributed import Client
+
+    with Client(options.cluster), joblib.parallel_config("dask"):
+        yield
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM end a launch as cleanly as Ctrl-C does."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop_workers(options: Options) -> None:
+    if options.jobs > 1 and options.cluster is None:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+def default_jobs(device: str, cells: int) -> int:
+    """Return one job a core on a CPU (cells beside each other use it better than threads in one), one on a GPU."""
+    return max(1, min(cells, os.cpu_count() or 1)) if device == "cpu" else 1

@@ -1,0 +1,216 @@
+"""What to run: a spec (a TOML file, or the same from flags) and the cells it stands for.
+
+A parameter given as a list is an axis: the spec is run for each of its values, and for all combinations of axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from milbench.cells import Cell, Plan, TaskFacts, labels
+from milbench.errors import UsageError, unknown
+from milbench.registry import check_params, losses, tasks, validated
+
+Params = dict[str, Any]
+
+
+class Spec(BaseModel):
+    """A comparison: every loss on every task with every seed, under one recipe or several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    title: str = ""
+    losses: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(min_length=1)
+    seeds: str | int | list[int] = "0"
+    loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
+    task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
+    recipe: Params = Field(default_factory=dict, description="what differs from the task's own recipe")
+    source: str = "flags"
+
+
+def read_spec(given: str) -> Spec:
+    """Read a spec from a path, or a built-in one by its name. Raises UsageError."""
+    path = Path(given)
+    if path.is_file():
+        text, stem, source = _read_text(path), path.stem, str(path)
+    else:
+        built_in = built_in_specs()
+        stem = path.name.removesuffix(".toml")
+        if stem not in built_in:
+            raise unknown("spec (no such file, and no built-in one)", given, built_in)
+        text, source = built_in[stem].read_text("utf-8"), f"built-in {stem}"
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{given} is not TOML: {error}") from None
+    return make_spec({"name": stem, **values, "source": source}, owner=f"spec {given}")
+
+
+def built_in_specs() -> dict[str, Traversable]:
+    """Return the specs that come with milbench, by name."""
+    files = resources.files("milbench.specs").iterdir()
+    return {f.name.removesuffix(".toml"): f for f in sorted(files, key=str) if f.name.endswith(".toml")}
+
+
+def make_spec(values: Params, owner: str = "the run") -> Spec:
+    """Validate the values of a spec. Raises UsageError."""
+    spec: Spec = validated(owner, Spec, values)
+    for kind, sections, chosen, registry in (
+        ("loss", spec.loss, spec.losses, losses()),
+        ("task", spec.task, spec.tasks, tasks()),
+    ):
+        used = {registry.entry(name).name for name in chosen}
+        for section in sections:
+            if section not in used:
+                raise unknown(f"{kind} section of {owner}", section, used)
+    return spec
+
+
+def parse_seeds(given: str | int | list[int]) -> list[int]:
+    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds. Raises UsageError."""
+    parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
+    seeds: set[int] = set()
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not match:
+            raise UsageError(f"seeds {given!r}: {part!r} is neither a number nor a range such as 0-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"seeds {given!r}: the range {part!r} runs backwards; did you mean {last}-{first}?")
+        if last - first >= 100_000:
+            raise UsageError(f"seeds {given!r}: {last - first + 1} seeds are too many")
+        seeds.update(range(first, last + 1))
+    return sorted(seeds)
+
+
+def parse_setting(spec_values: Params, setting: str) -> None:
+    """Put one `-p` setting into the values of a spec: recipe.k=v, loss.k=v, loss.NAME.k=v (task likewise).
+
+    `loss.k=v` goes to every chosen loss that has a parameter k. A value with commas is an axis.
+    """
+    key, equals, text = setting.partition("=")
+    place = key.strip().split(".")
+    if not equals or place[0] not in ("recipe", "loss", "task") or not 2 <= len(place) <= 3 or not all(place):
+        raise UsageError(
+            f"-p {setting}: expected recipe.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+            "task.KEY=VALUE or task.NAME.KEY=VALUE"
+        )
+    values = [_scalar(part.strip()) for part in text.split(",")]
+    value = values if len(values) > 1 else values[0]
+    kind, *_, parameter = place
+    if kind == "recipe":
+        if len(place) == 3:
+            raise UsageError(f"-p {setting}: expected recipe.KEY=VALUE")
+        spec_values["recipe"] = {**spec_values.get("recipe", {}), parameter: value}
+        return
+    registry = losses() if kind == "loss" else tasks()
+    chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
+    if len(place) == 3:
+        if place[1] not in chosen:
+            raise unknown(f"{kind} of this run in -p {setting}", place[1], chosen)
+        takers = [place[1]]
+    else:
+        have = {name: _parameter_names(registry, name) for name in chosen}
+        takers = [name for name in chosen if parameter in have[name]]
+        if not takers:
+            raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*have.values()))
+    sections = spec_values.setdefault(kind, {})
+    for name in takers:
+        sections[name] = {**sections.get(name, {}), parameter: value}
+
+
+def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
+    """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
+    seeds = parse_seeds(spec.seeds)
+    loss_variants = list(_variants(losses(), spec.losses, spec.loss))
+    recipes = list(_axes(spec.recipe))
+    cells: dict[str, Cell] = {}
+    facts: dict[str, TaskFacts] = {}
+    for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
+        entry = tasks().entry(task_name)
+        task = tasks().create(task_name, task_params)
+        digest = task.check_data(data_dir)
+        facts[entry.name] = TaskFacts.of(task)
+        for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
+            loss_entry = losses().entry(loss_name)
+            loss_class = losses().cls(loss_name)
+            cell = Cell(
+                loss=loss_entry.name,
+                loss_params=loss_params,
+                loss_file=loss_entry.origin if loss_entry.source_digest else "",
+                loss_revision=f"{loss_class.revision}{loss_entry.source_digest}",
+                tier=loss_class.tier,
+                task=entry.name,
+                task_params=task_params,
+                task_file=entry.origin if entry.source_digest else "",
+                task_revision=f"{task.revision}{entry.source_digest}",
+                data=digest,
+                recipe=_recipe(task.recipe().model_dump(), recipe),
+                seed=seed,
+            )
+            cells[cell.id] = cell
+    return Plan(
+        name=spec.name,
+        title=spec.title,
+        source=spec.source,
+        cells=list(cells.values()),
+        tasks=facts,
+        labels=labels(cells.values()),
+    )
+
+
+def _recipe(defaults: Params, changes: Params) -> Params:
+    from milbench.optimizers import check_names
+    from milbench.recipe import Recipe
+
+    changes = {k: None if v == "none" else v for k, v in changes.items()}
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **changes})
+    check_names(recipe)
+    return recipe.model_dump()
+
+
+def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params]) -> Iterator[tuple[str, Params]]:
+    """Yield the entries with their complete parameters, one for every combination of axes."""
+    for given in dict.fromkeys(chosen):
+        entry = registry.entry(given)
+        cls = registry.cls(given)
+        for params in _axes(sections.get(entry.name, {})):
+            yield given, check_params(f"{registry.kind} {entry.name}", cls, params)
+
+
+def _axes(params: Params) -> Iterator[Params]:
+    values = [v if isinstance(v, list) else [v] for v in params.values()]
+    for combination in itertools.product(*values):
+        yield dict(zip(params, combination, strict=True))
+
+
+def _parameter_names(registry: Any, name: str) -> set[str]:
+    from milbench.registry import parameters
+
+    return set(parameters(registry.cls(name)))
+
+
+def _scalar(text: str) -> Any:
+    """Read a value as TOML would (numbers, true, false, quoted strings), any other word as a string."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the spec {path}: {error}") from None

@@ -1,0 +1,112 @@
+"""The contract of a task: bags to train on, bags to test on, a network and a recipe that suit them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from milbench.bags import Bags
+from milbench.recipe import Recipe
+
+Split = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a loss makes of the logits of one batch, by its own rules: see `milbench.loss.Loss`.
+
+    classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
+    presence: (B, C), how sure the loss is that each class occurs.
+    instances: (B, C+1, *positions), the probability that a position shows each class.
+    """
+
+    classes: Tensor
+    presence: Tensor
+    instances: Tensor
+
+
+ScoreFunction = Callable[[Bags], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure from the literature, for the report to set beside ours."""
+
+    loss: str
+    metric: str
+    value: float
+    source: str
+    spread: float | None = None
+
+
+class Network(torch.nn.Module, ABC):
+    """Instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
+
+    head: torch.nn.Conv2d | torch.nn.Linear
+    """The last layer, with C+1 outputs and a bias: the trainer sets its biases where `head_init` is `prior`."""
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """Return y of every row and x of every column of positions in pixels; None where that is not known."""
+        return None
+
+
+class Task(ABC):
+    """Bags with label sets, and how to judge what was learnt from them.
+
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens). Its constructor takes the
+    task's parameters, fully annotated (the command line checks them against the annotations), and touches no data.
+    """
+
+    name: ClassVar[str]
+    revision: ClassVar[int] = 1
+    """Raise it when the same parameters give other bags than before: results of the older one are then not reused."""
+    num_classes: int
+    positions: int
+    """How many positions a training bag typically has: where `head_init = prior` starts from."""
+    primary: str = "instance_error"
+    """The metric that the comparison is about, without its split."""
+    published: tuple[Published, ...] = ()
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return how to write each class in a picture."""
+        return [str(c) for c in range(self.num_classes)]
+
+    @abstractmethod
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the data, or raise UsageError with one line that says what is missing or damaged."""
+
+    @abstractmethod
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Load the data onto `device`; called once, after `check_data`."""
+
+    @property
+    @abstractmethod
+    def steps_per_epoch(self) -> int:
+        """How many batches `train_batches` yields when nobody stops it; known after `prepare`."""
+
+    @abstractmethod
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        """Yield the batches of one epoch; `rng` (on the CPU) is the only source of chance."""
+
+    @abstractmethod
+    def network(self, seed: int) -> Network:
+        """Return the network with its initial weights, which depend on the seed and the shapes alone."""
+
+    @abstractmethod
+    def recipe(self) -> Recipe:
+        """Return the recipe that suits the task, the same for every loss."""
+
+    @abstractmethod
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        """Return metrics by `split/metric`, see `milbench.metrics` for the definitions."""
+
+    @abstractmethod
+    def gallery(self) -> Bags:
+        """Return a few test bags, always the same, for pictures of what each loss detects where."""

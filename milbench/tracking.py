@@ -1,0 +1,298 @@
+"""The store of runs: MLflow, and the only module that imports it.
+
+One experiment a comparison, one parent run a launch (with the plan as an artifact), one child run a cell, found again
+by the cell's content hash. Everything goes by explicit run id: MLflow's fluent state is global.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from milbench import locks
+from milbench.cells import Cell, Plan, merge
+from milbench.errors import UsageError, unknown
+from milbench.files import Root
+from milbench.results import Results
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+KIND, CELL, REASON, SOURCE = "milbench.kind", "milbench.cell", "milbench.reason", "milbench.source"
+STARTED = "milbench.device"
+"""A tag that a run gets when a worker takes it up."""
+PARENT = "mlflow.parentRunId"
+COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """The run of a cell that counts: its newest finished one, else its newest."""
+
+    run_id: str
+    status: str
+    reason: str = ""
+
+
+class Store:
+    """Runs under a root, or on the server that MLFLOW_TRACKING_URI names."""
+
+    def __init__(self, root: Root, uri: str | None = None) -> None:
+        import mlflow
+
+        for name in ("mlflow", "mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+        self.root = root
+        # A writer waits for the others instead of failing at once: several workers log to one database.
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.database}?timeout=120"
+        mlflow.set_tracking_uri(self.uri)
+        try:
+            self.client = mlflow.MlflowClient(self.uri)
+            self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
+        except Exception as error:  # noqa: BLE001 whatever the database driver or the server's client raises
+            raise UsageError(f"cannot open the store {self.uri}: {str(error).splitlines()[0]}") from None
+
+    @property
+    def is_local(self) -> bool:
+        """Say whether the database lies under the root."""
+        return self.uri.startswith("sqlite:")
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def launch(self, plan: Plan, command: str) -> str:
+        """Create the parent run of a launch, with its plan; return its id."""
+        run = self.client.create_run(
+            self._experiment(plan.name),
+            run_name=f"launch of {plan.name}",
+            tags={KIND: "launch", SOURCE: plan.source, "milbench.command": command},
+        )
+        self.client.log_text(run.info.run_id, plan.to_json(), "plan.json")
+        return str(run.info.run_id)
+
+    def child(self, plan: Plan, cell: Cell, parent: str) -> str:
+        """Create the run of one cell, scheduled under its parent; return its id."""
+        from mlflow.entities import Dataset, DatasetInput, Param
+
+        tags = {KIND: "cell", CELL: cell.id, PARENT: parent}
+        run_id = str(self.client.create_run(self._experiment(plan.name), run_name=str(cell), tags=tags).info.run_id)
+        self.client.log_batch(run_id, params=[Param(k, str(v)) for k, v in cell.params().items()])
+        source = json.dumps({"task": cell.task})
+        dataset = Dataset(cell.task, cell.data[:36], "code", source)
+        self.client.log_inputs(run_id, [DatasetInput(dataset, [])])
+        self.client.log_text(run_id, cell.data, "data_digest.txt")
+        self.client.update_run(run_id, status="SCHEDULED")
+        return run_id
+
+    def start(self, run_id: str, tags: dict[str, str]) -> None:
+        """Mark a run as running, with where and by which code."""
+        from mlflow.entities import RunTag
+
+        self.client.update_run(run_id, status="RUNNING")
+        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])
+
+    def log(self, run_id: str, epoch: int, metrics: dict[str, float]) -> None:
+        """Log the metrics of one epoch in one call."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self.client.log_batch(run_id, metrics=[Metric(k, float(v), now, epoch) for k, v in metrics.items()])
+
+    @contextmanager
+    def system_metrics(self, run_id: str) -> Iterator[None]:
+        """Log processor, memory and GPU use of this process's machine to a run while the block lasts."""
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self.uri)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.finish()
+
+    def log_text(self, run_id: str, text: str, name: str) -> None:
+        """Keep a text as an artifact."""
+        self.client.log_text(run_id, text, name)
+
+    def log_file(self, run_id: str, path: Path) -> None:
+        """Keep a copy of a file as an artifact."""
+        self.client.log_artifact(run_id, str(path))
+
+    def end(self, run_id: str, status: str, reason: str = "") -> None:
+        """Close a run as FINISHED, FAILED or KILLED."""
+        if reason:
+            self.client.set_tag(run_id, REASON, reason[:4000])
+        self.client.set_terminated(run_id, status=status)
+
+    def abandon(self, run_ids: Iterable[str]) -> None:
+        """Close as KILLED whichever of these runs has not ended."""
+        for run_id in run_ids:
+            if self.client.get_run(run_id).info.status in ("RUNNING", "SCHEDULED"):
+                self.end(run_id, "KILLED")
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def cell_runs(self) -> dict[str, CellRun]:
+        """Return the run that counts of every cell that was ever started, by cell id."""
+        found: dict[str, CellRun] = {}
+        for run in self._search("cell"):  # newest first
+            cell_id = run.data.tags[CELL]
+            status = self._status(run, cell_id)
+            if status != "missing" and (cell_id not in found or (status == "done" != found[cell_id].status)):
+                found[cell_id] = CellRun(run.info.run_id, status, run.data.tags.get(REASON, ""))
+        return found
+
+    def names(self) -> pd.DataFrame:
+        """Return one row a comparison: name, launches, time of the last launch."""
+        names = {v: k for k, v in self.experiments.items()}
+        rows: dict[str, dict[str, Any]] = {}
+        for run in self._search("launch"):
+            name = names[run.info.experiment_id]
+            row = rows.setdefault(name, {"name": name, "launches": 0, "last": _time(run.info.start_time)})
+            row["launches"] += 1
+        return pd.DataFrame(list(rows.values()), columns=["name", "launches", "last"])
+
+    def plan(self, name: str | None = None) -> tuple[Plan, str, str]:
+        """Return the plan of a comparison (the one launched last where no name is given), its command and its time.
+
+        A spec's last launch is what counts; launches from flags add up, so that losses run one after the other meet
+        in one report. Raises UsageError where there is none.
+        """
+        names = {v: k for k, v in self.experiments.items()}
+        launches = self._search("launch")
+        if not launches:
+            raise UsageError(f"nothing was run yet in {self.uri}; start with: milbench run demo")
+        if name is not None and name not in {names[r.info.experiment_id] for r in launches}:
+            raise unknown("comparison", name, {names[r.info.experiment_id] for r in launches})
+        chosen = name or names[launches[0].info.experiment_id]
+        mine = [r for r in launches if names[r.info.experiment_id] == chosen]
+        newest = mine[0]
+        if newest.data.tags.get(SOURCE) == "flags":
+            mine = [r for r in mine if r.data.tags.get(SOURCE) == "flags"]
+        else:
+            mine = mine[:1]
+        plan = merge([Plan.from_json(self._text(r.info.run_id, "plan.json")) for r in mine])
+        return plan, newest.data.tags.get("milbench.command", ""), _time(newest.info.start_time)
+
+    def results(self, name: str | None = None) -> Results:
+        """Return everything a report needs of a comparison."""
+        plan, command, launched = self.plan(name)
+        runs = self.cell_runs()
+        cells, provenance, histories, costs, galleries = [], {}, [], {}, {}
+        for cell in plan.cells:
+            run = runs.get(cell.id, CellRun("", "missing"))
+            loss_label, task_label, recipe_label = plan.labels[cell.id]
+            cells.append(
+                {
+                    "cell": cell.id,
+                    "loss": cell.loss,
+                    "loss_label": loss_label,
+                    "tier": cell.tier,
+                    "task": cell.task,
+                    "task_label": task_label,
+                    "recipe_label": recipe_label,
+                    "seed": cell.seed,
+                    "status": run.status,
+                    "reason": run.reason,
+                    "run_id": run.run_id,
+                    "primary": plan.tasks[cell.task].primary,
+                    "data_digest": cell.data,
+                    "data_name": cell.task,
+                    "epochs": cell.recipe["epochs"],
+                }
+            )
+            if not run.run_id:
+                continue
+            record = self.client.get_run(run.run_id)
+            provenance[cell.id] = {
+                k.removeprefix("milbench."): v
+                for k, v in record.data.tags.items()
+                if k.startswith("milbench.") and k not in (KIND, CELL, REASON)
+            }
+            histories += self._history(cell.id, run.run_id, record.data.metrics)
+            costs[cell.id] = {c: record.data.metrics.get(f"cost/{c}") for c in COSTS}
+            if run.status == "done" and (path := self._artifact(run.run_id, "gallery.npz")):
+                galleries[cell.id] = path
+        return Results(
+            name=plan.name,
+            cells=pd.DataFrame(cells).set_index("cell"),
+            params={cell.id: cell.params() for cell in plan.cells},
+            provenance=provenance,
+            history=pd.DataFrame(histories, columns=["cell", "epoch", "metric", "value"]),
+            costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
+            published=[p for facts in plan.tasks.values() for p in facts.published],
+            galleries=galleries,
+            tracking_uri=self.uri.partition("?")[0],
+            launched=launched,
+            command=command,
+        )
+
+    def _history(self, cell_id: str, run_id: str, names: Sequence[str]) -> list[tuple[str, int, str, float]]:
+        rows = []
+        for name in names:
+            if name.startswith(("cost/", "system/")):
+                continue
+            # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
+            last = {
+                m.step: m.value for m in sorted(self.client.get_metric_history(run_id, name), key=lambda m: m.timestamp)
+            }
+            rows += [(cell_id, epoch, name, value) for epoch, value in sorted(last.items())]
+        return rows
+
+    def _search(self, kind: str) -> list[Any]:
+        """Return all runs of a kind, the newest first."""
+        runs: list[Any] = []
+        token = None
+        while True:
+            page = self.client.search_runs(
+                list(self.experiments.values()),
+                f"tags.`{KIND}` = '{kind}'",
+                max_results=5000,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            runs += page
+            token = page.token
+            if not token:
+                return runs
+
+    def _status(self, run: Any, cell_id: str) -> str:
+        status = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}.get(run.info.status)
+        if run.info.status == "SCHEDULED" or (status == "interrupted" and STARTED not in run.data.tags):
+            return "missing"  # planned by a launch that ended before its turn came
+        if status:
+            return status
+        running = not self.is_local or locks.is_held(self.root.lock(cell_id))
+        return "running" if running else "interrupted"
+
+    def _experiment(self, name: str) -> str:
+        if name not in self.experiments:
+            location = self.root.artifacts.as_uri() if self.is_local else None
+            self.experiments[name] = self.client.create_experiment(name, artifact_location=location)
+        return str(self.experiments[name])
+
+    def _text(self, run_id: str, name: str) -> str:
+        path = self._artifact(run_id, name)
+        if path is None:
+            raise UsageError(f"the store has lost {name} of run {run_id}")
+        return path.read_text("utf-8")
+
+    def _artifact(self, run_id: str, name: str) -> Path | None:
+        if name not in {a.path for a in self.client.list_artifacts(run_id)}:
+            return None
+        folder = None if self.is_local else tempfile.mkdtemp(prefix="milbench-")
+        return Path(self.client.download_artifacts(run_id, name, folder))
+
+
+def _time(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))

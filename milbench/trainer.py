@@ -1,0 +1,226 @@
+"""Train and evaluate one cell, from its last checkpoint where there is one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from milbench import cost, gallery
+from milbench.bags import Bags, Truth, generator
+from milbench.cells import Cell
+from milbench.checkpoints import Checkpoint
+from milbench.loss import Loss
+from milbench.networks import set_prior_head
+from milbench.optimizers import learning_rate, make_optimizer
+from milbench.recipe import Recipe
+from milbench.registry import losses, tasks
+from milbench.task import Network, Scores, Task
+
+HEARING_SECONDS = 0.5
+"""How often a listener hears of steps at most; each time the host waits for the device."""
+CHECKPOINT_SECONDS = 60.0
+"""A killed run loses at most this much work, and the step it was in."""
+
+
+class Listener(Protocol):
+    """Who wants to know how a cell is doing."""
+
+    def resumed(self, epoch: int, step: int) -> None:
+        """Hear that the cell continues after `step` steps of the epoch (from 1)."""
+
+    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
+        """Hear of progress inside an epoch (from 1), a few times a second at most."""
+
+    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Hear of the metrics at the end of an epoch (from 1)."""
+
+
+@dataclass
+class Outcome:
+    """What is left of a cell once it is trained."""
+
+    history: list[dict[str, float]]
+    costs: dict[str, float]
+    weights: dict[str, Tensor]
+    save_gallery: Callable[[Path], None]
+
+
+@dataclass
+class Trainer:
+    """One cell on one device."""
+
+    cell: Cell
+    device: torch.device
+    data_dir: Path | None
+    listener: Listener
+    checkpoint: Path
+    heard: float = field(default=0.0, init=False)
+    saved: float = field(default_factory=time.monotonic, init=False)
+
+    def run(self) -> Outcome:
+        """Train to the last epoch, evaluating after each. Raises FloatingPointError where the loss diverges."""
+        self._set_up()
+        state = Checkpoint.load(self.checkpoint, self.cell.id, self.device)
+        if state is None:
+            state = Checkpoint(self.cell.id)
+        else:
+            state.restore(self.network, self.optimizer)
+            self.listener.resumed(state.epoch + 1, state.step)
+        while state.epoch < self.recipe.epochs:
+            self._train_epoch(state)
+            metrics = {
+                "train/loss": state.loss_sum / state.step,
+                **self.task.evaluate(self._score),
+                "cost/train_seconds": state.seconds,
+                "cost/step_seconds": state.seconds / state.step,
+            }
+            state.end_epoch(metrics)
+            self.listener.epoch(state.epoch, metrics)
+            self._save(state)
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.network.state_dict().items()}
+        return Outcome(state.history, self._costs(state.history), weights, self._save_gallery)
+
+    def _set_up(self) -> None:
+        cell = self.cell
+        self.recipe = Recipe(**cell.recipe)
+        self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+        self.task.prepare(self.data_dir, self.device)
+        self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
+        # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
+        torch.manual_seed(cell.seed)
+        network = self.task.network(cell.seed)
+        if self.recipe.head_init == "prior":
+            set_prior_head(network, self.task.positions)
+        self.network: Network = network.to(self.device).to(memory_format=torch.channels_last)
+        self.optimizer = make_optimizer([*self.network.parameters(), *self.loss.parameters()], self.recipe)
+        available = self.task.steps_per_epoch
+        self.steps = min(self.recipe.steps_per_epoch or available, available)
+
+    def _batches(self, epoch: int) -> itertools.islice[Bags]:
+        """Return the batches of an epoch (from 0): chance comes from task, seed and epoch, never from the loss."""
+        rng = generator("bags", self.task.name, self.cell.seed, epoch)
+        return itertools.islice(self.task.train_batches(epoch, rng), self.steps)
+
+    def _train_epoch(self, state: Checkpoint) -> None:
+        self.network.train()
+        # The sum goes on from the checkpoint's, in the same order, so that it too ends bit for bit the same.
+        total = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.device)
+        begun, seconds_before = time.perf_counter(), state.seconds
+
+        def settle(step: int) -> None:
+            """Bring the counters up to date; the only place where the host waits for the device."""
+            state.loss_sum = total.item()
+            state.step, state.seconds = step, seconds_before + time.perf_counter() - begun
+            if not math.isfinite(state.loss_sum):
+                raise FloatingPointError(f"the training loss is not finite at epoch {state.epoch + 1}, step {step}")
+
+        done = state.step
+        for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
+            total += self._train_step(bags, state.epoch * self.steps + step - 1)
+            now = time.monotonic()
+            if now - self.heard > HEARING_SECONDS or now - self.saved > CHECKPOINT_SECONDS:
+                settle(step)
+                self.heard = now
+                self.listener.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
+            if now - self.saved > CHECKPOINT_SECONDS:
+                self._save(state)
+        settle(self.steps)
+
+    def _train_step(self, bags: Bags, step: int) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
+        logits = self._logits(bags, self.recipe.precision == "bfloat16")
+        # After the first batch a GPU is not made to wait for a check of every value.
+        self.loss.validate = self.device.type == "cpu" or step == 0
+        loss = self.loss(logits, bags.labels, bags.mask).mean()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.recipe.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        value: Tensor = loss.detach()
+        return value
+
+    def _logits(self, bags: Bags, half: bool = False) -> Tensor:
+        instances = bags.instances
+        if instances.ndim == 4:
+            instances = instances.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            logits: Tensor = self.network(instances)
+        floats: Tensor = logits.float()
+        return floats
+
+    @torch.no_grad()
+    def _score(self, bags: Bags) -> Scores:
+        self.network.eval()
+        logits = self._logits(bags)
+        return Scores(
+            self.loss.class_scores(logits, bags.mask),
+            self.loss.presence_scores(logits, bags.mask),
+            self.loss.instance_probs(logits, bags.mask),
+        )
+
+    def _costs(self, history: list[dict[str, float]]) -> dict[str, float]:
+        """Measure what the loss alone costs on one training batch, beside the whole step."""
+        bags = next(self._batches(0))
+        with torch.no_grad():
+            logits = self._logits(bags)
+        logits.requires_grad_()
+        self.loss.validate = False
+
+        def forward_and_backward() -> None:
+            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask).mean(), logits)
+
+        steps = sorted(row["cost/step_seconds"] for row in history)
+        return {
+            "cost/step_seconds": steps[len(steps) // 2],
+            "cost/train_seconds": sum(row["cost/train_seconds"] for row in history),
+            "cost/loss_seconds": cost.seconds(forward_and_backward, repeats=7),
+            "cost/loss_peak_bytes": float(cost.peak_bytes(forward_and_backward)),
+            "cost/peak_bytes": _peak_bytes(self.device),
+        }
+
+    def _save_gallery(self, path: Path) -> None:
+        bags = self.task.gallery()
+        scores = self._score(bags)
+        truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
+        image = bags.instances.ndim == 4
+        arrays: dict[str, Tensor | None] = {
+            "instances": bags.instances,
+            "labels": bags.labels,
+            "mask": bags.mask,
+            "presence": scores.presence,
+            "probs": scores.instances,
+            "classes": truth.classes,
+            "boxes": truth.boxes,
+            "position_classes": truth.position_classes,
+        }
+        gallery.save(
+            path,
+            kind="image" if image else "set",
+            centres=self.network.position_centres(*bags.instances.shape[-2:]) if image else None,
+            class_names=self.task.class_names,
+            **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},  # type: ignore[arg-type]
+        )
+
+    def _save(self, state: Checkpoint) -> None:
+        state.save(self.checkpoint, self.network, self.optimizer)
+        self.saved = time.monotonic()
+
+
+def _peak_bytes(device: torch.device) -> float:
+    """Return the most memory this process has had: on the GPU if it is one, else resident on the host."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(kilobytes if sys.platform == "darwin" else kilobytes * 1024)

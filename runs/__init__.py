@@ -1,0 +1,1 @@
+"""The built-in run specs (*.toml); the store of a checkout lies beside them, untracked."""

@@ -1,0 +1,1 @@
+"""The built-in tasks: one file an entry, found by `milbench.registry`."""

@@ -1,0 +1,70 @@
+"""The paper's extended MNIST: digits nested on canvases of two to three times their size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from milbench.canvas import DigitSplits, NestedDigits
+from milbench.errors import UsageError
+from milbench.networks import Layer, extended_mnist_layers
+from milbench.recipe import Recipe
+from milbench.task import Published, Split
+
+from . import _mnist
+
+PAPER = "X.-L. Li, arXiv:1811.12346, 2018"
+RULE = "smallest test error of all epochs"
+
+
+class ExtendedMNIST(NestedDigits):
+    """Find which MNIST digits are nested on a canvas, from the set of digits alone; tested on plain MNIST.
+
+    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: 32 bags of two digits a batch, height
+    and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1]. The paper trains on all 60,000 images
+    (`validation=0`); here the last 5,000 of them are kept for validation unless told otherwise.
+
+    any_data: accept other images in MNIST's files; the results are then named non-canonical.
+    """
+
+    name = "extended-mnist"
+    sizes = (56, 84)
+    exam_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
+    exam_batches = (500, 50)
+    published = (
+        Published("exact", "instance_error", 0.0037, f"{PAPER}, Section 5.2: mean of ten runs, {RULE}", 0.0004),
+        Published("exact", "instance_error", 0.0032, f"{PAPER}, Section 5.2: best of ten runs, {RULE}"),
+        Published("max-pooling", "instance_error", 0.080, f"{PAPER}, Supplementary A: mean of six runs, {RULE}", 0.016),
+    )
+
+    def __init__(
+        self,
+        digits_per_bag: Annotated[int, Field(ge=1)] = 2,
+        validation: Annotated[int, Field(ge=0)] = 5000,
+        any_data: bool = False,
+    ) -> None:
+        super().__init__(digits_per_bag)
+        self.validation = validation
+        self.any_data = any_data
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Return the paper's six 5x5 convolutions."""
+        return extended_mnist_layers(self.num_classes)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
+        return Recipe(lr=5e-4, clip_norm=1.0, precision="bfloat16", epochs=20)
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the files, downloaded where they are missing."""
+        return _mnist.check(data_dir, self.any_data)
+
+    def load(self, data_dir: Path | None) -> DigitSplits:
+        """Split off the last training images for validation."""
+        train, test = _mnist.load(data_dir)
+        kept = len(train) - self.validation
+        if kept < 1:
+            raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {len(train)} training images")
+        return DigitSplits(train[:kept], train[kept:] if self.validation else None, test)

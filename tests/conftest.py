@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+PLUGINS = Path(__file__).parent / "plugins"
+TINY = str(PLUGINS / "tiny_task.py")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    def complaint(self) -> str:
+        """The one line of a refused command: exit code 2, no traceback, nothing else on standard error."""
+        assert self.code == 2, self
+        assert "Traceback" not in self.err + self.out
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("milbench: ")
+        return lines[0].removeprefix("milbench: ")
+
+
+@pytest.fixture(scope="session")
+def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store, made once: MLflow takes seconds to create its tables."""
+    from milbench.files import Root
+    from milbench.tracking import Store
+
+    root = Root(tmp_path_factory.mktemp("fresh")).make()
+    Store(root)
+    return root.database
+
+
+@pytest.fixture
+def root(tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root with an empty store."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MILBENCH_DATA", raising=False)
+    folder = tmp_path / "root"
+    (folder / "runs").mkdir(parents=True)
+    shutil.copy(fresh_database, folder / "runs" / "mlflow.db")
+    return folder
+
+
+@pytest.fixture
+def milbench(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """Run the command line in this process, on a root of its own, one job at a time."""
+    from milbench import cli
+
+    def call(*words: str) -> Ran:
+        takes_root = words[0] in ("run", "report", "status", "list", "ui")
+        jobs = ["--jobs", "1"] if words[0] == "run" and "--jobs" not in words else []
+        where = ["--root", str(root)] if takes_root and "--root" not in words else []
+        monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        assert isinstance(stop.value.code, int)
+        return Ran(stop.value.code, captured.out, captured.err)
+
+    return call
+
+
+def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:
+    """Start the command line as a process of its own, in its own group."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "milbench", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )

@@ -1,0 +1,20 @@
+"""One core, so that sums come out the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("likelihood", max_examples=25, deadline=None, derandomize=True)
+settings.load_profile("likelihood")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

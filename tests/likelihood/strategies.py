@@ -1,0 +1,32 @@
+"""Random bags for the property tests, from all but flat to all but certain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+
+class Bag(NamedTuple):
+    """log_probs (1, C+1, K), labels (1, C)."""
+
+    log_probs: Tensor
+    labels: Tensor
+
+
+@st.composite
+def bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> Bag:
+    classes = draw(st.integers(1, max_classes))
+    positions = draw(st.integers(1, max_positions))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    logits = torch.randn(1, classes + 1, positions, generator=generator, dtype=torch.float64)
+    logits = logits * draw(st.sampled_from([0.0, 1.0, 5.0, 30.0]))
+    logits[:, -1] += draw(st.sampled_from([-5.0, 0.0, 6.0, 20.0]))
+    if draw(st.booleans()):
+        ruled_out = torch.rand(logits.shape, generator=generator) < 0.3
+        ruled_out[:, draw(st.integers(0, classes))] = False
+        logits = logits.masked_fill(ruled_out, -torch.inf)
+    labels = torch.tensor([draw(st.lists(st.booleans(), min_size=classes, max_size=classes))])
+    return Bag(logits.log_softmax(dim=1), labels)

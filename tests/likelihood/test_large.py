@@ -1,0 +1,92 @@
+"""Label sets above eight classes: pruned series, full scan, and the memory they may take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from milbench.cost import peak_bytes
+from milbench.likelihood import bag_log_prob, columns, grouped, hybrid, scan, tree
+
+from .reference import Precise
+from .regimes import make
+
+
+@pytest.mark.parametrize("regime", ["uniform", "background+4", "nearly-absent", "dominant"])
+def test_hybrid_against_80_digits(regime: str) -> None:
+    log_probs = make(regime, 11, 60, seed=2)
+    log_probs[1] -= 3.0
+    log_probs = log_probs.log_softmax(0)
+    labels = torch.arange(11) < 9
+    parts = columns.select(log_probs[None], labels[None], 9)
+    truth = Precise(log_probs, list(range(9)))
+    found = hybrid.solve(
+        parts, lambda part, need: grouped.scanned(part, need), posterior=True, tolerance=1e-10
+    )
+    assert found is not None
+    value = float(found.ratio + parts.log_scale)
+    exact = float(truth.log_prob())
+    assert abs(value - exact) <= float(found.error) + 1e-13 * max(1.0, abs(exact))
+    assert float(found.error) < 1e-9
+    for slot, k in ((0, 3), (1, 0), (9, 59)):
+        mine = found.background[0, k] if slot == 0 else found.required[0, slot - 1, k]
+        assert float(mine) == pytest.approx(float(truth.posterior(slot, k)), abs=1e-9)
+
+
+def test_certain_classes_cost_one_term() -> None:
+    log_absent = torch.tensor([-400.0] * 14, dtype=torch.float64)
+    assert len(hybrid._cheapest(log_absent, 1e-13).terms) == 1
+
+
+def test_rare_classes_are_left_to_the_scan() -> None:
+    assert hybrid._cheapest(torch.tensor([-1e-3] * 12, dtype=torch.float64), 1e-13).outer == 0
+
+
+def test_sixteen_classes_and_ten_thousand_positions() -> None:
+    log_probs = torch.randn(1, 101, 10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_probs = log_probs.log_softmax(1).requires_grad_()
+    labels = (torch.arange(100) < 16).unsqueeze(0)
+    value = bag_log_prob(log_probs, labels)
+    chosen = torch.cat([log_probs[:, :16], log_probs[:, -1:]], dim=1)
+    assert value.item() == pytest.approx(torch.logsumexp(chosen, 1).sum().item(), rel=1e-14)  # every class is certain
+    (gradient,) = torch.autograd.grad(value.sum(), log_probs)
+    assert torch.allclose(gradient.sum(dim=1), torch.ones(1, 10_000, dtype=torch.float64))
+
+
+def test_long_scans_are_stored_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_probs = make("background+8", 8, 200)[None]
+    parts = columns.select(log_probs, torch.ones(1, 8, dtype=torch.bool), 8)
+    scale = tree.label_scale(parts.required)
+
+    def solve() -> scan.Solution:
+        return scan.solve(parts.background, parts.required, scale, parts.size, posterior=True)
+
+    whole = solve()
+    whole_bytes = peak_bytes(solve)
+    monkeypatch.setattr(scan, "SEGMENT", 256 * 7)
+    parted = solve()
+    assert torch.equal(whole.root, parted.root)
+    assert whole.required is not None
+    assert parted.required is not None
+    assert torch.equal(whole.required, parted.required)
+    assert peak_bytes(solve) < whole_bytes / 3
+
+
+def test_values_that_underflow_are_solved_in_logarithms() -> None:
+    log_probs = torch.full((1, 4, 3), -600.0, dtype=torch.float64)
+    log_probs[0, [0, 1], [0, 0]] = -0.6931471805599453
+    log_probs[0, [1, 2], [1, 1]] = torch.tensor([-600.0, -1e-300], dtype=torch.float64)
+    log_probs[0, 3, 2] = 0.0
+    parts = columns.select(log_probs, torch.ones(1, 3, dtype=torch.bool), 3)
+    scale = tree.label_scale(parts.required)
+    assert scan.solve(parts.background, parts.required, scale, parts.size, posterior=False).root < scan.CERTAIN
+    truth = float(Precise(log_probs[0], [0, 1, 2]).log_prob())
+    assert bag_log_prob(log_probs, torch.ones(1, 3).bool()).item() == pytest.approx(truth, rel=1e-13)
+
+
+def test_peak_bytes_counts_what_lives_at_once() -> None:
+    x = torch.zeros(1000, dtype=torch.float64)
+    assert peak_bytes(lambda: x + 1) == 8000
+    assert peak_bytes(lambda: (x + 1) + 1) == 16000
+    assert peak_bytes(lambda: (x + 1).add_(1)) == 8000
+    assert peak_bytes(lambda: x.view(10, 100)) == 0

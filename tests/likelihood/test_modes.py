@@ -1,0 +1,145 @@
+"""Second derivatives, half precision, autocast, torch.compile, torch.func, CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench.likelihood import (
+    bag_log_prob,
+    instance_posterior,
+    presence_log_odds,
+    presence_log_prob,
+    presence_prob,
+)
+from milbench.likelihood import exact as module
+
+LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
+
+
+def logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(4, 4, *positions, generator=generator, dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("mask", [None, torch.tensor([[True] * 4, [False, True, True, True]] * 2)], ids=["all", "masked"])
+def test_first_and_second_derivatives(mask: Tensor | None) -> None:
+    def value(z: Tensor) -> Tensor:
+        return bag_log_prob(z.log_softmax(1), LABELS, mask)
+
+    z = logits(4).requires_grad_()
+    assert torch.autograd.gradcheck(value, (z,))
+    assert torch.autograd.gradgradcheck(value, (z,))
+
+
+def test_second_derivatives_where_classes_tie() -> None:
+    z = torch.zeros(4, 4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda z: bag_log_prob(z.log_softmax(1), LABELS), (z,))
+
+
+def test_gradient_of_logits_is_posterior_minus_probability() -> None:
+    z = logits(6).requires_grad_()
+    (gradient,) = torch.autograd.grad(bag_log_prob(z.log_softmax(1), LABELS).sum(), z)
+    assert torch.allclose(gradient, instance_posterior(z.log_softmax(1), LABELS) - z.softmax(1), atol=1e-14)
+
+
+@pytest.mark.parametrize("function", [presence_log_prob, presence_prob, presence_log_odds])
+def test_presence_derivatives(function) -> None:  # type: ignore[no-untyped-def]
+    z = logits(3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: function(z.log_softmax(1)), (z,))
+    assert torch.autograd.gradgradcheck(lambda z: function(z.log_softmax(1)), (z,))
+
+
+def test_posterior_is_differentiable() -> None:
+    z = logits(3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: instance_posterior(z.log_softmax(1), LABELS), (z,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    low = logits(50, dtype=dtype).log_softmax(1).requires_grad_()
+    value = bag_log_prob(low, LABELS)
+    assert value.dtype == torch.float32
+    expected = bag_log_prob(low.detach().double(), LABELS, validate=False)
+    assert torch.allclose(value.double(), expected, rtol=1e-6)
+    value.sum().backward()
+    assert low.grad is not None
+    assert low.grad.dtype == dtype
+    assert instance_posterior(low.detach(), LABELS).dtype == torch.float32
+
+
+def test_autocast_does_not_lower_the_precision() -> None:
+    z = logits(50, dtype=torch.float32)
+    plain = bag_log_prob(z.log_softmax(1), LABELS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = bag_log_prob(z.log_softmax(1), LABELS)
+    assert torch.equal(plain, cast)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_value_and_gradient(backend: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda z: bag_log_prob(z.log_softmax(1), LABELS, max_labels=3), backend=backend, fullgraph=True
+    )
+    z = logits(5).requires_grad_()
+    expected = bag_log_prob(z.log_softmax(1), LABELS)
+    value = compiled(z)
+    assert torch.allclose(value, expected, rtol=1e-13)
+    (a,) = torch.autograd.grad(value.sum(), z)
+    (b,) = torch.autograd.grad(expected.sum(), z)
+    assert torch.allclose(a, b, atol=1e-14)
+
+
+def test_vmap_and_functional_gradients() -> None:
+    log_probs = logits(5).log_softmax(1)
+    expected = bag_log_prob(log_probs, LABELS)
+    one = torch.func.vmap(lambda p, y: bag_log_prob(p[None], y[None])[0])
+    assert torch.allclose(one(log_probs, LABELS), expected, rtol=1e-13)
+    gradient = torch.func.grad(lambda p: bag_log_prob(p, LABELS).sum())(log_probs)
+    posterior = instance_posterior(log_probs, LABELS)
+    assert torch.allclose(gradient, posterior, atol=1e-14)
+    mapped = torch.func.vmap(lambda p, y: instance_posterior(p[None], y[None])[0])(log_probs, LABELS)
+    assert torch.allclose(mapped, posterior, atol=1e-14)
+
+
+def test_max_labels_pads_and_never_lies() -> None:
+    log_probs = logits(5).log_softmax(1)
+    expected = bag_log_prob(log_probs, LABELS)
+    assert torch.allclose(module._traceable(log_probs, LABELS, None, 3), expected, rtol=1e-13)
+    short = module._traceable(log_probs, LABELS, None, 2)
+    assert torch.isnan(short).tolist() == [False, False, False, True]
+    assert torch.allclose(short[:3], expected[:3], rtol=1e-13)
+
+
+def test_the_accelerator_course_does_not_depend_on_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake tensors have no values: anything that looked at one would raise."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        log_probs = torch.empty(4, 4, 5, requires_grad=True)
+        value = module._traceable(log_probs, torch.empty(4, 3, dtype=torch.bool), torch.empty(4, 5, dtype=torch.bool), 3)
+        value.sum().backward()
+        assert value.shape == (4,)
+
+
+def test_many_classes_run_through_blocks() -> None:
+    log_probs = torch.randn(2, 9, 40, dtype=torch.float64).log_softmax(1)
+    labels = torch.arange(8).expand(2, 8) < torch.tensor([[8], [7]])
+    assert torch.allclose(module._traceable(log_probs, labels, None, 8), bag_log_prob(log_probs, labels), rtol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_graph_capture() -> None:
+    log_probs = logits(30, dtype=torch.float32).log_softmax(1).cuda().requires_grad_()
+    labels = LABELS.cuda()
+    expected = bag_log_prob(log_probs.detach().cpu(), LABELS)
+    bag_log_prob(log_probs, labels, max_labels=3, validate=False).sum().backward()
+    graph = torch.cuda.CUDAGraph()
+    log_probs.grad = None
+    with torch.cuda.graph(graph):
+        value = bag_log_prob(log_probs, labels, max_labels=3)
+        value.sum().backward()
+    graph.replay()
+    assert torch.allclose(value.cpu(), expected, rtol=1e-5)

@@ -1,0 +1,95 @@
+"""Value and gradient against 80 digits, over the grid of regimes, in both engines and both precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench.likelihood import bag_log_prob
+from milbench.likelihood.exact import _traceable
+
+from .reference import Precise
+from .regimes import REGIMES, make
+
+SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (4, 100), (5, 60), (7, 20), (10, 12)]
+LONG = [(1, 10_000), (2, 10_000)]
+LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
+
+
+@lru_cache(maxsize=None)
+def case(regime: str, size: int, positions: int, dtype: torch.dtype) -> tuple[Tensor, Precise, tuple[tuple[int, int], ...]]:
+    log_probs = make(regime, size + 2, positions).to(dtype)
+    where = {(slot, k) for slot in (0, size // 2, size) for k in (0, positions // 2)}
+    return log_probs, Precise(log_probs, list(range(size))), tuple(sorted(where)) if positions < 1000 else ()
+
+
+def eager(log_probs: Tensor, labels: Tensor) -> Tensor:
+    return bag_log_prob(log_probs, labels)
+
+
+def traceable(log_probs: Tensor, labels: Tensor) -> Tensor:
+    return _traceable(log_probs, labels, None, int(labels.sum()))
+
+
+ENGINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"eager": eager, "traceable": traceable}
+
+
+def errors(
+    engine: Callable[[Tensor, Tensor], Tensor], regime: str, size: int, positions: int, dtype: torch.dtype
+) -> tuple[float, float]:
+    """Return the error of the value over max(1, |value|), and of the gradient over its largest entry."""
+    log_probs, truth, where = case(regime, size, positions, dtype)
+    leaf = log_probs.unsqueeze(0).clone().requires_grad_()
+    labels = (torch.arange(size + 2) < size).unsqueeze(0)
+    value = engine(leaf, labels)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    assert torch.isfinite(gradient).all()
+    exact = truth.log_prob()
+    if not truth.prob:
+        assert value.item() == -torch.inf
+        assert not gradient.any()
+        return 0.0, 0.0
+    value_error = abs(float(value.item() - exact)) / max(1.0, abs(float(exact)))
+    rows = [size + 2, *range(size)]
+    differences = [
+        abs(float(gradient[0, rows[slot], k].item() - truth.posterior(slot, k))) for slot, k in where
+    ]
+    return value_error, max(differences, default=0.0) / float(gradient.abs().max())
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("regime", REGIMES)
+def test_grid(regime: str, engine: str, dtype: torch.dtype) -> None:
+    for size, positions in SIZES:
+        if engine == "traceable" and size > 5:
+            continue
+        value, gradient = errors(ENGINES[engine], regime, size, positions, dtype)
+        assert value <= LIMITS[dtype][0], (size, positions, value)
+        assert gradient <= LIMITS[dtype][1], (size, positions, gradient)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("regime", ["uniform", "background+8", "background+40", "nearly-absent"])
+def test_ten_thousand_positions(regime: str, engine: str, dtype: torch.dtype) -> None:
+    for size, positions in LONG:
+        value, _ = errors(ENGINES[engine], regime, size, positions, dtype)
+        assert value <= LIMITS[dtype][0], (size, value)
+
+
+def test_the_case_that_the_alternating_series_gets_wrong() -> None:
+    log_probs = make("background+16", 10, 64, seed=3)
+    labels = torch.arange(10) < 5
+    plain = sum(
+        (-1.0) ** (5 - bin(s).count("1"))
+        * torch.stack([log_probs[i] for i in range(5) if s >> i & 1] + [log_probs[-1]]).logsumexp(0).sum().exp()
+        for s in range(32)
+    )
+    truth = float(Precise(log_probs, list(range(5))).log_prob())
+    assert abs(float(torch.as_tensor(plain).abs().clamp(min=1e-300).log()) - truth) > 1
+    assert bag_log_prob(log_probs[None], labels[None]).item() == pytest.approx(truth, rel=1e-13)

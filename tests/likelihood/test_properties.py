@@ -1,0 +1,165 @@
+"""What must hold for every bag, whatever the numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from milbench.likelihood import bag_log_prob, instance_posterior
+from milbench.likelihood.exact import _traceable
+
+from .reference import enumerate_bag
+from .strategies import Bag, bags
+
+
+def every_set(classes: int) -> Tensor:
+    return torch.tensor(list(itertools.product([False, True], repeat=classes)))
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Say whether logarithms agree to 1e-12 of their size, infinities included."""
+    return bool(((a == b) | ((a - b).abs() <= 1e-12 * b.abs().clamp(min=1.0))).all())
+
+
+@given(bags(max_positions=5))
+def test_value_and_posterior_agree_with_enumeration(bag: Bag) -> None:
+    required = set(torch.nonzero(bag.labels[0])[:, 0].tolist())
+    total, joint = enumerate_bag(bag.log_probs[0], required)
+    value = bag_log_prob(*bag)
+    posterior = instance_posterior(*bag)
+    if total == 0.0:
+        assert value.item() < -700
+        assert torch.isfinite(posterior).all()
+    else:
+        assert value.exp().item() == pytest.approx(total, rel=1e-11)
+        if total > 1e-290:
+            assert (posterior[0] - joint / total).abs().max() < 1e-11
+
+
+@given(bags(max_positions=20))
+def test_the_engines_agree(bag: Bag) -> None:
+    assert close(_traceable(*bag, None, None), bag_log_prob(*bag))
+
+
+@given(bags(max_classes=6, max_positions=30))
+def test_the_probabilities_of_all_label_sets_sum_to_one(bag: Bag) -> None:
+    sets = every_set(bag.labels.shape[1])
+    total = torch.logsumexp(bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets), dim=0)
+    assert abs(total.item()) < 1e-12
+
+
+@given(bags(max_classes=6, max_positions=30))
+def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(bag: Bag) -> None:
+    posterior = instance_posterior(*bag)
+    if torch.isinf(bag_log_prob(*bag)).item():
+        assert not posterior.any()
+        return
+    assert (posterior >= 0).all()
+    assert (posterior.sum(dim=1) - 1).abs().max() < 1e-12
+    expected = posterior[0, :-1].sum(dim=-1)
+    assert (expected[bag.labels[0]] >= 1 - 1e-12).all()
+    assert (expected[~bag.labels[0]] == 0).all()
+
+
+@given(bags(), st.randoms(use_true_random=False))
+def test_order_of_positions_and_classes_does_not_matter(bag: Bag, random: object) -> None:
+    positions = torch.randperm(bag.log_probs.shape[-1])
+    classes = torch.randperm(bag.labels.shape[1])
+    rows = torch.cat([classes, torch.tensor([len(classes)])])
+    moved = bag.log_probs[:, rows][..., positions]
+    assert close(bag_log_prob(moved, bag.labels[:, classes]), bag_log_prob(*bag))
+
+
+@given(bags(), st.integers(1, 5))
+def test_masked_positions_change_nothing(bag: Bag, extra: int) -> None:
+    noise = torch.randn(1, bag.log_probs.shape[1], extra, dtype=torch.float64).log_softmax(1)
+    longer = torch.cat([bag.log_probs, noise], dim=-1)
+    mask = torch.arange(longer.shape[-1]).unsqueeze(0) < bag.log_probs.shape[-1]
+    order = torch.randperm(longer.shape[-1])
+    longer, mask = longer[..., order], mask[:, order]
+    assert close(bag_log_prob(longer, bag.labels, mask), bag_log_prob(*bag))
+    assert close(_traceable(longer, bag.labels, mask, None), bag_log_prob(*bag))
+    posterior = instance_posterior(longer, bag.labels, mask)
+    assert not posterior[:, :, ~mask[0]].any()
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_as_many_classes_as_positions_without_background_is_a_permanent(size: int, seed: int) -> None:
+    logits = torch.randn(1, size + 1, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    logits[:, -1] = -torch.inf
+    log_probs = logits.log_softmax(1)
+    probs = log_probs[0].exp()
+    permanent = sum(
+        torch.stack([probs[c, k] for k, c in enumerate(order)]).prod() for order in itertools.permutations(range(size))
+    )
+    value = bag_log_prob(log_probs, torch.ones(1, size, dtype=torch.bool))
+    assert value.exp().item() == pytest.approx(float(permanent), rel=1e-12)
+
+
+@given(bags(max_positions=12))
+def test_li_recursive_beta_expression(bag: Bag) -> None:
+    """Equations (11)-(13): beta by recursion, Prb(L) = alpha minus every smaller beta."""
+    probs = bag.log_probs[0].exp()
+    background = bag.labels.shape[1]
+
+    def alpha(classes: tuple[int, ...]) -> float:
+        return float(probs[list(classes)].sum(dim=0).prod())
+
+    def beta(classes: tuple[int, ...]) -> float:
+        smaller = [t for r in range(1, len(classes)) for t in itertools.combinations(classes, r)]
+        return alpha(classes) - sum(beta(t) for t in smaller)
+
+    required = (*torch.nonzero(bag.labels[0])[:, 0].tolist(), background)
+    less = [t for r in range(len(required) - 1) for t in itertools.combinations(required[:-1], r)]
+    value = alpha(required) - beta((background,)) * (len(required) > 1)
+    value -= sum(beta(t) + beta((*t, background)) for t in less if t)
+    assert bag_log_prob(*bag).exp().item() == pytest.approx(value, rel=1e-9, abs=1e-13)
+
+
+def test_one_batch_of_all_sizes_and_dimensions() -> None:
+    for shape in ((), (7,), (3, 4), (2, 3, 2)):
+        log_probs = torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)
+        together = bag_log_prob(log_probs, every_set(4))
+        one_by_one = [bag_log_prob(log_probs[i : i + 1].flatten(2), every_set(4)[i : i + 1]) for i in range(16)]
+        assert together.shape == (16,)
+        assert close(together, torch.cat(one_by_one))
+        assert instance_posterior(log_probs, every_set(4)).shape == log_probs.shape
+
+
+def test_more_classes_than_positions_cannot_occur() -> None:
+    log_probs = torch.randn(2, 5, 3, dtype=torch.float64).log_softmax(1).requires_grad_()
+    labels = torch.ones(2, 4, dtype=torch.bool)
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    for value in (bag_log_prob(log_probs, labels), bag_log_prob(log_probs, labels[:, :4], mask)):
+        assert (value == -torch.inf).all()
+        (gradient,) = torch.autograd.grad(value.sum(), log_probs)
+        assert not gradient.any()
+
+
+def test_an_empty_batch_and_an_empty_bag() -> None:
+    assert bag_log_prob(torch.zeros(0, 3, 4), torch.zeros(0, 2)).shape == (0,)
+    value = bag_log_prob(torch.zeros(2, 3, 0), torch.tensor([[0, 0], [1, 0]]))
+    assert value.tolist() == [0.0, -torch.inf]
+
+
+@pytest.mark.parametrize("engine", [bag_log_prob, lambda p, y: _traceable(p, y, None, None)])
+def test_ruled_out_classes_leave_no_nan(engine) -> None:  # type: ignore[no-untyped-def]
+    log_probs = torch.randn(4, 4, 6, dtype=torch.float64)
+    log_probs[0, 0] = -torch.inf  # a required class nowhere
+    log_probs[1, :-1] = -torch.inf  # only background
+    log_probs[2, -1] = -torch.inf  # no background
+    log_probs[3, :2, 1:] = -torch.inf  # two required classes at one position only
+    log_probs = log_probs.log_softmax(1).requires_grad_()
+    labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]]).bool()
+    value = engine(log_probs, labels)
+    assert torch.isinf(value).tolist() == [True, True, False, True]
+    (gradient,) = torch.autograd.grad(value.sum(), log_probs, create_graph=True)
+    assert torch.isfinite(gradient).all()
+    assert not gradient[[0, 1, 3]].any()
+    (second,) = torch.autograd.grad((gradient**2).sum(), log_probs)
+    assert torch.isfinite(second).all()

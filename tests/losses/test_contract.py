@@ -1,0 +1,65 @@
+"""Every built-in loss, in every variant, keeps the contract; so does one from a file of a third party."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from loss_contract import LABELS, B, C, K, LossContract, Variant, some_logits, value_and_gradient
+
+from milbench import load_loss
+from milbench.errors import UsageError
+from milbench.loss import Loss
+from milbench.registry import losses
+
+BUILT_IN = (
+    Variant("exact"),
+    Variant("exact", {"per_position": False, "rule": "exact"}),
+    Variant("max-pooling"),
+    Variant("max-pooling", {"normalization": "batch"}, couples_bags=True),
+    Variant("one-vs-rest"),
+    Variant("noisy-or"),
+    Variant("noisy-or", {"head": "softmax"}),
+)
+
+
+class TestBuiltIn(LossContract):
+    variants = BUILT_IN
+
+    @pytest.mark.parametrize("background", [-200.0, 0.0, 200.0])
+    def test_a_class_missed_everywhere_is_still_learnt(self, loss: Loss, background: float) -> None:
+        """Saturation: at -200 in float32 probabilities are 0, yet raising the logit must lower the loss."""
+        logits = torch.full((B, C + 1, K), -200.0)
+        logits[:, C] = background
+        _, gradient = value_and_gradient(loss, logits, LABELS)
+        assert (gradient[:, :C].sum(dim=2)[LABELS] < -1e-3).all()
+
+    def test_unchecked_classes_of_a_bag_without_instances_cost_infinity(self, loss: Loss) -> None:
+        loss.validate = False
+        value = loss(some_logits(K), LABELS, torch.zeros(B, K, dtype=torch.bool))
+        assert (value[LABELS.any(dim=1)] == torch.inf).all()
+
+
+class TestThirdParty(LossContract):
+    variants = (Variant(str(Path(__file__).with_name("third_party_loss.py"))),)
+
+
+def test_every_built_in_loss_is_tried() -> None:
+    registry = losses()
+    assert {v.loss for v in BUILT_IN} == {n for n in registry.names() if registry.entry(n).origin == "milbench"}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("exact", {"rule": "max"}),
+        ("exact", {"per_position": "maybe"}),
+        ("max-pooling", {"normalization": "image"}),
+        ("noisy-or", {"head": "relu"}),
+        ("one-vs-rest", {"head": "sigmoid"}),
+    ],
+)
+def test_parameters_are_checked(name: str, params: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"{name}.*{next(iter(params))}|{next(iter(params))}.*{name}"):
+        load_loss(name, **params)

@@ -1,0 +1,143 @@
+"""The exact loss against the enumeration of all label maps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from label_maps import LabelMaps, exactly, numbers, softmax
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import load_loss
+
+torch.set_num_threads(1)
+
+C, K = 3, 4
+ALL_SETS = [frozenset(c for c in range(C) if chosen[c]) for chosen in itertools.product([0, 1], repeat=C)]
+LABELS = torch.tensor([[c in label_set for c in range(C)] for label_set in ALL_SETS])
+
+
+def bag(seed: int, scale: float = 2.0) -> Tensor:
+    """Return the (C+1, K) logits of one bag."""
+    return scale * torch.randn(C + 1, K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def extreme_bags() -> list[Tensor]:
+    """Return bags at the ends of the range, where every probability in float32 is 0 or 1."""
+    return [bag(0).sign() * 200, bag(1, 100).clamp(-200, 200), torch.tensor([[-200.0] * K] * C + [[200.0] * K])]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_value_and_gradient_of_every_label_set(seed: int) -> None:
+    maps, p = LabelMaps(bag(seed)), softmax(bag(seed))
+    logits = bag(seed).repeat(len(ALL_SETS), 1, 1).requires_grad_()
+    value = load_loss("exact", per_position=False)(logits, LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    for i, label_set in enumerate(ALL_SETS):
+        assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-11)
+        for c, k in itertools.product(range(C + 1), range(K)):
+            expected = p[c][k] - maps.posterior(label_set, c, k)
+            assert gradient[i, c, k].item() == pytest.approx(float(expected), rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("logits", extreme_bags(), ids=["signs", "wide", "background"])
+def test_value_and_gradient_at_extreme_logits_in_float32(logits: Tensor) -> None:
+    logits = logits.float()
+    maps, p = LabelMaps(logits), softmax(logits)
+    leaf = logits.repeat(len(ALL_SETS), 1, 1).requires_grad_()
+    value = load_loss("exact", per_position=False)(leaf, LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    for i, label_set in enumerate(ALL_SETS):
+        assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-6, abs=1e-6)
+        for c, k in itertools.product(range(C + 1), range(K)):
+            expected = p[c][k] - maps.posterior(label_set, c, k)
+            assert gradient[i, c, k].item() == pytest.approx(float(expected), rel=1e-3, abs=1e-4)
+
+
+def test_divided_by_the_bags_own_number_of_positions() -> None:
+    logits = torch.stack([bag(0), bag(1)])
+    mask = torch.tensor([[True] * 4, [True, False, True, False]])
+    labels = torch.tensor([[True, False, True], [False, True, False]])
+    value = load_loss("exact")(logits, labels, mask)
+    assert value[0].item() == pytest.approx(float(-exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 2})]) / 4))
+    small = LabelMaps(bag(1)[:, [0, 2]])
+    assert value[1].item() == pytest.approx(float(-exactly.log(small.set_prob[frozenset({1})]) / 2))
+
+
+def test_one_position_is_cross_entropy() -> None:
+    logits = torch.stack([bag(seed)[:, 0] for seed in range(C + 1)])
+    labels = torch.eye(C + 1, C, dtype=torch.bool)  # the last bag is background
+    assert_close(
+        load_loss("exact")(logits, labels),
+        torch.nn.functional.cross_entropy(logits, torch.arange(C + 1), reduction="none"),
+    )
+
+
+@pytest.mark.parametrize("per_position", [True, False])
+def test_an_impossible_label_set_costs_infinity_where_nobody_checks(per_position: bool) -> None:
+    loss = load_loss("exact", per_position=per_position)
+    loss.validate = False
+    logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
+    value = loss(logits, torch.tensor([[True, True, True], [True, True, False]]))
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    assert value[0] == torch.inf
+    assert value[1].isfinite()
+    assert not gradient.isnan().any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
+    mask = torch.tensor([[True, False, True, True]])
+    scores = load_loss("exact", rule="sum").class_scores(bag(seed).unsqueeze(0), mask)
+    p = softmax(bag(seed))
+    assert scores[0].tolist() == pytest.approx([float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
+    """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
+    maps = LabelMaps(bag(seed))
+    log_alpha = [exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)]
+    scores = load_loss("exact", rule="exact").class_scores(bag(seed).unsqueeze(0))[0]
+    for c in range(C):
+        assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
+
+
+def test_the_exact_rule_tells_classes_apart_under_a_sure_background() -> None:
+    logits = bag(2).float()
+    logits[-1] += 40.0
+    maps = LabelMaps(logits)
+    alone = [maps.set_prob[frozenset({c})] for c in range(C)]
+    scores = load_loss("exact", rule="exact").class_scores(logits.unsqueeze(0))[0]
+    assert scores.argsort().tolist() == sorted(range(C), key=alone.__getitem__)
+    assert len(set(scores.tolist())) == C
+
+
+def test_the_two_rules_can_name_different_classes() -> None:
+    """Class 0 is weak everywhere, class 1 all but sure once: the sum prefers many, the likelihood the sure one."""
+    p = torch.tensor([[0.30, 0.30, 0.30, 0.30], [0.99, 0.02, 0.02, 0.02], [0.0, 0.0, 0.0, 0.0]]) / 1.31
+    logits = torch.cat([p, 1 - p.sum(dim=0, keepdim=True)]).clamp(min=1e-9).log().unsqueeze(0)
+    assert load_loss("exact", rule="sum").class_scores(logits).argmax() == 0
+    assert load_loss("exact", rule="exact").class_scores(logits).argmax() == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_presence_is_the_log_odds_of_the_marginal(seed: int) -> None:
+    maps = LabelMaps(bag(seed))
+    presence = load_loss("exact").presence_scores(bag(seed).unsqueeze(0))
+    assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-9)
+
+
+def test_presence_does_not_saturate_in_float32() -> None:
+    for logits in (bag(3).float(), bag(3).float() + torch.tensor([[30.0], [-30.0], [-60.0], [0.0]])):
+        presence = load_loss("exact").presence_scores(logits.unsqueeze(0))
+        maps = LabelMaps(logits)
+        assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-5)
+
+
+def test_instance_probs_are_the_softmax() -> None:
+    probs = load_loss("exact").instance_probs(bag(0).unsqueeze(0))[0]
+    assert_close(probs, torch.tensor([[float(v) for v in row] for row in softmax(bag(0))], dtype=torch.float64))
+    assert len(numbers(bag(0))) == C + 1

@@ -1,0 +1,118 @@
+"""Max-pooling, as written and as its code has it, against loops over the formula."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench import load_loss
+
+torch.set_num_threads(1)
+
+B, C, K = 4, 3, 5
+LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
+MASK = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+
+
+def some_logits(seed: int) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return 2 * torch.randn(B, C + 1, K, generator=rng, dtype=torch.float64)
+
+
+def probabilities(logits: Tensor, mask: Tensor, bags: list[list[int]]) -> dict[tuple[int, int, int], float]:
+    """Return p[b, c, k] for every position that is there, normalised over each group of bags."""
+    p: dict[tuple[int, int, int], float] = {}
+    for group in bags:
+        odds = {
+            (b, c, k): math.exp(logits[b, c, k]) for b in group for c in range(C + 1) for k in range(K) if mask[b, k]
+        }
+        total = sum(odds.values())
+        p |= {key: value / total for key, value in odds.items()}
+    return p
+
+
+def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
+    return max(value for (b, d, _), value in p.items() if (b, d) == (bag, c))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+def test_normalised_over_a_bag_the_cost_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
+    logits = some_logits(seed)
+    p = probabilities(logits, mask, [[b] for b in range(B)])
+    value = load_loss("max-pooling")(logits, LABELS, mask)
+    for b in range(B):
+        terms = [-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]]
+        assert value[b].item() == pytest.approx(sum(terms) / len(terms) if terms else 0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+def test_normalised_over_the_batch_the_cost_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
+    logits = some_logits(seed)
+    p = probabilities(logits, mask, [list(range(B))])
+    value = load_loss("max-pooling", normalization="batch")(logits, LABELS, mask)
+    for b in range(B):
+        assert value[b].item() == pytest.approx(sum(-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]))
+
+
+@pytest.mark.parametrize("normalization", ["bag", "batch"])
+def test_an_empty_label_set_costs_nothing(normalization: str) -> None:
+    logits = some_logits(0).requires_grad_()
+    value = load_loss("max-pooling", normalization=normalization)(logits, LABELS)
+    (gradient,) = torch.autograd.grad(value[2], logits, retain_graph=True)
+    assert value[2] == 0
+    assert (gradient == 0).all()
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    assert bool((gradient[2] == 0).all()) == (normalization == "bag")
+
+
+@pytest.mark.parametrize("normalization", ["bag", "batch"])
+def test_positions_that_tie_share_the_gradient_of_the_maximum(normalization: str) -> None:
+    logits = torch.zeros(1, 2, 2, requires_grad=True)
+    loss = load_loss("max-pooling", normalization=normalization)
+    (gradient,) = torch.autograd.grad(loss(logits, torch.tensor([[True]])).sum(), logits)
+    assert gradient.tolist() == [[[-0.25, -0.25], [0.25, 0.25]]]
+
+
+def test_the_bag_variant_scores_by_its_probabilities() -> None:
+    logits = some_logits(1)
+    p = probabilities(logits, MASK, [[b] for b in range(B)])
+    loss = load_loss("max-pooling")
+    scores, presence = loss.class_scores(logits, MASK), loss.presence_scores(logits, MASK)
+    for b in range(B):
+        for c in range(C):
+            expected = sum(value for (bag, d, _), value in p.items() if (bag, d) == (b, c))
+            assert float(scores[b, c]) == pytest.approx(expected)
+            assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
+
+
+def test_the_batch_variant_scores_by_the_largest_raw_score_background_included() -> None:
+    background_wins = [[1.0, 0.0], [2.0, -1.0], [3.0, 9.0]]
+    a_class_wins = [[1.0, 4.0], [2.0, -1.0], [3.0, 0.0]]
+    a_tie = [[1.0, 3.0], [2.0, -1.0], [3.0, 0.0]]
+    logits = torch.tensor([background_wins, background_wins, a_class_wins, a_tie])
+    mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
+    loss = load_loss("max-pooling", normalization="batch")
+    unnamed = [-math.inf, -math.inf]
+    assert loss.class_scores(logits, mask).tolist() == [unnamed, unnamed, [4.0, 2.0], [3.0, 2.0]]
+    assert loss.presence_scores(logits, mask).tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
+
+
+def test_presence_does_not_depend_on_the_batch() -> None:
+    logits = some_logits(2)
+    for normalization in ("bag", "batch"):
+        loss = load_loss("max-pooling", normalization=normalization)
+        assert torch.equal(loss.presence_scores(logits)[:1], loss.presence_scores(logits[:1]))
+
+
+def test_only_the_batch_variant_sees_the_other_bags() -> None:
+    logits, other = some_logits(3), some_logits(3)
+    other[1] += 3.0
+    for normalization in ("bag", "batch"):
+        loss = load_loss("max-pooling", normalization=normalization)
+        same = bool(torch.isclose(loss(logits, LABELS)[0], loss(other, LABELS)[0]))
+        assert same == (normalization == "bag")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench import load_loss, load_task
+from milbench.networks import (
+    AllConvolutional,
+    InstanceMLP,
+    Layer,
+    extended_mnist_layers,
+    output_size,
+    set_prior_head,
+    small_digits_layers,
+)
+
+PAPER = extended_mnist_layers(10)
+SMALL = small_digits_layers(10)
+
+
+def test_parameter_count_is_the_paper_s() -> None:
+    network = AllConvolutional(PAPER, 1, seed=0)
+    assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
+
+
+@pytest.mark.parametrize(("layers", "sides"), [(PAPER, {28: 4, 56: 18, 84: 32}), (SMALL, {8: 2, 16: 6, 20: 8, 24: 10})])
+def test_output_has_the_published_size(layers: tuple[Layer, ...], sides: dict[int, int]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    for side, positions in sides.items():
+        logits = network(torch.zeros(2, 1, side, side))
+        assert logits.shape == (2, 11, positions, positions)
+        assert network.output_shape(side, side) == (positions, positions)
+        assert output_size(layers, side) == positions
+
+
+def receptive_centre(network: AllConvolutional, height: int, width: int, row: int, column: int) -> tuple[float, float]:
+    """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
+    image = torch.rand(1, 1, height, width, requires_grad=True)
+    (grad,) = torch.autograd.grad(network(image)[0, 0, row, column], image)
+    rows, columns = grad[0, 0].nonzero().unbind(dim=1)
+    return float(rows.min() + rows.max() + 1) / 2, float(columns.min() + columns.max() + 1) / 2
+
+
+@pytest.mark.parametrize(
+    "layers", [PAPER, SMALL, (Layer(3, 4, 2, 1), Layer(2, 2, 3, 0))], ids=["paper", "small", "even kernels"]
+)
+def test_position_centres_are_where_the_network_looks(layers: tuple[Layer, ...]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    height, width = 90, 101
+    ys, xs = network.position_centres(height, width)
+    rows, columns = network.output_shape(height, width)
+    assert (len(ys), len(xs)) == (rows, columns)
+    for row, column in [(rows // 2, columns // 2), (rows // 2 + 1, columns // 2 - 3)]:  # away from the borders
+        assert receptive_centre(network, height, width, row, column) == (float(ys[row]), float(xs[column]))
+
+
+def test_weights_depend_on_seed_name_and_shape_alone() -> None:
+    torch.manual_seed(1)
+    network = AllConvolutional(PAPER, 1, seed=3)
+    torch.manual_seed(2)
+    again, other = AllConvolutional(PAPER, 1, seed=3).state_dict(), AllConvolutional(PAPER, 1, seed=4).state_dict()
+    baseline = AllConvolutional((*PAPER[:-1], Layer(10, 5)), 1, seed=3).state_dict()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, again[name])
+        assert not torch.equal(value, other[name])
+        assert torch.equal(value, baseline[name]) == (not name.startswith("head"))
+
+
+@pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP((40, 500, 11), 0)])
+def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(network: torch.nn.Module) -> None:
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
+            fan_in = layer.weight[0].numel()
+            scaled = layer.weight.detach() * math.sqrt(fan_in)
+            assert abs(float(scaled.std()) - 1) < 5 / math.sqrt(2 * scaled.numel())
+            assert abs(float(scaled.mean())) < 5 / math.sqrt(scaled.numel())
+    biases = torch.cat(
+        [
+            layer.bias.detach() * math.sqrt(layer.weight[0].numel())
+            for layer in network.modules()
+            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear) and layer.bias is not None
+        ]
+    )
+    assert abs(float(biases.std()) - 1) < 5 / math.sqrt(2 * len(biases))
+
+
+def test_instance_network_treats_every_instance_alike() -> None:
+    network = InstanceMLP((3, 16, 5), seed=0)
+    x = torch.randn(2, 7, 3)
+    order = torch.randperm(7)
+    assert network(x).shape == (2, 5, 7)
+    torch.testing.assert_close(network(x[:, order]), network(x)[:, :, order])
+    torch.testing.assert_close(network(x[:, 2:3]), network(x)[:, :, 2:3])
+    assert [m.out_features for m in network.modules() if isinstance(m, torch.nn.Linear)] == [16, 5]
+
+
+@pytest.mark.parametrize("positions", [60, 600])
+def test_prior_head_expects_one_instance_of_each_class(positions: int) -> None:
+    network = AllConvolutional(SMALL, 1, seed=0)
+    weights = network.head.weight.clone()
+    set_prior_head(network, positions)
+    assert torch.equal(network.head.weight, weights)
+    bias = network.head.bias
+    assert bias is not None
+    sigmoid = positions * bias[:-1].sigmoid()
+    softmax = positions * bias.softmax(dim=0)[:-1]
+    assert ((sigmoid > 0.8) & (sigmoid <= 1)).all()
+    assert ((softmax > 0.8) & (softmax <= 1)).all()
+    assert float(bias[-1]) == 0
+
+
+@pytest.mark.parametrize("layers", [PAPER, SMALL])
+def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple[Layer, ...]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    images = torch.rand(3, 1, 40, 44)
+    expected = network(images)
+    network = network.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(network(images), expected, rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        half: Tensor = network(images)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
+    half.float().logsumexp(dim=1).mean().backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_initial_weights_are_the_same_whatever_the_loss() -> None:
+    task = load_task("extended-digits")
+    states = []
+    for name in ("exact", "noisy-or"):
+        load_loss(name)
+        torch.rand(len(name))  # a loss that drew from torch's global state must not matter either
+        states.append(task.network(5).state_dict())
+    for first, second in pairwise(states):
+        assert all(torch.equal(first[name], second[name]) for name in first)

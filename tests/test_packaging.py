@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An sdist of the checkout, and a wheel built from that sdist alone."""
+    folder = tmp_path_factory.mktemp("built")
+    source = folder / "source"
+    wanted = subprocess.run(
+        ["git", "-C", str(REPOSITORY), "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split("\n")  # fmt: skip
+    for name in filter(None, wanted):
+        if (REPOSITORY / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, source / name)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*build, "--sdist", str(source)], check=True, capture_output=True)
+    sdist = next(folder.glob("*.tar.gz"))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    unpacked = next((folder / "unpacked").iterdir())
+    subprocess.run([*build, "--wheel", str(unpacked)], check=True, capture_output=True)
+    return sdist, next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = set(wheel.namelist())
+    assert {"milbench/losses/exact.py", "milbench/tasks/extended_digits.py", "milbench/specs/demo.toml"} <= names
+    assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
+    assert any(name.startswith("milbench/templates/") for name in names)
+    assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/")) for name in names)
+    assert not any(name.endswith((".db", ".pt", ".npz")) for name in names)
+
+
+def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """The environment has milbench alone; its dependencies are lent to it by a path, being gigabytes."""
+    home = tmp_path / "env"
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    site = Path(subprocess.run([str(python), "-c", "import site; print(site.getsitepackages()[0])"],
+                               capture_output=True, text=True, check=True).stdout.strip())  # fmt: skip
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+    subprocess.run([uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), str(built[1])],
+                   check=True, capture_output=True)  # fmt: skip
+    lent = next(p for p in map(Path, sys.path) if p.name == "site-packages")
+    # Only a path, and not an editable install's finder: what is imported as milbench must be the wheel's.
+    (site / "lent.pth").write_text(f"{lent}\n")
+    command = [str(home / "bin" / "milbench")]
+    listed = subprocess.run([*command, "list", "losses"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or"):
+        assert name in listed.stdout
+    where = subprocess.run([str(python), "-c", "import milbench; print(milbench.__file__)"],
+                           capture_output=True, text=True, check=True, cwd=tmp_path).stdout  # fmt: skip
+    assert where.startswith(str(site))
+    planned = subprocess.run([*command, "run", "demo", "--dry-run"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "12 cells, 12 to run" in planned.stdout

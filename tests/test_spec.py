@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import TINY
+
+from milbench.cells import Cell, Plan, labels, merge
+from milbench.errors import UsageError
+from milbench.spec import make_plan, make_spec, parse_seeds, parse_setting, read_spec
+
+
+def tiny_plan(**values: object) -> Plan:
+    spec = make_spec({"name": "t", "losses": ["exact", "max-pooling"], "tasks": [TINY], **values})
+    return make_plan(spec, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [("0-3", [0, 1, 2, 3]), ("2,0,5-6", [0, 2, 5, 6]), (7, [7]), ([3, 1], [1, 3]), (" 1 - 2 ", [1, 2]), ("4-4", [4])],
+)
+def test_seeds(given: str | int | list[int], seeds: list[int]) -> None:
+    assert parse_seeds(given) == seeds
+
+
+@pytest.mark.parametrize("given", ["3-1", "a", "", "1,,2", "-1", "1.5", "0-99999999"])
+def test_wrong_seeds(given: str) -> None:
+    with pytest.raises(UsageError, match="seeds"):
+        parse_seeds(given)
+
+
+def test_a_backward_range_names_the_forward_one() -> None:
+    with pytest.raises(UsageError, match="did you mean 1-3"):
+        parse_seeds("3-1")
+
+
+def test_a_plan_is_every_combination() -> None:
+    plan = tiny_plan(
+        seeds="0-2", loss={"max-pooling": {"normalization": ["bag", "batch"]}}, recipe={"head_init": ["prior", "paper"]}
+    )
+    assert len(plan.cells) == 3 * 3 * 2  # exact and two max-poolings, three seeds, two heads
+    assert len({cell.id for cell in plan.cells}) == len(plan.cells)
+    names = {plan.labels[cell.id] for cell in plan.cells}
+    assert ("max-pooling normalization=batch", "tiny", "head_init=paper") in names
+    assert ("exact", "tiny", "head_init=prior") in names
+
+
+def test_identity_is_what_is_computed() -> None:
+    one, two = tiny_plan(seeds="0-1"), tiny_plan(losses=["max-pooling", "exact"], seeds="1,0", name="other")
+    assert {c.id for c in one.cells} == {c.id for c in two.cells}
+    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", recipe={"lr": 0.01}).cells)
+    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells)
+    default = tiny_plan(seeds="0", loss={"exact": {"per_position": True}})  # a default, written out
+    assert {c.id for c in default.cells} < {c.id for c in one.cells}
+
+
+def test_a_plug_in_counts_by_what_is_in_it_not_by_where_it_lies(tmp_path: Path) -> None:
+    text = Path(TINY).read_text()
+    ids = []
+    for folder, source in (("a", text), ("b", text), ("c", text + "\n# changed\n")):
+        path = tmp_path / folder / "task.py"
+        path.parent.mkdir()
+        path.write_text(source.replace('"tiny"', '"tiny-elsewhere"'))
+        from milbench import registry
+
+        registry.tasks.cache_clear()
+        ids.append([c.id for c in tiny_plan(tasks=[str(path)]).cells])
+    registry.tasks.cache_clear()
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_plan_survives_json() -> None:
+    plan = tiny_plan(seeds="0-1", loss={"max-pooling": {"normalization": ["bag", "batch"]}})
+    back = Plan.from_json(plan.to_json())
+    assert back == plan
+    assert [c.id for c in back.cells] == [c.id for c in plan.cells]
+
+
+def test_merged_plans_hold_every_cell_once() -> None:
+    old, new = tiny_plan(losses=["exact"], seeds="0-1"), tiny_plan(seeds="1-2")
+    merged = merge([new, old])
+    assert {c.id for c in merged.cells} == {c.id for c in [*old.cells, *new.cells]}
+    assert len(merged.cells) == 5
+    assert set(merged.labels) == {c.id for c in merged.cells}
+
+
+def test_labels_name_what_differs_and_nothing_else() -> None:
+    def cell(**params: object) -> Cell:
+        return Cell("x", params, "1", "set", "t", {"a": 1}, "1", "d", {"lr": 0.1}, 0)
+
+    one, two = cell(k=1, same=0), cell(k=2, same=0)
+    assert labels([one, two]) == {one.id: ("x k=1", "t", ""), two.id: ("x k=2", "t", "")}
+    assert labels([one]) == {one.id: ("x", "t", "")}
+
+
+def test_settings_go_where_they_belong() -> None:
+    values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
+    for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
+                    "loss.exact.per_position=false", "recipe.clip_norm=none"):  # fmt: skip
+        parse_setting(values, setting)
+    assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"per_position": False}}
+    assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
+    assert values["recipe"] == {"lr": [0.1, 0.2], "clip_norm": "none"}
+    plan = make_plan(make_spec({"name": "t", **values}), None)
+    assert {c.recipe["lr"] for c in plan.cells} == {0.1, 0.2}
+    assert {c.recipe["clip_norm"] for c in plan.cells} == {None}
+
+
+def test_a_spec_file_and_a_built_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('losses = ["exact"]\ntasks = ["extended-digits"]\nseeds = "0-1"\n[recipe]\nepochs = 3\n')
+    spec = read_spec(str(path))
+    assert (spec.name, spec.losses, spec.recipe) == ("mine", ["exact"], {"epochs": 3})
+    demo = read_spec("demo")
+    assert len(demo.losses) == 4
+    assert len(parse_seeds(demo.seeds)) == 3
