@@ -96,10 +96,7 @@ def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], o
     root = _existing(root_path)
     results = Store(root).results(name)
     out = root.reports / results.name
-    try:
-        render(results, out, gallery=gallery)
-    except PermissionError as error:
-        raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
+    render(results, out, gallery=gallery)
     page = out / "index.html"
     console.print(f"wrote {page}", soft_wrap=True, highlight=False)
     if open_it:

@@ -17,9 +17,9 @@ class _LiveBytes(TorchDispatchMode):
     """Counts the bytes of the storages that operators hand out, from birth until they are freed."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.live = 0
-        self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
         self._known: dict[int, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -61,7 +61,7 @@ def peak_bytes(fn: Callable[[], object]) -> int:
         result = fn()
     del result
     mode.close()
-    return mode.peak
+    return int(mode.peak)
 
 
 def seconds(fn: Callable[[], object], repeats: int = 5) -> float:

@@ -38,9 +38,10 @@ _CURVES = "Thin: a seed; thick: the mean over the finished seeds. A run that did
 _COSTS = "Small dots: seeds; large: their median. Right: the result against the time that the loss alone takes."
 _GALLERY = (
     "Test bags, the same for every loss, seen by the network of its first finished seed after the last epoch. Colour: "
-    "the most probable class of a position where that is not the background, the stronger the more probable; its name "
-    "stands at the strongest position of a patch. Frames: the true instances, which no loss of the set tier is told. "
-    "Above: the classes detected in the bag."
+    "the most probable class of a position where that is not the background, the stronger the more probable. Above: "
+    "the classes detected in the bag, those that win a position (or reach the threshold of presence, where one was "
+    "recorded); each is named where it is most probable. Frames: the true instances, which no loss of the set tier is "
+    "told."
 )
 
 
@@ -144,6 +145,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
                 axes.axhline(_scaled(fact["value"], metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         scale_axis(axes, "y", list(curves["value"]), widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")
+        axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     for row in rows:
         label = literal(wrapped(row.label, 34))

@@ -8,6 +8,7 @@ import re
 from milbench.definitions import Metric
 
 NOTHING = "—"
+_JOINT = ",\u00a0"  # an interval stays on one line
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
@@ -24,7 +25,7 @@ def interval(bounds: tuple[float, float], mean: float, spread: float, metric: Me
     if any(math.isnan(bound) for bound in bounds):
         return NOTHING
     digits = decimals(mean, spread, metric)
-    return f"[{', '.join(number(bound, digits, metric, signed) for bound in bounds)}]"
+    return f"[{_JOINT.join(number(bound, digits, metric, signed) for bound in bounds)}]"
 
 
 def decimals(mean: float, spread: float, metric: Metric) -> int:

@@ -13,7 +13,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from milbench.errors import UsageError
 from milbench.gallery import Gallery, load
@@ -21,6 +20,7 @@ from milbench.report_study import Row, Study
 from milbench.report_style import INK, LINE, MUTED, WIDTH, literal, wrapped
 
 MOST_BAGS = 5
+MOST_NAMED = 5
 _RIGHT, _WRONG = "#159a74", "#cf4456"
 _CLASS_COLOURS = (
     "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
@@ -87,7 +87,7 @@ def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
         ys, xs = _centres(gallery)
         _overlay(axes, gallery, winners, strengths, ys, xs)
         _frames(axes, gallery, bag)
-        for name, row, column in _patches(gallery, winners, strengths):
+        for (row, column), name in _named_places(gallery, bag).items():
             axes.text(xs[column], ys[row], literal(name), color="white", fontsize=11, fontweight="bold", ha="center",
                       va="center", path_effects=[withStroke(linewidth=2.2, foreground="black")])  # fmt: skip
     else:
@@ -120,16 +120,16 @@ def _overlay(axes: Axes, gallery: Gallery, winners: Any, strengths: Any, ys: Any
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
-def _patches(
-    gallery: Gallery, winners: NDArray[np.int64], strengths: NDArray[np.float32]
-) -> list[tuple[str, int, int]]:
-    """Return the name and strongest position of every connected patch of positions that one class wins."""
-    found = []
-    for index, name in enumerate(gallery.class_names):
-        patches, count = ndimage.label(winners == index, structure=np.ones((3, 3)))
-        for row, column in ndimage.maximum_position(strengths, patches, range(1, count + 1)) if count else []:
-            found.append((name, int(row), int(column)))
-    return found
+def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
+    """Return where each detected class is most probable, as the hit rate judges it: (row, column) -> its name."""
+    places: dict[tuple[int, int], list[str]] = {}
+    for index in sorted(gallery.detected(bag)):
+        strengths = gallery.probs[bag, index].astype(np.float32)
+        if gallery.mask is not None:
+            strengths = np.where(gallery.mask[bag], strengths, -1)
+        row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
+        places.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
+    return {place: " ".join(names) for place, names in places.items()}
 
 
 def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
@@ -186,6 +186,8 @@ def _class_colours(count: int) -> list[Any]:
 
 
 def _set_name(classes: set[int], names: tuple[str, ...]) -> str:
+    if len(classes) > MOST_NAMED:
+        return f"{len(classes)} classes"
     return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from milbench import locks
 from milbench.cells import Cell, Plan
 from milbench.files import Root
 from milbench.tracking import CellRun, Store
@@ -61,23 +62,28 @@ def execute(
 ) -> None:
     """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
     parent = store.launch(launch.plan, command)
-    jobs = [_job(cell, launch, store, root, options, parent) for cell in launch.to_run]
-    failed = False
+    jobs: list[Job] = []
+    outcome = "KILLED"
     try:
-        with _stoppable():
+        with _stoppable(), locks.held(root.lock(parent)):
+            jobs += [_job(cell, launch, store, root, options, parent) for cell in launch.to_run]
+            store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
+            failed = False
             for done in _reports(jobs, store, root, options):
                 report(done)
                 failed = failed or done.status == "failed"
                 if failed and options.fail_fast:
                     break
+            outcome = "FAILED" if failed else "FINISHED"
     except KeyboardInterrupt:
-        _stop_workers(options)
-        store.abandon([job.run_id for job in jobs])
-        store.end(parent, "KILLED")
         raise Interrupted from None
-    _stop_workers(options)
-    store.abandon([job.run_id for job in jobs])
-    store.end(parent, "FAILED" if failed else "FINISHED")
+    finally:
+        _stop_workers(options)
+        for job in jobs:  # a worker that was killed could not
+            root.progress(job.cell.id).unlink(missing_ok=True)
+        store.abandon([job.run_id for job in jobs])
+        store.end(parent, outcome)
+        root.lock(parent).unlink(missing_ok=True)
 
 
 def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options, parent: str) -> Job:
@@ -86,7 +92,6 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options,
     resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
     if not resumable:
         root.checkpoint(cell.id).unlink(missing_ok=True)
-        store.abandon([known.run_id] if known else [])
     run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
     return Job(
         cell,
@@ -105,24 +110,27 @@ def _reports(jobs: list[Job], store: Store, root: Root, options: Options) -> Ite
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     left = {job.cell.id: job for job in jobs}
+    suspects: list[Job] = []
     while left:
+        # A pool whose worker died is gone, and its other cells with it; the one to blame dies again when it is alone.
+        batch = [suspects.pop()] if suspects else list(left.values())
         parallel = joblib.Parallel(
             n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
         )
         try:
             with _backend(options):
-                for done in parallel(joblib.delayed(compute)(job) for job in list(left.values())):
+                for done in parallel(joblib.delayed(compute)(job) for job in batch):
                     del left[done.cell_id]
                     yield done
         except TerminatedWorkerError as error:
-            begun = [job for job in left.values() if root.progress(job.cell.id).exists()]
-            # Without a trace of who died, the first one is it: some cell must be given up, or this would never end.
-            for job in begun or [next(iter(left.values()))]:
-                reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
-                root.progress(job.cell.id).unlink(missing_ok=True)
-                store.end(job.run_id, "FAILED", reason)
-                del left[job.cell.id]
-                yield Report(job.cell.id, job.run_id, "failed", reason)
+            if len(batch) > 1:
+                suspects = [job for job in left.values() if root.progress(job.cell.id).exists()] or list(left.values())
+                continue
+            (job,) = batch
+            reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
+            store.end(job.run_id, "FAILED", reason)
+            del left[job.cell.id]
+            yield Report(job.cell.id, job.run_id, "failed", reason)
 
 
 @contextmanager

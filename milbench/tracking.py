@@ -56,7 +56,6 @@ class Store:
         self.root = root
         # A writer waits for the others instead of failing at once: several workers log to one database.
         self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.database}?timeout=120"
-        mlflow.set_tracking_uri(self.uri)
         try:
             self.client = mlflow.MlflowClient(self.uri)
             self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
@@ -133,6 +132,15 @@ class Store:
         if reason:
             self.client.set_tag(run_id, REASON, reason[:4000])
         self.client.set_terminated(run_id, status=status)
+
+    def close_stale(self, cell_ids: Iterable[str], keep: Iterable[str]) -> None:
+        """Close as KILLED what a launch that died has left open: itself, and its runs of these cells but for `keep`."""
+        cell_ids, keep = set(cell_ids), set(keep)
+        for run in [*self._search("cell"), *self._search("launch")]:
+            name = run.data.tags.get(CELL, run.info.run_id)
+            mine = run.info.run_id not in keep and (CELL not in run.data.tags or name in cell_ids)
+            if mine and run.info.status in ("RUNNING", "SCHEDULED") and not locks.is_held(self.root.lock(name)):
+                self.end(run.info.run_id, "KILLED")
 
     def abandon(self, run_ids: Iterable[str]) -> None:
         """Close as KILLED whichever of these runs has not ended."""

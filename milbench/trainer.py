@@ -122,7 +122,7 @@ class Trainer:
             state.loss_sum = total.item()
             state.step, state.seconds = step, seconds_before + time.perf_counter() - begun
             if not math.isfinite(state.loss_sum):
-                raise FloatingPointError(f"the training loss is not finite at epoch {state.epoch + 1}, step {step}")
+                raise FloatingPointError(f"the loss in training: not finite by epoch {state.epoch + 1}, step {step}")
 
         done = state.step
         for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
@@ -142,7 +142,9 @@ class Trainer:
         logits = self._logits(bags, self.recipe.precision == "bfloat16")
         # After the first batch a GPU is not made to wait for a check of every value.
         self.loss.validate = self.device.type == "cpu" or step == 0
+        self._check_finite("logits", logits, step)
         loss = self.loss(logits, bags.labels, bags.mask).mean()
+        self._check_finite("loss", loss, step)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self.recipe.clip_norm is not None:
@@ -150,6 +152,12 @@ class Trainer:
         self.optimizer.step()
         value: Tensor = loss.detach()
         return value
+
+    def _check_finite(self, what: str, values: Tensor, step: int) -> None:
+        """Say where training diverged; a GPU is not made to wait, there `settle` finds out a little later."""
+        if self.device.type == "cpu" and not bool(torch.isfinite(values).all()):
+            epoch, step = divmod(step, self.steps)
+            raise FloatingPointError(f"the {what} in training: not finite at epoch {epoch + 1}, step {step + 1}")
 
     def _logits(self, bags: Bags, half: bool = False) -> Tensor:
         instances = bags.instances

@@ -14,7 +14,7 @@ from milbench.networks import Layer, small_digits_layers
 from milbench.recipe import Recipe
 from milbench.task import Split
 
-SPLIT_SEED = 1811_12346
+SPLIT_SEED = 181112346
 VALIDATION, TEST = 179, 360
 """Images; 1,258 are left to train on. Figures are comparable as long as these and the seed stay."""
 
@@ -41,12 +41,14 @@ class ExtendedDigits(NestedDigits):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and length were chosen on the validation split, for all losses together."""
-        return Recipe(lr=6e-3, epochs=70)
+        return Recipe(lr=6e-3, epochs=60)
 
-    def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a digest of the digits that this version of scikit-learn ships."""
-        digits = _all_digits()
-        digest = hashlib.sha256(digits.images.numpy().tobytes() + digits.classes.numpy().tobytes())
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the three splits, as this version of scikit-learn ships and splits them."""
+        splits, digest = self.load(data_dir), hashlib.sha256()
+        for part in (splits.train, splits.validation, splits.test):
+            if part:
+                digest.update(part.images.numpy().tobytes() + part.classes.numpy().tobytes())
         return f"digits of scikit-learn, sha256 {digest.hexdigest()[:16]}"
 
     def load(self, data_dir: Path | None) -> DigitSplits:  # noqa: ARG002
@@ -55,10 +57,10 @@ class ExtendedDigits(NestedDigits):
 
         digits = _all_digits()
         rest, test = train_test_split(
-            range(len(digits)), test_size=TEST, random_state=SPLIT_SEED % 2**32, stratify=digits.classes
+            range(len(digits)), test_size=TEST, random_state=SPLIT_SEED, stratify=digits.classes
         )
         train, validation = train_test_split(
-            rest, test_size=VALIDATION, random_state=SPLIT_SEED % 2**32, stratify=digits.classes[rest]
+            rest, test_size=VALIDATION, random_state=SPLIT_SEED, stratify=digits.classes[rest]
         )
         return DigitSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
 

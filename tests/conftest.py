@@ -55,15 +55,13 @@ def root(tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def milbench(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ran]:
+def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run the command line in this process, on a root of its own, one job at a time."""
     from milbench import cli
 
     def call(*words: str) -> Ran:
         takes_root = words[0] in ("run", "report", "status", "list", "ui")
-        jobs = ["--jobs", "1"] if words[0] == "run" and "--jobs" not in words else []
+        jobs = ["--threads", "1", *([] if "--jobs" in words else ["--jobs", "1"])] if words[0] == "run" else []
         where = ["--root", str(root)] if takes_root and "--root" not in words else []
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])
         capsys.readouterr()

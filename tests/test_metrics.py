@@ -60,6 +60,9 @@ def test_best_threshold_by_hand() -> None:
     threshold = metrics.best_threshold(presence, labels)
     assert 2 < threshold <= 3
     assert metrics.set_error(presence, labels, threshold) == 0
+    # 0, 0, 4, 4, 6, 6 and 9 are wrong for three bags each, 13 and 15 for more: the middle of the seven is taken.
+    known, scores = torch.tensor([[True], [False], [True]]), torch.tensor([[9.0], [0.0], [0.0]])
+    assert metrics.best_threshold(torch.cat([scores, scores + 4, scores + 6]), known.repeat(3, 1)) == 4
     assert metrics.best_threshold(presence, torch.zeros(3, 2, dtype=torch.bool)) == INF  # naming nothing is right
     assert metrics.set_error(torch.tensor([[NAN, 9.0]]), torch.tensor([[False, True]]), 0.0) == 0
 
@@ -124,7 +127,7 @@ def test_hits_on_images_agree_with_a_loop() -> None:
             for m, (left, top, right, bottom) in enumerate(truth.boxes[b].tolist())
         )
         assert bool(hits[b, c]) == expected
-    assert 0.1 < float(hits.double().mean()) < 0.9
+    assert 0.05 < float(hits.double().mean()) < 0.95
 
 
 def test_hits_on_sets_and_hit_rate() -> None:
@@ -165,13 +168,13 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     exams = {"validation": Exam([single], [validation]), "test": Exam([single, single], [test])}
     values = evaluate(score, exams)  # type: ignore[arg-type]
     assert values["validation/set_error"] == 0
-    # Two thirds of the way the test bags would be right at 0.55 for one, at 0.9 for the other; not at validation's.
+    # The only threshold that is right for both validation bags is 0.6; 0.55 would do for the second test bag.
     assert values["test/set_error"] == 1
     assert values["validation/instance_error"] == values["test/instance_error"] == 0.5
     assert values["validation/posterior_error"] == 3 / 4
     assert values["test/hit_rate"] == 0.5
     assert {name.split("/")[1] for name in values} <= set(METRICS)
-    chosen = evaluate(score, {"test": exams["test"]}, calibration=[validation])  # type: ignore[dict-item]
+    chosen = evaluate(score, {"test": exams["test"]}, calibration=[validation])
     assert chosen == {name: value for name, value in values.items() if name.startswith("test/")}
 
 

@@ -66,5 +66,7 @@ def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, 
     where = subprocess.run([str(python), "-c", "import milbench; print(milbench.__file__)"],
                            capture_output=True, text=True, check=True, cwd=tmp_path).stdout  # fmt: skip
     assert where.startswith(str(site))
-    planned = subprocess.run([*command, "run", "demo", "--dry-run"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    planned = subprocess.run(
+        [*command, "run", "demo", "--dry-run"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert "12 cells, 12 to run" in planned.stdout

@@ -35,10 +35,7 @@ def test_names_are_known_without_importing_anything() -> None:
     import subprocess
     import sys
 
-    code = (
-        "import sys; from milbench.registry import losses; print(losses().names()); "
-        "sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys; from milbench.registry import losses; print(losses().names()); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -64,7 +61,7 @@ def test_files_that_hold_no_loss(tmp_path: Path) -> None:
     broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
     broken.write_text("import nowhere_to_be_found\n")
     empty.write_text("x = 1\n")
-    with pytest.raises(UsageError, match="cannot import the loss file .*ModuleNotFoundError"):
+    with pytest.raises(UsageError, match=r"cannot import the loss file .*ModuleNotFoundError"):
         milbench.load_loss(str(broken))
     with pytest.raises(UsageError, match="exactly one Loss, found: none"):
         milbench.load_loss(str(empty))
@@ -79,7 +76,7 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
     found = registry.losses()
     assert "elsewhere" in found.names()
-    with pytest.raises(UsageError, match="no Loss of that name|not a Loss of that name"):
+    with pytest.raises(UsageError, match=r"not a Loss of that name"):
         found.cls("elsewhere")  # the class calls itself exact
     clash = EntryPoint("exact", "milbench.losses.exact:Exact", "milbench.losses")
     monkeypatch.setattr(registry, "entry_points", lambda group: [clash])

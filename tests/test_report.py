@@ -241,7 +241,7 @@ def test_nothing_done_still_renders_and_says_so(tmp_path: Path) -> None:
 def test_long_unicode_and_formula_like_names(tmp_path: Path) -> None:
     names = {f"max-pooling normalization={'very-' * 20}long {i}": 0.1 for i in range(11)}
     names |= {"损失 ω_é $x^2$ 100% \\frac{a}": 0.1}
-    results = make_results(None, names, {"bags & <sets> | #1": "instance_error"}, 2, 2, name="Ünïcode <x> | y")
+    results = make_results(None, names, {"bags & <sets> | #1": "instance_error"}, 1, 2, name="Ünïcode <x> | y")
     out = tmp_path / "out"
     render(results, out)
     page = Page((out / "index.html").read_text("utf-8"))

@@ -35,8 +35,8 @@ def test_measured(mean: float, spread: float, metric: Metric, text: str) -> None
 
 
 def test_intervals_and_p_values() -> None:
-    assert interval((0.0048, 0.0057), 0.0052, 0.0004, ERROR) == "[0.48, 0.57]"
-    assert interval((-0.0048, 0.0057), 0.0052, 0.0004, ERROR, signed=True) == "[−0.48, +0.57]"
+    assert interval((0.0048, 0.0057), 0.0052, 0.0004, ERROR) == "[0.48,\u00a00.57]"
+    assert interval((-0.0048, 0.0057), 0.0052, 0.0004, ERROR, signed=True) == "[−0.48,\u00a0+0.57]"
     assert interval((math.nan, math.nan), 0.5, math.nan, ERROR) == "—"
     assert [p_value(p) for p in (0.0625, 0.25, 1.0, 0.00012, math.nan)] == ["0.0625", "0.25", "1", "< 0.001", "—"]
 

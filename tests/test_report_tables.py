@@ -48,7 +48,7 @@ def test_the_main_table_by_hand() -> None:
     }))  # fmt: skip
     entry = entries(main_table(study))["exact"][0]
     assert entry.text == "2.0 ± 1.0"
-    assert entry.detail == "[1.0, 3.0] n=3"
+    assert entry.detail == "[1.0,\u00a03.0] n=3"
     assert entry.strong
     last, chosen, best = entries(rules_table(study, "extended-digits"))["exact"]
     assert last.text == "1.4 ± 1.5"

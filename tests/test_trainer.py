@@ -17,7 +17,7 @@ from milbench.spec import make_plan, make_spec
 from milbench.trainer import Outcome, Trainer
 
 
-class Stop(Exception):
+class Stop(Exception):  # noqa: N818
     """Raised in the middle of training, as a kill would end it."""
 
 
@@ -40,8 +40,8 @@ class Recorder:
         self.epochs[epoch] = metrics
 
 
-def tiny_cell(loss: str = "exact", seed: int = 0, **values: object) -> Cell:
-    spec = make_spec({"name": "t", "losses": [loss], "tasks": [TINY], "seeds": seed, **values})
+def tiny_cell(name: str = "exact", seed: int = 0, **values: object) -> Cell:
+    spec = make_spec({"name": "t", "losses": [name], "tasks": [TINY], "seeds": seed, **values})
     return make_plan(spec, None).cells[0]
 
 
@@ -62,7 +62,9 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("stop_after", [(1, 1), (1, 4), (2, 2), (3, 3)])
 @pytest.mark.usefixtures("eager")
-def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(tmp_path: Path, stop_after: tuple[int, int]) -> None:
+def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
+    tmp_path: Path, stop_after: tuple[int, int]
+) -> None:
     cell = tiny_cell(recipe={"epochs": 3})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     checkpoint = tmp_path / "broken.pt"
@@ -136,7 +138,7 @@ def test_the_head_starts_where_the_recipe_says(tmp_path: Path, monkeypatch: pyte
 
 def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
     cell = tiny_cell(str(PLUGINS / "breaking_loss.py"), loss={"breaking": {"how": "nan"}})
-    with pytest.raises(FloatingPointError, match="not finite at epoch 1, step 4"):
+    with pytest.raises(FloatingPointError, match="loss in training: not finite at epoch 1, step 3"):
         train(cell, tmp_path / "c.pt")
 
 

@@ -98,8 +98,8 @@ def _one_bag(values: Tensor, labels: Tensor, method: str, order: int, exact_labe
         impossible = torch.full_like(parts.log_scale[0], -torch.inf)
         return impossible, impossible
     own = torch.cat([parts.required, parts.background.unsqueeze(1)], dim=1)
-    present = presence_log_prob(own)[0].clamp(min=FLOOR)
-    absent = (present - presence_log_odds(own)[0].clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
+    present = presence_log_prob(own, validate=False)[0].clamp(min=FLOOR)
+    absent = (present - presence_log_odds(own, validate=False)[0].clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
     bag = _Bag(parts, present, absent, order, exact_labels)
     if method == "beta":
         pairs = [_beta(bag)]
@@ -162,7 +162,7 @@ def _partition(bag: _Bag) -> tuple[Tensor, Tensor]:
         mine = owner == torch.arange(len(share), device=share.device).unsqueeze(-1)
     own = torch.where(mine, share, torch.full_like(share, FLOOR))
     rest = torch.where(mine, _others(bag.parts), torch.zeros_like(share))
-    occurs = presence_log_prob(torch.stack([own, rest], dim=1))[:, 0]
+    occurs = presence_log_prob(torch.stack([own, rest], dim=1), validate=False)[:, 0]
     return occurs.clamp(min=FLOOR).sum(), torch.zeros_like(bag.parts.log_scale[0])
 
 

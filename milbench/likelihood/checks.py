@@ -64,14 +64,14 @@ def _check_values(log_probs: Tensor, mask: Tensor | None) -> None:
         bad &= mask
     if not bool(bad.any()):
         return
-    where = tuple(int(i) for i in torch.nonzero(bad)[0])
-    column = log_probs[(where[0], slice(None), *where[1:])]
-    at = f"bag {where[0]}, position {where[1:]}, of log_probs {shape}"
+    where: list[int] = torch.nonzero(bad)[0].tolist()
+    column = log_probs.movedim(1, -1)[tuple(where)]
+    at = f"bag {where[0]}, position {tuple(where[1:])}, of log_probs {shape}"
     if bool(torch.isnan(column).any()):
         raise UsageError(f"log_probs must not be NaN; found at {at}")
     if float(column.max()) > slack:
         raise UsageError(f"log_probs must be <= 0, natural logarithms of probabilities; got {column.max():.4g} at {at}")
-    mass = float(total[where].exp())
+    mass = float(total[tuple(where)].exp())
     raise UsageError(
         f"the C+1 probabilities of a position must sum to 1 (apply log_softmax over dim 1); got {mass:.4g} at {at}"
     )

@@ -48,9 +48,8 @@ def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     values = log_probs.reshape(*log_probs.shape[:2], -1).to(working_dtype(log_probs)).clamp(min=FLOOR)
     if mask is None:
         return values
-    neutral = torch.full_like(values[:1, :, :1], FLOOR)
-    neutral[:, -1] = 0.0
-    return torch.where(mask.reshape(mask.shape[0], 1, -1), values, neutral)
+    there = mask.reshape(mask.shape[0], 1, -1)
+    return torch.cat([values[:, :-1].masked_fill(~there, FLOOR), values[:, -1:].masked_fill(~there, 0.0)], dim=1)
 
 
 def select(values: Tensor, labels: Tensor, slots: int) -> Columns:

@@ -19,7 +19,7 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     would be noise. The scan over positions adds positive terms and has every set as one of its states, at
     O(K C 2^C): each log-probability is as exact as `bag_log_prob`. Not differentiable.
 
-    Memory: 8 bytes * (2^C (B + 5 K) for C <= 7, else 2^C B + 5 * 2^22 a bag).
+    Memory: 8 bytes * (2^C (B + 5 K) for C <= 7, else 2^C B + 5 * 2^21 a bag).
 
     Raises:
         UsageError: more than DISTRIBUTION_LIMIT classes, and bad input as in `bag_log_prob`.

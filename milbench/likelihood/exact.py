@@ -18,9 +18,6 @@ from milbench.likelihood.columns import IMPOSSIBLE
 EXACT_LABEL_LIMIT = 16
 """The largest |L| that is summed exactly; `bag_log_prob_bounds` brackets larger ones."""
 
-_TOLERANCE = {torch.float64: 1e-13}
-"""Largest certified relative error of a likelihood summed with alternating signs; 1e-8 for the smaller types."""
-
 
 def bag_log_prob(
     log_probs: Tensor,
@@ -50,9 +47,10 @@ def bag_log_prob(
             neither bool nor 0/1, a mask of another shape, log_probs that are positive or do not sum to 1, and label
             sets above EXACT_LABEL_LIMIT classes (see `bag_log_prob_bounds`).
 
-    Peak memory, n = |L|, K positions, C classes: on the CPU 8 bytes * (3 B (C+1) K + one group of bags: G K (7 n + 4)
-    + 4 G K 2^n, the last at most 5 * 2^22 for one bag and G chosen so that G K 2^n <= 2^21); elsewhere, and for second
-    derivatives, about the input type's bytes * 8 B K 3^n for n <= 6 and * 4 n B K 2^n above.
+    Peak memory, with n = |L|, K positions, G bags of one size at a time so that G K 2^n <= 2^21 (or one bag): on the
+    CPU 8 bytes * (2 B (C+1) K + B K (n+1) + 2 G K 2^n, or where the series will not do G K (5 n + 5 * 2^n)); above 8
+    classes instead 8 bytes * (6 * 2^21, and where the full scan must run 4^n K / 2^21). Elsewhere, and for second
+    derivatives, about 8 B K 3^n numbers of the input's type for n <= 6, 4 n B K 2^n above.
 
     Source: Li, arXiv:1811.12346, Proposition 1, summed without its alternating signs; see docs/likelihood.md.
     """
@@ -62,12 +60,9 @@ def bag_log_prob(
     if log_probs.device.type != "cpu" or checks.tracing():
         return _traceable(log_probs, labels, mask, max_labels)
     if torch.is_grad_enabled() and log_probs.requires_grad:
-        value: Tensor = _Exact.apply(log_probs, labels, mask)  # type: ignore[no-untyped-call]
+        value: Tensor = _Exact.apply(log_probs, labels, mask)
         return value
-    found, _ = grouped.solve(
-        columns.flat(log_probs, mask), labels, posterior=False, tolerance=_TOLERANCE.get(log_probs.dtype, 1e-8)
-    )
-    return found.to(columns.result_dtype(log_probs))
+    return grouped.solve(log_probs, labels, mask, posterior=False)[0].to(columns.result_dtype(log_probs))
 
 
 def instance_posterior(
@@ -87,12 +82,11 @@ def instance_posterior(
     labels = _checked(log_probs, labels, mask, validate, max_labels)
     differentiable = torch.is_grad_enabled() and log_probs.requires_grad
     if log_probs.device.type == "cpu" and not differentiable and not checks.tracing() and log_probs.shape[0]:
-        tolerance = _TOLERANCE.get(log_probs.dtype, 1e-8)
-        posterior = grouped.solve(columns.flat(log_probs, mask), labels, posterior=True, tolerance=tolerance)[1]
-        return _unflat(posterior, log_probs, mask).to(columns.result_dtype(log_probs))
+        found = grouped.solve(log_probs, labels, mask, posterior=True)[1]
+        return grouped.scattered(found, log_probs.to(columns.result_dtype(log_probs)))
     if torch._C._are_functorch_transforms_active():  # noqa: SLF001
-        derivative = torch.func.grad(lambda p: _traceable(p, labels, mask, max_labels).sum())
-        return derivative(log_probs)
+        derivative: Tensor = torch.func.grad(lambda p: _traceable(p, labels, mask, max_labels).sum())(log_probs)
+        return derivative
     with torch.enable_grad():
         leaf = log_probs if differentiable else log_probs.detach().requires_grad_()
         value = bag_log_prob(leaf, labels, mask, validate=False, max_labels=max_labels)
@@ -125,20 +119,19 @@ class _Exact(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        tolerance = _TOLERANCE.get(log_probs.dtype, 1e-8)
-        value, posterior = grouped.solve(columns.flat(log_probs, mask), labels, posterior=True, tolerance=tolerance)
-        ctx.save_for_backward(log_probs, labels, mask, _unflat(posterior, log_probs, mask))
+        value, found = grouped.solve(log_probs, labels, mask, posterior=True)
+        ctx.save_for_backward(log_probs, labels, mask, *(tensor for group in found for tensor in group))
         return value.to(columns.result_dtype(log_probs))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        log_probs, labels, mask, posterior = ctx.saved_tensors
+        log_probs, labels, mask, *tensors = ctx.saved_tensors
         if torch.is_grad_enabled() and (log_probs.requires_grad or grad.requires_grad):
             value = _by_size(log_probs, labels, mask)
             (gradient,) = torch.autograd.grad(value, log_probs, grad, create_graph=True)
             return gradient, None, None
-        weight = grad.to(posterior.dtype).reshape(-1, *[1] * (posterior.dim() - 1))
-        return (posterior * weight).to(log_probs.dtype), None, None
+        found = [grouped.Posterior(*tensors[i : i + 4]) for i in range(0, len(tensors), 4)]
+        return grouped.scattered(found, log_probs, grad), None, None
 
 
 def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -165,9 +158,3 @@ def _traceable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, max_label
     if slots < labels.shape[1]:
         total = torch.where(parts.size > slots, torch.full_like(total, torch.nan), total)
     return total.to(columns.result_dtype(log_probs))
-
-
-def _unflat(posterior: Tensor, log_probs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the posterior in the shape of log_probs, zero where there is no instance."""
-    posterior = posterior.reshape(log_probs.shape)
-    return posterior if mask is None else posterior * mask.unsqueeze(1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -12,28 +15,62 @@ BUDGET = 1 << 21
 """States of one group at a time, G * K * 2^n: 16 MiB, about a core's share of cache and cheap to allocate."""
 SCAN_LABELS = 8
 """Up to here 2^n numbers a position are few; above it `series` first looks for classes that are sure to occur."""
+_TOLERANCE = {torch.float64: 1e-13}
+"""Largest certified relative error of a likelihood summed with alternating signs; 1e-8 for the smaller types."""
 
 
-def solve(values: Tensor, labels: Tensor, *, posterior: bool, tolerance: float = 1e-13) -> tuple[Tensor, Tensor]:
-    """Return log Prb (B,) and the posterior (B, C+1, K) of `values` (B, C+1, K); an empty tensor if not asked for."""
+class Posterior(NamedTuple):
+    """One group's posterior: rows (G,), classes (G, n), background (G, K), required (G, n, K)."""
+
+    rows: Tensor
+    classes: Tensor
+    background: Tensor
+    required: Tensor
+
+
+def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: bool) -> tuple[Tensor, list[Posterior]]:
+    """Return log Prb (B,) in float64, and the groups' posteriors where asked for."""
     with torch.no_grad():
-        total = values.new_empty(len(values))
-        shares = torch.zeros_like(values) if posterior else values.new_empty(0)
+        values = log_probs.reshape(*log_probs.shape[:2], -1)
+        there = None if mask is None else mask.reshape(len(mask), -1)
+        tolerance = _TOLERANCE.get(log_probs.dtype, 1e-8)
+        total = torch.empty(len(values), dtype=torch.float64)
+        found = []
         for rows, classes in _groups(labels, values.shape[-1]):
-            bag = rows.unsqueeze(-1)
-            size = torch.full_like(rows, classes.shape[1])
-            parts = columns.renormalised(values[rows, -1], values[bag, classes], size)
+            parts = _columns(values, rows, classes, there)
             ratio, background, required = _solve_group(parts, posterior, tolerance)
             value = parts.log_scale + ratio
             possible = value > IMPOSSIBLE
             total[rows] = torch.where(possible, value, torch.full_like(value, -torch.inf))
             if posterior:
-                if not bool(possible.all()):
-                    background = torch.where(possible.unsqueeze(-1), background, torch.zeros_like(background))
-                    required = torch.where(possible.reshape(-1, 1, 1), required, torch.zeros_like(required))
-                shares[rows, -1] = background
-                shares[bag, classes] = required
-        return total, shares
+                counts = possible.unsqueeze(-1) if there is None else possible.unsqueeze(-1) & there[rows]
+                if there is not None or not bool(possible.all()):
+                    background = background.masked_fill(~counts, 0.0)
+                    required = required.masked_fill(~counts.unsqueeze(1), 0.0)
+                found.append(Posterior(rows, classes, background, required))
+        return total, found
+
+
+def scattered(found: list[Posterior], like: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the posterior in the shape and type of `like` (B, C+1, *positions), each bag's times its weight."""
+    result = torch.zeros(*like.shape[:2], math.prod(like.shape[2:]), dtype=like.dtype)
+    for rows, classes, background, required in found:
+        scale = None if weight is None else weight[rows].double().unsqueeze(-1)
+        result[rows, -1] = (background if scale is None else background * scale).to(like.dtype)
+        result[rows.unsqueeze(-1), classes] = (required if scale is None else required * scale.unsqueeze(-1)).to(
+            like.dtype
+        )
+    return result.reshape(like.shape)
+
+
+def _columns(values: Tensor, rows: Tensor, classes: Tensor, there: Tensor | None) -> Columns:
+    """Gather a group's columns in float64, floored, where an absent instance is sure to be background."""
+    background = values[rows, -1].double().clamp_(min=FLOOR)
+    chosen = values[rows.unsqueeze(-1), classes].double().clamp_(min=FLOOR)
+    if there is not None:
+        background.masked_fill_(~there[rows], 0.0)
+        chosen.masked_fill_(~there[rows].unsqueeze(1), FLOOR)
+    return columns.renormalised(background, chosen, torch.full_like(rows, classes.shape[1]))
 
 
 def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, Tensor]]:

@@ -52,11 +52,12 @@ def solve(parts: Columns, inner: Inner, *, posterior: bool, tolerance: float) ->
     slack = split.dropped * _most(background, share[rest])
     required = torch.empty_like(share)
     root, error = sums.finish(slack, len(background))
-    required[outer], required[rest] = sums.outer_posterior / root, sums.rest_posterior / root
+    required[outer] = (sums.outer_posterior / root).clamp_(min=0)
+    required[rest] = (sums.rest_posterior / root).clamp_(min=0)
     return Series(
         root.clamp(min=0).log().reshape(1),
         error.nan_to_num(torch.inf).reshape(1),
-        (sums.background_posterior / root).unsqueeze(0),
+        (sums.background_posterior / root).clamp_(min=0).unsqueeze(0),
         required.unsqueeze(0),
     )
 
@@ -120,9 +121,7 @@ class _Sums:
         self.outer_posterior += self.outer * (present.T @ weights)
         self.rest_posterior += torch.einsum("t,tnk->nk", value, shares)
 
-    def _inner(
-        self, terms: Tensor, background: Tensor, parts: Columns, inner: Inner
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _inner(self, terms: Tensor, background: Tensor, parts: Columns, inner: Inner) -> tuple[Tensor, Tensor, Tensor]:
         """Return posterior of the joint background (N, K) and of V (N, |V|, K), and log R_T (N,)."""
         slots = len(self.rest)
         log_scale = product(background + self.rest.sum(dim=0)).log()

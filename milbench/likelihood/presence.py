@@ -5,26 +5,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milbench.likelihood import columns
+from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE
 
 _SMALL = -18.0
 """Below this logarithm, x and log(1 + x) differ by less than x^2 / 2 does from double precision."""
 
 
-def presence_prob(log_probs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return (B, C), the probability that class c occurs at one position at least."""
-    return torch.exp(presence_log_prob(log_probs, mask))
+def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
+    """Return (B, C), the probability that class c occurs at one position at least.
+
+    Differentiable; nothing here looks at values unless it validates them (as `bag_log_prob` does and with the same
+    errors). Memory: about 8 bytes * 8 B (C+1) K.
+    """
+    return torch.exp(presence_log_prob(log_probs, mask, validate=validate))
 
 
-def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None) -> Tensor:
+def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
     """Return (B, C), the log of `presence_prob` in nats, accurate for rare classes too; -inf where ruled out."""
+    checks.check_log_probs(log_probs, mask, validate)
     present = _log_present(_log_rate(log_probs, mask))
     return _restored(present).to(columns.result_dtype(log_probs))
 
 
-def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None) -> Tensor:
+def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
     """Return (B, C), log Prb(c occurs) - log Prb(c does not): ranks classes where probabilities saturate."""
+    checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
     odds = _restored(_log_present(log_rate) + torch.exp(log_rate))
     return odds.to(columns.result_dtype(log_probs))

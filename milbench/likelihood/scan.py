@@ -16,10 +16,12 @@ from torch import Tensor
 
 CERTAIN = 1e-200
 """A root above this has no underflow that matters; below it the caller turns to logarithms."""
-SEGMENT = 1 << 22
-"""Numbers in one stored stretch of states (32 MiB): longer scans keep its starts and repeat it backwards."""
+SEGMENT = 1 << 21
+"""Numbers in one stored stretch of states (16 MiB): longer scans keep its starts and repeat it backwards."""
 WIDE_SETS = 7
-"""With more classes than this, 3^n is too much for merging blocks: one block."""
+"""With more classes than this, 3^n a merge is dear: eight blocks, which still fill the processor's vectors."""
+WIDEST_SETS = 12
+"""With more than this, a merge costs more than thousands of positions: one block."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,15 @@ class Solution:
 
 
 def block_count(positions: int, slots: int) -> int:
-    """Return M, a power of two: about eight positions a block, one block where merging costs more than scanning."""
-    return 1 if slots > WIDE_SETS else 1 << max(0, (positions // 8).bit_length() - 1)
+    """Return M, a power of two: about sixteen positions a block, fewer blocks where merging is dear."""
+    most = 8 if slots > WIDE_SETS else 64
+    return 1 if slots > WIDEST_SETS else min(most, 1 << max(0, (positions // 16).bit_length() - 1))
 
 
 def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, posterior: bool) -> Solution:
     """Sum over all ways to emit the first `size` of n classes; logarithms (G, K), (G, n, K), (G, n) in, numbers out.
 
-    Memory: 8 bytes * G * min(2^n K * 4, 5 * SEGMENT / G + 2^n K / segment) plus 8 bytes * G * K (4n + 4).
+    Memory: 8 bytes * (G K (4 n + 4) + min(5 * 2^n G K, 6 * SEGMENT + 4^n G^2 K / SEGMENT)).
     """
     steps = _Steps(background, required, scale)
     starts, stack = steps.forward()
@@ -110,12 +113,12 @@ class _Steps:
         stack[0] = state
         without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
         having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
-        first = self.first[begin:end].unbind(0)
+        first = self.first[begin:end].reshape(-1, self.width).unbind(0)
         rows = stack.unbind(0)
         for t, totals in enumerate(self._totals(begin, end).unbind(0)):
             torch.mul(rows[t], totals, out=rows[t + 1])
             for i in range(self.slots):
-                having[i][t + 1].addcmul_(without[i][t], first[t][i])
+                having[i][t + 1].addcmul_(without[i][t], first[t * self.slots + i])
         return stack
 
     def backward(self, seed: Tensor, starts: list[Tensor], stack: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,23 +140,33 @@ class _Steps:
         stack[-1] = seed
         without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
         having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
-        first = self.first[begin:end].unbind(0)
+        first = self.first[begin:end].reshape(-1, self.width).unbind(0)
         rows = stack.unbind(0)
         totals = self._totals(begin, end).unbind(0)
         for t in reversed(range(end - begin)):
             torch.mul(rows[t + 1], totals[t], out=rows[t])
             for i in range(self.slots):
-                without[i][t].addcmul_(having[i][t + 1], first[t][i])
+                without[i][t].addcmul_(having[i][t + 1], first[t * self.slots + i])
         return stack
 
     def _posterior(self, before: Tensor, after: Tensor, at: slice, background: Tensor, required: Tensor) -> None:
         """Fill in the shares of the wanted sum: a class again, a class for the first time, or nothing."""
         kept = before * after
-        torch.mul(self.background[at], kept.sum(dim=1), out=background[at])
+        members = _members(self.slots)
+        sums = (kept.squeeze(-1) @ members.T).unsqueeze(-1) if self.width == 1 else members @ kept
+        torch.mul(self.background[at], sums[:, 0], out=background[at])
+        half = torch.ones(1, max(1, self.states // 2), dtype=before.dtype)
         for i in range(self.slots):
-            again = self._halves(kept, i)[:, :, 1].sum(dim=(1, 2))
-            new = (self._halves(before, i)[:, :, 0] * self._halves(after, i)[:, :, 1]).sum(dim=(1, 2))
-            required[at, i] = self.required[at, i] * again + self.first[at, i] * new
+            meeting = self._halves(before, i)[:, :, 0] * self._halves(after, i)[:, :, 1]
+            new = (half @ meeting.reshape(len(before), -1, self.width)).squeeze(1)
+            required[at, i] = self.required[at, i] * sums[:, i + 1] + self.first[at, i] * new
+
+
+def _members(slots: int) -> Tensor:
+    """Return (n+1, 2^n): 1 for every set, then 1 where the set holds class i."""
+    sets = torch.arange(2**slots)
+    rows = [torch.ones(2**slots)] + [(sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
+    return torch.stack(rows).double()
 
 
 def _forward_merges(nodes: Tensor, scale: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:

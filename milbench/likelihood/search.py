@@ -53,14 +53,12 @@ def best_label_set(
         value, index = table.topk(k, dim=1)
         bits = torch.arange(classes, device=index.device)
         return BestLabelSets((index.unsqueeze(-1) >> bits & 1).bool(), value, torch.zeros_like(value[:, 0]))
-    found = [
-        _search(log_probs[i : i + 1], None if mask is None else mask[i : i + 1], k) for i in range(len(log_probs))
-    ]
+    found = [_search(log_probs[i : i + 1], None if mask is None else mask[i : i + 1], k) for i in range(len(log_probs))]
     return BestLabelSets(*(torch.stack(field) for field in zip(*found, strict=True)))
 
 
 def _search(log_probs: Tensor, mask: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    odds = presence_log_odds(log_probs, mask)[0]
+    odds = presence_log_odds(log_probs, mask, validate=False)[0]
     likely = odds.topk(min(EXACT_LABEL_LIMIT, len(odds))).indices
     current = torch.zeros_like(odds, dtype=torch.bool)
     current[likely] = odds[likely] > 0

@@ -48,8 +48,9 @@ def solve(parts: Columns, *, posterior: bool) -> Series:
     tiny = torch.finfo(root.dtype).tiny
     weights = torch.div(weight, remaining.clamp_(min=tiny), out=remaining).reshape(2**slots, -1)
     sums = (_allowed(slots) @ weights).reshape(slots + 1, bags, positions)
-    background = parts.background.exp() * sums[0]
-    return Series(ratio, error.nan_to_num(torch.inf), background, (share * sums[1:]).transpose(0, 1))
+    background = (parts.background.exp() * sums[0]).clamp_(min=0)  # rounding can leave -1e-16 for an impossible one
+    required = (share * sums[1:]).clamp_(min=0).transpose(0, 1)
+    return Series(ratio, error.nan_to_num(torch.inf), background, required)
 
 
 def product(remaining: Tensor) -> Tensor:

@@ -22,9 +22,14 @@ BLOCKS = 16
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:
-    """Return log(exp a + exp b), with right first and second derivatives also where a = b or one is FLOOR."""
-    top = torch.maximum(a, b).detach()
-    return top + torch.log(torch.exp(a - top) + torch.exp(b - top))
+    """Return log(exp a + exp b), with right first and second derivatives also where a = b or one is FLOOR.
+
+    expm1 of the larger one is 0 with derivative 1: a small addend is not lost against 1, and ties are smooth.
+    """
+    larger = a >= b
+    high, low = torch.where(larger, a, b), torch.where(larger, b, a)
+    top = high.detach()
+    return top + torch.log1p(torch.expm1(high - top) + torch.exp(low - top))
 
 
 def log_ratio(columns: Columns) -> Tensor:

@@ -23,7 +23,10 @@ def logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float64) -
     return torch.randn(4, 4, *positions, generator=generator, dtype=torch.float64).to(dtype)
 
 
-@pytest.mark.parametrize("mask", [None, torch.tensor([[True] * 4, [False, True, True, True]] * 2)], ids=["all", "masked"])
+MASK = torch.tensor([[True] * 4, [False, True, True, True]] * 2)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 def test_first_and_second_derivatives(mask: Tensor | None) -> None:
     def value(z: Tensor) -> Tensor:
         return bag_log_prob(z.log_softmax(1), LABELS, mask)
@@ -119,7 +122,8 @@ def test_the_accelerator_course_does_not_depend_on_values(monkeypatch: pytest.Mo
 
     with FakeTensorMode():
         log_probs = torch.empty(4, 4, 5, requires_grad=True)
-        value = module._traceable(log_probs, torch.empty(4, 3, dtype=torch.bool), torch.empty(4, 5, dtype=torch.bool), 3)
+        labels, mask = torch.empty(4, 3, dtype=torch.bool), torch.empty(4, 5, dtype=torch.bool)
+        value = module._traceable(log_probs, labels, mask, 3)
         value.sum().backward()
         assert value.shape == (4,)
 

@@ -124,8 +124,9 @@ def test_li_recursive_beta_expression(bag: Bag) -> None:
 def test_one_batch_of_all_sizes_and_dimensions() -> None:
     for shape in ((), (7,), (3, 4), (2, 3, 2)):
         log_probs = torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)
+        flat = log_probs.reshape(16, 5, -1)
         together = bag_log_prob(log_probs, every_set(4))
-        one_by_one = [bag_log_prob(log_probs[i : i + 1].flatten(2), every_set(4)[i : i + 1]) for i in range(16)]
+        one_by_one = [bag_log_prob(flat[i : i + 1], every_set(4)[i : i + 1]) for i in range(16)]
         assert together.shape == (16,)
         assert close(together, torch.cat(one_by_one))
         assert instance_posterior(log_probs, every_set(4)).shape == log_probs.shape

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
-from label_maps import LabelMaps, exactly, numbers, softmax
+from label_maps import LabelMaps, exactly, softmax
 from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import load_loss
+from milbench.errors import UsageError
 
 torch.set_num_threads(1)
 
@@ -140,4 +142,55 @@ def test_presence_does_not_saturate_in_float32() -> None:
 def test_instance_probs_are_the_softmax() -> None:
     probs = load_loss("exact").instance_probs(bag(0).unsqueeze(0))[0]
     assert_close(probs, torch.tensor([[float(v) for v in row] for row in softmax(bag(0))], dtype=torch.float64))
-    assert len(numbers(bag(0))) == C + 1
+
+
+def crowd() -> tuple[Tensor, Tensor]:
+    """Return logits of 20 classes at 40 positions, and label sets of 3, 18 and 17 of them."""
+    logits = torch.randn(3, 21, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return logits, torch.arange(20) < torch.tensor([[3], [18], [17]])
+
+
+def by_recursion(logits: Tensor, classes: int) -> float:
+    """Return log Prb({0, ..., classes - 1}) by following the set of classes seen so far, position by position."""
+    p = logits.softmax(dim=0)
+    seen = torch.zeros(2**classes, dtype=torch.float64)
+    seen[0], log_scale = 1.0, 0.0
+    sets = torch.arange(2**classes)
+    for k in range(p.shape[1]):
+        after = seen * p[-1, k]
+        for c in range(classes):
+            after.index_add_(0, sets | 1 << c, seen * p[c, k])
+        log_scale += math.log(after.sum())
+        seen = after / after.sum()
+    return log_scale + math.log(seen[-1])
+
+
+def test_bounds_take_over_where_the_sum_ends() -> None:
+    logits, labels = crowd()
+    truth = [-by_recursion(bag, int(chosen.sum())) for bag, chosen in zip(logits, labels, strict=True)]
+    found = {m: load_loss("exact", per_position=False, method=m)(logits, labels) for m in ("auto", "lower", "upper")}
+    for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
+        assert found["upper"][i].item() <= exact + 1e-9
+        assert found["lower"][i].item() >= exact - 1e-9
+    assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
+    assert found["auto"][1:].tolist() == found["lower"][1:].tolist()
+    assert load_loss("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
+
+
+def test_a_set_beyond_the_sum_says_what_would_bound_it() -> None:
+    logits, labels = crowd()
+    exact = load_loss("exact", method="exact")
+    assert exact(logits[:1], labels[:1]).isfinite()
+    with pytest.raises(
+        UsageError, match=r"18 classes is beyond the exact sum, which ends at 16; method=lower or upper"
+    ):
+        exact(logits, labels)
+
+
+def test_bounds_have_gradients() -> None:
+    logits, labels = crowd()
+    for method in ("auto", "lower", "upper"):
+        leaf = logits.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(load_loss("exact", method=method)(leaf, labels).sum(), leaf)
+        assert gradient.isfinite().all()
+        assert (gradient[1] != 0).any()

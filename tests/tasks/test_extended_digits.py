@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from milbench import load_task
+from milbench.bags import generator
+from milbench.errors import UsageError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    task = load_task("extended-digits")
+    task.prepare(None, CPU)
+    return task
+
+
+def keys(images: torch.Tensor) -> list[bytes]:
+    return [image.numpy().tobytes() for image in images]
+
+
+def test_splits_hold_every_image_once_and_every_class_alike(task: Any) -> None:
+    splits = task.load(None)
+    parts = [splits.train, splits.validation, splits.test]
+    assert [len(part) for part in parts] == [1258, 179, 360]
+    drawn = [key for part in parts for key in keys(part.images)]
+    bundle = load_digits()
+    # No two of the 1,797 images are equal: a key stands for one image.
+    assert sorted(drawn) == sorted(keys(torch.from_numpy(bundle.images).byte()))
+    assert len(set(drawn)) == 1797
+    classes = dict(zip(keys(torch.from_numpy(bundle.images).byte()), bundle.target.tolist(), strict=True))
+    whole = torch.bincount(torch.tensor(bundle.target), minlength=10) / 1797
+    for part in parts:
+        assert part.classes.tolist() == [classes[key] for key in keys(part.images)]
+        assert ((torch.bincount(part.classes, minlength=10) - len(part) * whole).abs() < 1).all()  # stratified
+
+
+def test_splits_are_the_same_in_every_run(task: Any) -> None:
+    again: Any = load_task("extended-digits")
+    torch.manual_seed(99)
+    again.prepare(None, CPU)
+    for name in ("train", "validation", "test"):
+        assert torch.equal(getattr(task.load(None), name).images, getattr(again.load(None), name).images)
+    # A change here changes what every published figure on this task means: raise the task's revision with it.
+    assert task.load(None).test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
+
+
+def test_check_data_names_the_digits_and_needs_no_folder(task: Any) -> None:
+    assert task.check_data(Path("/nowhere")) == task.check_data(None)
+    assert task.check_data(None).startswith("digits of scikit-learn, sha256 ")
+
+
+def test_batches_of_the_real_digits(task: Any) -> None:
+    batches = list(task.train_batches(0, generator("extended-digits", 0, 0)))
+    assert [len(bags) for bags in batches] == [32] * 19 + [21]
+    assert task.steps_per_epoch == 20
+    counts = torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount()
+    assert torch.equal(counts, task.load(None).train.classes.bincount())  # every training digit once
+    for bags in batches:
+        assert all(16 <= side <= 24 for side in bags.instances.shape[2:])
+        assert bags.instances.min() == 0
+        assert bags.instances.max() == 1
+    assert len({tuple(bags.instances.shape[2:]) for bags in batches}) > 5
+
+
+def test_network_fits_the_canvases(task: Any) -> None:
+    assert task.positions == 64
+    network = task.network(0)
+    for bags in (*task._exams["test"].bags[:2], *task._exams["test"].singles[:1]):
+        logits = network(bags.instances)
+        assert logits.shape[:2] == (len(bags), 11)
+        assert [len(side) for side in task.centres(*bags.instances.shape[2:])] == list(logits.shape[2:])
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"digits_per_bag": 0}, "digits_per_bag = 0 is wrong"),
+        ({"digits_per_bag": "two"}, "digits_per_bag = 'two' is wrong"),
+        ({"digits_in_bag": 3}, "did you mean 'digits_per_bag'"),
+    ],
+)
+def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_task("extended-digits", **params)
+    assert "\n" not in str(caught.value)
+
+
+def test_number_of_digits_is_a_parameter() -> None:
+    task: Any = load_task("extended-digits", digits_per_bag=4)
+    task.prepare(None, CPU)
+    bags = next(task.train_batches(0, generator(0)))
+    assert bags.truth.classes.shape == (32, 4)
+    assert bags.labels.sum(dim=1).max() > 2

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from idx_files import small_mnist, write_idx
+
+from milbench import data, load_task
+from milbench.bags import generator
+from milbench.errors import UsageError
+
+CPU = torch.device("cpu")
+LABELS, IMAGES = "MNIST/raw/t10k-labels-idx1-ubyte", "MNIST/raw/train-images-idx3-ubyte"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError("no network here")
+
+    monkeypatch.setitem(data.DATASETS, "mnist", replace(data.MNIST, download=refuse))
+
+
+def make(**params: Any) -> Any:
+    return load_task("extended-mnist", any_data=True, **params)
+
+
+def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path, 120, 40)
+    task = make(validation=25)
+    task.check_data(root)
+    splits = task.load(root)
+    assert [len(s) for s in (splits.train, splits.validation, splits.test)] == [95, 25, 40]
+    raw = torch.frombuffer(bytearray((root / IMAGES).read_bytes()[16:]), dtype=torch.uint8).view(120, 28, 28)
+    assert torch.equal(torch.cat([splits.train.images, splits.validation.images]), raw)
+    assert splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
+    assert splits.train.white == 255
+
+
+def test_the_published_protocol(tmp_path: Path) -> None:
+    task = make(validation=0)
+    task.prepare(small_mnist(tmp_path), CPU)
+    assert set(task._exams) == {"test"}
+    batches = list(task.train_batches(0, generator(1)))
+    assert [len(bags) for bags in batches] == [32, 28]
+    assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
+    assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
+    assert all(((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches)
+    assert sum(p.numel() for p in task.network(0).parameters()) == 429_131
+    assert task.positions == 625
+    assert task.network(0)(batches[0].instances[:2]).shape[1] == 11
+    assert [bags.instances.shape[1:] for bags in task._exams["test"].singles] == [(1, 28, 28)]
+
+
+def test_published_figures_are_shares() -> None:
+    assert [(p.loss, p.value) for p in make().published] == [
+        ("exact", 0.0037),
+        ("exact", 0.0032),
+        ("max-pooling", 0.08),
+    ]
+    assert all("arXiv:1811.12346" in p.source and p.metric == "instance_error" for p in make().published)
+
+
+def test_other_images_are_refused_unless_asked_for_and_then_named(tmp_path: Path) -> None:
+    root = small_mnist(tmp_path)
+    digest = make().check_data(root)
+    assert digest.startswith("non-canonical MNIST, sha256 ")
+    with pytest.raises(UsageError, match=r"train-images-idx3-ubyte is damaged: expected 47040016 bytes, found 94096"):
+        load_task("extended-mnist").check_data(root)
+    write_idx(root / LABELS, torch.arange(1, 41) % 10)
+    assert make().check_data(root) != digest
+
+
+def truncate(root: Path) -> None:
+    (root / IMAGES).write_bytes((root / IMAGES).read_bytes()[:-1])
+
+
+def swap_header(root: Path) -> None:
+    (root / IMAGES).write_bytes(b"\x1f\x8b" + (root / IMAGES).read_bytes()[2:])
+
+
+def empty(root: Path) -> None:
+    (root / IMAGES).write_bytes(b"")
+
+
+def shrink(root: Path) -> None:
+    write_idx(root / IMAGES, torch.zeros(120, 20, 20))
+
+
+def drop_labels(root: Path) -> None:
+    write_idx(root / LABELS, torch.zeros(39))
+
+
+def large_label(root: Path) -> None:
+    write_idx(root / LABELS, torch.full((40,), 10))
+
+
+def remove(root: Path) -> None:
+    (root / LABELS).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (truncate, r"train-images-idx3-ubyte is damaged: expected 94096 bytes by its header, found 94095"),
+        (swap_header, r"train-images-idx3-ubyte is damaged: expected the header of an idx file of 28x28 bytes"),
+        (empty, r"train-images-idx3-ubyte is damaged: expected the header"),
+        (shrink, r"train-images-idx3-ubyte is damaged: expected the header of an idx file of 28x28 bytes"),
+        (drop_labels, r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
+        (large_label, r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
+        (remove, r"t10k-labels-idx1-ubyte not found; .*extended-digits needs no download"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, damage: Callable[[Path], None], complaint: str) -> None:
+    root = small_mnist(tmp_path)
+    make().check_data(root)
+    damage(root)
+    with pytest.raises(UsageError, match=complaint) as caught:
+        make().check_data(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_task("extended-mnist").check_data(tmp_path)
+    message = str(caught.value)
+    for part in (
+        str(tmp_path / IMAGES),
+        "no network here",
+        "milbench data fetch mnist",
+        "extended-digits",
+        "--data-dir",
+    ):
+        assert part in message
+    assert "\n" not in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_validation_must_leave_images_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="validation = 120 leaves none of 120 training images"):
+        make(validation=120).prepare(small_mnist(tmp_path, 120), CPU)
+    with pytest.raises(UsageError, match="validation = -1 is wrong"):
+        make(validation=-1)

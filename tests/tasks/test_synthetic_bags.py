@@ -1,0 +1,229 @@
+"""The generator against its definition, and the optimal decisions against enumeration and the drawn truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from milbench import load_task
+from milbench.bags import Bags, generator
+from milbench.definitions import METRICS
+from milbench.errors import UsageError
+from milbench.evaluation import Exam
+from milbench.task import Scores
+
+CPU = torch.device("cpu")
+SMALL = {"num_classes": 3, "dimension": 4, "min_size": 2, "max_size": 5, "class_rate": 0.2, "separation": 3.0}
+
+
+def make(**params: Any) -> Any:
+    task = load_task("synthetic-bags", **{**SMALL, **params})
+    task.prepare(None, CPU)
+    return task
+
+
+@pytest.fixture(scope="module")
+def task() -> Any:
+    return make()
+
+
+@pytest.fixture(scope="module")
+def many(task: Any) -> Bags:
+    bags: Bags = task.draw(20_000, generator("many"))
+    return bags
+
+
+def position_classes(bags: Bags) -> Tensor:
+    assert bags.truth is not None
+    assert bags.truth.position_classes is not None
+    return bags.truth.position_classes
+
+
+def test_bags_are_consistent(many: Bags) -> None:
+    classes, mask = position_classes(many), many.mask
+    assert mask is not None
+    assert many.truth is not None
+    sizes = mask.sum(dim=1)
+    assert torch.equal(mask, torch.arange(5) < sizes.unsqueeze(1))
+    assert torch.equal(classes[~mask], torch.full_like(classes[~mask], 3))
+    assert not many.instances[~mask].any()
+    assert many.truth.classes.masked_fill(many.truth.classes < 0, 3).tolist() == classes.tolist()
+    for row, labels in zip(classes[:500].tolist(), many.labels[:500], strict=True):
+        assert set(row) - {3} == set(labels.nonzero().flatten().tolist())
+    assert (many.labels.sum(dim=1) <= sizes).all()
+    assert not many.labels.any(dim=1).all()  # negative bags belong to the game
+
+
+def test_sizes_classes_and_instances_follow_the_generator(many: Bags) -> None:
+    classes, mask = position_classes(many), many.mask
+    assert mask is not None
+    n, sizes = len(many), mask.sum(dim=1)
+    for size in (2, 3, 4, 5):
+        assert (sizes == size).sum() == pytest.approx(n / 4, abs=5 * math.sqrt(n * 3 / 16))
+    real = classes[mask]
+    for c, rate in enumerate([0.2, 0.2, 0.2, 0.4]):
+        assert (real == c).sum() == pytest.approx(len(real) * rate, abs=5 * math.sqrt(len(real) * rate * (1 - rate)))
+        x = many.instances[mask][real == c].double()
+        mean, scale = torch.zeros(4).double(), 2.0
+        if c < 3:
+            mean[c], scale = 3 / math.sqrt(2), 1.0
+        assert ((x.mean(dim=0) - mean).abs() < 5 * scale / math.sqrt(len(x))).all()
+        wanted = scale**2 * torch.eye(4).double()
+        assert ((torch.cov(x.T) - wanted).abs() < 5 * scale**2 * math.sqrt(2 / len(x))).all()
+
+
+def test_the_classes_are_as_far_apart_as_asked(task: Any) -> None:
+    distances = torch.cdist(task._means[:3], task._means[:3])
+    torch.testing.assert_close(distances[distances > 0], torch.full((6,), 3.0))
+
+
+def test_log_posterior_is_bayes_rule(task: Any) -> None:
+    x = 3 * torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(0)).double()
+    densities = []
+    for c in range(3):
+        mean = torch.zeros(4).double()
+        mean[c] = 3 / math.sqrt(2)
+        densities.append(0.2 * MultivariateNormal(mean, torch.eye(4).double()).log_prob(x).exp())
+    densities.append(0.4 * MultivariateNormal(torch.zeros(4).double(), 4 * torch.eye(4).double()).log_prob(x).exp())
+    joint = torch.stack(densities, dim=1)
+    torch.testing.assert_close(task.log_posterior(x).exp(), joint / joint.sum(dim=1, keepdim=True))
+
+
+def test_posterior_is_calibrated_on_what_is_drawn(task: Any, many: Bags) -> None:
+    """Among instances to which the posterior gives a class about p, about a share p is of that class."""
+    assert many.mask is not None
+    posterior = task.log_posterior(many.instances).exp().transpose(1, 2)[many.mask]
+    truth = position_classes(many)[many.mask]
+    for c in range(4):
+        for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+            within = (posterior[:, c] >= low) & (posterior[:, c] < low + 0.2)
+            expected = posterior[within, c].mean()
+            spread = math.sqrt(float((posterior[within, c] * (1 - posterior[within, c])).sum())) / int(within.sum())
+            assert (truth[within] == c).double().mean() == pytest.approx(float(expected), abs=5 * spread)
+
+
+def module(task: Any) -> Any:
+    return sys.modules[type(task).__module__]
+
+
+def test_label_set_probabilities_against_enumeration(task: Any) -> None:
+    """Sum over all assignments of classes to positions, and the most probable set among them."""
+    C, K = 3, 4
+    log_probs = torch.randn(5, C + 1, K, generator=torch.Generator().manual_seed(1)).double().log_softmax(dim=1)
+    mask = torch.arange(K) < torch.tensor([[4], [3], [2], [1], [0]])
+    probs = module(task).label_set_probs(log_probs, mask)
+    best = module(task).most_probable_set(log_probs, mask)
+    for b in range(5):
+        size = int(mask[b].sum())
+        expected = [0.0] * 2**C
+        for assignment in itertools.product(range(C + 1), repeat=size):
+            probability = math.prod(float(log_probs[b, c, k].exp()) for k, c in enumerate(assignment))
+            expected[sum(1 << c for c in set(assignment) - {C})] += probability
+        assert probs[b].tolist() == pytest.approx(expected, abs=1e-12)
+        assert best[b].tolist() == [bool(expected.index(max(expected)) >> c & 1) for c in range(C)]
+    torch.testing.assert_close(
+        module(task).label_set_probs(log_probs), module(task).label_set_probs(log_probs, torch.ones(5, K).bool())
+    )
+
+
+def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
+    """The errors of perturbed posteriors: never below the optimum's, and the optimum's as its own probabilities say."""
+    bags = task.draw(2500, generator("rules"))
+    errors = task.bayes_errors(Exam(task._exams["test"].singles, [bags]))
+    log_probs = task.log_posterior(bags.instances)
+    sets = module(task).label_set_probs(log_probs, bags.mask)
+    risk = 1 - sets.amax(dim=1)
+    spread = math.sqrt(float((risk * (1 - risk)).sum())) / len(bags)
+    assert errors["set_error"] == pytest.approx(float(risk.mean()), abs=4 * spread)
+    risks = (1 - log_probs.exp().amax(dim=1))[bags.mask]
+    spread = math.sqrt(float((risks * (1 - risks)).sum())) / len(risks)
+    assert errors["posterior_error"] == pytest.approx(float(risks.mean()), abs=4 * spread)
+    assert 0.05 < errors["posterior_error"] < 0.6
+    for seed in range(3):
+        noise = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(seed)).double()
+        worse = (log_probs + 2 * noise).log_softmax(dim=1)
+        named = module(task).most_probable_set(worse, bags.mask)
+        assert float((named != bags.labels).any(dim=1).double().mean()) > errors["set_error"]
+        wrong = (worse.argmax(dim=1) != position_classes(bags))[bags.mask]
+        assert float(wrong.double().mean()) > errors["posterior_error"]
+
+
+def test_two_classes_alone_are_confused_as_often_as_the_normal_tail_says() -> None:
+    """A lone instance is put to the nearer of two centres, `separation` apart: wrong with probability Phi(-s/2)."""
+    task = make(num_classes=2, separation=2.0)
+    errors = [task._bayes[f"{split}/bayes_instance_error"] for split in ("validation", "test")]
+    expected = 0.5 * math.erfc(1 / math.sqrt(2))
+    assert (errors[0] + 2 * errors[1]) / 3 == pytest.approx(
+        expected, abs=4 * math.sqrt(expected * (1 - expected) / 3000)
+    )
+
+
+def oracle(task: Any) -> Any:
+    """Score as the exact posterior does: presence is the probability that a class occurs."""
+
+    def score(bags: Bags) -> Scores:
+        log_probs = task.log_posterior(bags.instances)
+        if bags.mask is not None:
+            log_probs = log_probs.masked_fill(~bags.mask.unsqueeze(1), -math.inf)
+            log_probs[:, -1] = log_probs[:, -1].masked_fill(~bags.mask, 0)
+        absent = (1 - log_probs[:, :-1].exp()).prod(dim=2)
+        return Scores(log_probs[:, :-1].amax(dim=2), 1 - absent, log_probs.exp())
+
+    return score
+
+
+def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
+    values = task.evaluate(oracle(task))
+    assert {name.split("/")[1] for name in values} <= set(METRICS)
+    for split in ("validation", "test"):
+        assert values[f"{split}/excess_instance_error"] == 0
+        assert values[f"{split}/excess_posterior_error"] == 0
+        assert abs(values[f"{split}/excess_set_error"]) < 0.03
+        for metric in ("instance_error", "posterior_error", "set_error"):
+            difference = values[f"{split}/{metric}"] - values[f"{split}/bayes_{metric}"]
+            assert values[f"{split}/excess_{metric}"] == pytest.approx(difference)
+
+
+def test_an_epoch_has_the_asked_number_of_new_bags() -> None:
+    task = make(bags_per_epoch=70)
+    first, again, later = (list(task.train_batches(e, generator("t", e))) for e in (0, 0, 1))
+    assert [len(bags) for bags in first] == [32, 32, 6]
+    assert task.steps_per_epoch == 3
+    assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0].instances, later[0].instances)
+
+
+def test_network_and_gallery_fit(task: Any) -> None:
+    bags = task.gallery()
+    assert len(bags) == 8
+    assert task.network(0)(bags.instances).shape == (8, 4, 5)
+    assert task.positions == 3
+    assert task.check_data(None) == "generated, revision 1"
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"dimension": 2}, "3 classes need as many axes, dimension = 2 is too small"),
+        ({"min_size": 6}, "min_size = 6 is larger than max_size = 5"),
+        ({"class_rate": 0.4}, "3 classes of class_rate = 0.4 leave no room for background"),
+        ({"class_rate": 0}, "class_rate = 0 is wrong"),
+        ({"num_classes": 11}, "num_classes = 11 is wrong"),
+        ({"separation": math.inf}, "separation = inf is wrong"),
+        ({"background_scale": -1}, "background_scale = -1 is wrong"),
+        ({"min_size": 0}, "min_size = 0 is wrong"),
+        ({"bags_per_epoch": 2.5}, "bags_per_epoch = 2.5 is wrong"),
+        ({"seperation": 2.0}, "did you mean 'separation'"),
+    ],
+)
+def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_task("synthetic-bags", **{**SMALL, **params})
+    assert "\n" not in str(caught.value)
