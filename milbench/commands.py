@@ -170,12 +170,12 @@ def data_status(data_dir: Path | None, strict: bool) -> int:
     """Print the state of every data set."""
     from milbench import data
 
-    rows = data.status(data_dir)
+    rows = data.status(data.data_dir(data_dir))
     table = Table()
-    for heading in ("data", "state", "where", "digest"):
+    for heading in ("data", "state", "where", "digest", "note"):
         table.add_column(heading)
     for row in rows:
-        table.add_row(row.name, row.state, str(row.path), row.digest)
+        table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
     console.print(table)
     return 1 if strict and any(row.state == "damaged" for row in rows) else 0
 
@@ -184,7 +184,8 @@ def data_fetch(name: str, data_dir: Path | None) -> int:
     """Download a data set."""
     from milbench import data
 
-    console.print(f"{name} is in {data.fetch(name, data_dir)}", soft_wrap=True)
+    row = data.fetch(name, data_dir or data.data_dir(None))
+    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
     return 0
 
 

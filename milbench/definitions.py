@@ -82,6 +82,11 @@ METRICS: dict[str, Metric] = {
     "excess_posterior_error": Metric(
         "excess posterior error", "Posterior error less that of the exact posterior on the same instances."
     ),
+    "threshold": Metric(
+        "presence threshold",
+        "From this presence score on a class counts as detected: see set error; each loss has its own scale.",
+        percent=False,
+    ),
     "loss": Metric(
         "training loss",
         "The loss that was minimised, averaged over the bags of an epoch; each loss has its own units.",

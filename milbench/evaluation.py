@@ -15,6 +15,8 @@ from milbench.task import ScoreFunction, Split
 
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
+THRESHOLD = "validation/threshold"
+"""The threshold on presence scores from which a class counts as detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def evaluate(
     answers = {split: answer(score, exam.bags, centres) for split, exam in exams.items()}
     chosen_on = answer(score, calibration, centres) if calibration is not None else answers["validation"]
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
-    values = {}
+    values = {THRESHOLD: threshold}
     for split, exam in exams.items():
         presence, labels = answers[split].presence, answers[split].labels
         values[f"{split}/instance_error"] = singles_error(score, exam.singles)
@@ -62,7 +64,7 @@ def evaluate(
         values[f"{split}/auroc"] = metrics.auroc(presence, labels)
         values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
         values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
-    return {name: value for name, value in values.items() if not math.isnan(value)}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:

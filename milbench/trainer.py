@@ -19,6 +19,7 @@ from milbench import cost, gallery
 from milbench.bags import Bags, Truth, generator
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
+from milbench.evaluation import THRESHOLD
 from milbench.loss import Loss
 from milbench.networks import set_prior_head
 from milbench.optimizers import learning_rate, make_optimizer
@@ -87,8 +88,10 @@ class Trainer:
             state.end_epoch(metrics)
             self.listener.epoch(state.epoch, metrics)
             self._save(state)
+        threshold = state.history[-1].get(THRESHOLD)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.network.state_dict().items()}
-        return Outcome(state.history, self._costs(state.history), weights, self._save_gallery)
+        costs = self._costs(state.history)
+        return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, threshold))
 
     def _set_up(self) -> None:
         cell = self.cell
@@ -198,7 +201,7 @@ class Trainer:
             "cost/peak_bytes": _peak_bytes(self.device),
         }
 
-    def _save_gallery(self, path: Path) -> None:
+    def _save_gallery(self, path: Path, threshold: float | None) -> None:
         bags = self.task.gallery()
         scores = self._score(bags)
         truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
@@ -215,10 +218,11 @@ class Trainer:
         }
         gallery.save(
             path,
+            threshold=threshold,
             kind="image" if image else "set",
             centres=self.network.position_centres(*bags.instances.shape[-2:]) if image else None,
             class_names=self.task.class_names,
-            **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},  # type: ignore[arg-type]
+            **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
         )
 
     def _save(self, state: Checkpoint) -> None:

@@ -15,6 +15,7 @@ from milbench import metrics
 from milbench.bags import Bags, Truth, generator, label_matrix
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
+from milbench.likelihood import best_label_set
 from milbench.networks import InstanceMLP
 from milbench.recipe import Recipe
 from milbench.task import Network, ScoreFunction, Split, Task
@@ -141,7 +142,8 @@ class SyntheticBags(Task):
         wrong_sets, wrong_instances = [], []
         for bags in exam.bags:
             posterior, known = self.log_posterior(bags.instances), bags.to(torch.device("cpu"))
-            wrong_sets.append((most_probable_set(posterior, known.mask) != known.labels).any(dim=1))
+            best = best_label_set(posterior, known.mask, validate=False).labels[:, 0]
+            wrong_sets.append((best != known.labels).any(dim=1))
             wrong_instances.append(metrics.wrong_instances(posterior, known.truth, known.mask))
         return {
             "instance_error": metrics.instance_error(lone, truth.int().argmax(dim=1)),
@@ -160,27 +162,3 @@ class SyntheticBags(Task):
         classes = torch.randint(self.num_classes, (count, 1), generator=rng)
         lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes)).to(self._device)
         return Exam([lone], [self.draw(EXAM_BATCH, rng) for _ in range(count // EXAM_BATCH)])
-
-
-def label_set_probs(log_probs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return (B, 2^C), the probability of every label set of independent positions log_probs (B, C+1, K).
-
-    Bit c of the last index says that class c is in the set. The probability that no class outside S occurs is a
-    product over positions; taking differences along each bit turns it into that of S alone (Moebius inversion). The
-    differences cancel to within 2^C times 1e-16, which is exact enough to compare sets by.
-    """
-    C = log_probs.shape[1] - 1
-    sets = torch.arange(2**C)
-    allowed = torch.cat([(sets.unsqueeze(1) >> torch.arange(C)) & 1, torch.ones(2**C, 1, dtype=torch.int64)], dim=1)
-    inside = torch.einsum("sc,bck->bsk", allowed.to(log_probs), log_probs.exp()).log()
-    probs = (inside if mask is None else inside.masked_fill(~mask.unsqueeze(1), 0)).sum(dim=2).exp()
-    for c in range(C):
-        pairs = probs.view(len(probs), -1, 2, 2**c)
-        pairs[:, :, 1] -= pairs[:, :, 0]
-    return probs
-
-
-def most_probable_set(log_probs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return (B, C) bool, the most probable label set of independent positions log_probs (B, C+1, K)."""
-    best = label_set_probs(log_probs, mask).argmax(dim=1, keepdim=True)
-    return ((best >> torch.arange(log_probs.shape[1] - 1)) & 1).bool()

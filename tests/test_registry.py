@@ -25,7 +25,7 @@ def test_every_built_in_loads_under_its_own_name() -> None:
     for each, base in ((registry.losses(), Loss), (registry.tasks(), Task)):
         assert each.names()
         for name in each.names():
-            cls = each.cls(name)  # type: ignore[attr-defined]
+            cls = each.cls(name)
             assert issubclass(cls, base)
             assert cls.name == name
             assert cls.__doc__

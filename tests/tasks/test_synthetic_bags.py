@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import sys
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from milbench.bags import Bags, generator
 from milbench.definitions import METRICS
 from milbench.errors import UsageError
 from milbench.evaluation import Exam
+from milbench.likelihood import best_label_set, label_set_distribution
 from milbench.task import Scores
 
 CPU = torch.device("cpu")
@@ -109,36 +108,12 @@ def test_posterior_is_calibrated_on_what_is_drawn(task: Any, many: Bags) -> None
             assert (truth[within] == c).double().mean() == pytest.approx(float(expected), abs=5 * spread)
 
 
-def module(task: Any) -> Any:
-    return sys.modules[type(task).__module__]
-
-
-def test_label_set_probabilities_against_enumeration(task: Any) -> None:
-    """Sum over all assignments of classes to positions, and the most probable set among them."""
-    C, K = 3, 4
-    log_probs = torch.randn(5, C + 1, K, generator=torch.Generator().manual_seed(1)).double().log_softmax(dim=1)
-    mask = torch.arange(K) < torch.tensor([[4], [3], [2], [1], [0]])
-    probs = module(task).label_set_probs(log_probs, mask)
-    best = module(task).most_probable_set(log_probs, mask)
-    for b in range(5):
-        size = int(mask[b].sum())
-        expected = [0.0] * 2**C
-        for assignment in itertools.product(range(C + 1), repeat=size):
-            probability = math.prod(float(log_probs[b, c, k].exp()) for k, c in enumerate(assignment))
-            expected[sum(1 << c for c in set(assignment) - {C})] += probability
-        assert probs[b].tolist() == pytest.approx(expected, abs=1e-12)
-        assert best[b].tolist() == [bool(expected.index(max(expected)) >> c & 1) for c in range(C)]
-    torch.testing.assert_close(
-        module(task).label_set_probs(log_probs), module(task).label_set_probs(log_probs, torch.ones(5, K).bool())
-    )
-
-
 def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
     """The errors of perturbed posteriors: never below the optimum's, and the optimum's as its own probabilities say."""
     bags = task.draw(2500, generator("rules"))
     errors = task.bayes_errors(Exam(task._exams["test"].singles, [bags]))
     log_probs = task.log_posterior(bags.instances)
-    sets = module(task).label_set_probs(log_probs, bags.mask)
+    sets = label_set_distribution(log_probs, bags.mask).exp()
     risk = 1 - sets.amax(dim=1)
     spread = math.sqrt(float((risk * (1 - risk)).sum())) / len(bags)
     assert errors["set_error"] == pytest.approx(float(risk.mean()), abs=4 * spread)
@@ -149,7 +124,7 @@ def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> Non
     for seed in range(3):
         noise = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(seed)).double()
         worse = (log_probs + 2 * noise).log_softmax(dim=1)
-        named = module(task).most_probable_set(worse, bags.mask)
+        named = best_label_set(worse, bags.mask).labels[:, 0]
         assert float((named != bags.labels).any(dim=1).double().mean()) > errors["set_error"]
         wrong = (worse.argmax(dim=1) != position_classes(bags))[bags.mask]
         assert float(wrong.double().mean()) > errors["posterior_error"]
