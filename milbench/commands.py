@@ -206,18 +206,11 @@ def ui(port: int, root_path: Path) -> int:
     from milbench.tracking import Store
 
     store = Store(_existing(root_path))
-    return subprocess.call(
-        [
-            sys.executable,
-            "-m",
-            "mlflow",
-            "ui",
-            "--backend-store-uri",
-            store.uri.partition("?")[0],
-            "--port",
-            str(port),
-        ]
-    )
+    if not store.is_local:
+        raise UsageError(f"the store is on a server of its own: open {store.uri}")
+    database = store.uri.partition("?")[0]
+    words = ["mlflow", "ui", "--backend-store-uri", database, "--workers", "1", "--port", str(port)]
+    return subprocess.call([sys.executable, "-m", *words])
 
 
 def _spec(wanted: Wanted) -> Any:

@@ -79,7 +79,7 @@ class TinyTask(Task):
             return Bags(bags.instances, bags.labels[:, :2])
         if self.fault == "dtype":
             return Bags(bags.instances, bags.labels.double())
-        if self.fault == "nan":
+        if self.fault == "poison":
             return Bags(bags.instances * float("nan"), bags.labels)
         if self.fault == "crowded":
             return Bags(bags.instances, torch.ones_like(bags.labels))
