@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from milbench.cells import Cell, Plan
+from milbench.definitions import describe
 from milbench.files import Root
 from milbench.runner import Launch
 from milbench.worker import Report
@@ -77,12 +78,18 @@ class Display:
         cell = self.cells[report.cell_id]
         what = name(self.launch.plan, cell)
         if report.status == "done":
-            line = f"[green]done[/]    {what}: {_errors(report.metrics or {})}"
+            line = f"[green]done[/]    {what}: {self._errors(cell, report.metrics or {})}"
             self.progress.print(line, highlight=False, soft_wrap=True)
         else:
             self.progress.print(f"[red]{report.status}[/]  {what}: ", end="")
             self.progress.print(report.reason, markup=False, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
+
+    def _errors(self, cell: Cell, metrics: dict[str, float]) -> str:
+        """Write the task's primary metric and the set error on test bags, as far as they are known."""
+        shown = dict.fromkeys([self.launch.plan.tasks[cell.task].primary, "set_error"])
+        known = {name: metrics[f"test/{name}"] for name in shown if f"test/{name}" in metrics}
+        return ", ".join(f"{describe(name).label} {_number(name, value)}" for name, value in known.items())
 
     def _follow(self, ended: threading.Event) -> None:
         while not ended.wait(0.5):
@@ -99,7 +106,7 @@ class Display:
                     self.bars[cell_id],
                     completed=done,
                     total=state["epochs"] * state["steps"],
-                    state=f"epoch {state['epoch']} loss {state['loss']:.4g} {_errors(state)}",
+                    state=f"epoch {state['epoch']} loss {state['loss']:.4g} {self._errors(cell, state)}",
                 )
 
 
@@ -109,9 +116,8 @@ def name(plan: Plan, cell: Cell) -> str:
     return f"{task}, {loss}, {recipe + ', ' if recipe else ''}seed {cell.seed}"
 
 
-def _errors(metrics: dict[str, float]) -> str:
-    shown = [(k, v) for k, v in metrics.items() if k in ("test/instance_error", "test/set_error")]
-    return ", ".join(f"{k.removeprefix('test/').replace('_', ' ')} {100 * v:.2f} %" for k, v in shown)
+def _number(name: str, value: float) -> str:
+    return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"
 
 
 def _read(root: Root, cell_id: str) -> dict[str, Any] | None:
