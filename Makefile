@@ -25,8 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)
-	$(BIN)/milbench run demo
-	$(BIN)/milbench report demo
+	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && exit $${failed:-0}
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2

@@ -47,6 +47,10 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         code = 0
+    except Exception as error:
+        if not type(error).__module__.startswith("mlflow."):
+            raise
+        code = _complain(f"the store refuses: {error}")
     sys.exit(code if isinstance(code, int) else 0)
 
 

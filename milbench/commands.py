@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from milbench.errors import UsageError
+from milbench.errors import UsageError, as_usage
 from milbench.files import Root
 
 # Where nobody watches, a line is as long as what it says: logs and pipes are read by programs too.
@@ -45,11 +46,12 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
     from milbench.spec import make_plan
     from milbench.tracking import Store
 
-    spec = _spec(wanted)
-    device = str(resolve(wanted.device))
-    plan = make_plan(spec, wanted.data_dir)
-    root = Root(root_path)
-    if wanted.dry_run and not root.database.exists():
+    with as_usage():
+        spec = _spec(wanted)
+        device = str(resolve(wanted.device))
+        plan = make_plan(spec, wanted.data_dir)
+        root = Root(root_path)
+    if wanted.dry_run and not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI"):
         launch = Launch(plan, {}, wanted.rerun)
     else:
         store = Store(root.make())
@@ -66,7 +68,7 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
             store.end(store.launch(plan, command), "FINISHED")
         return 1 if left and not wanted.dry_run else 0
     preflight.check(plan, wanted.data_dir)
-    jobs = wanted.jobs or default_jobs(device, len(launch.to_run))
+    jobs = wanted.jobs or default_jobs(device, len(plan.cells))  # of all: a resumed cell keeps its threads
     threads = wanted.threads or max(1, (os.cpu_count() or 1) // jobs)
     options = Options(device, jobs, threads, wanted.data_dir, wanted.fail_fast, wanted.cluster)
     display = Display(console, launch, root)
@@ -80,21 +82,24 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
         return 130
     after = Launch(plan, store.cell_runs())
     undone = [cell for cell in plan.cells if after.status(cell) != "done"]
+    failed = display.counts["failed"]
     console.print(
         f"{len(plan.cells) - len(undone)} of {len(plan.cells)} cells done"
         + (f", {len(undone)} not (milbench status {plan.name})" if undone else "")
+        + (f", {failed} failed just now" if failed else "")
         + f"; next: milbench report {plan.name}"
     )
-    return 1 if undone else 0
+    return 1 if undone or failed else 0
 
 
 def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], open_it: bool) -> int:
     """Render the report of a comparison."""
+    from milbench.collect import collect
     from milbench.report import render
     from milbench.tracking import Store
 
     root = _existing(root_path)
-    results = Store(root).results(name)
+    results = collect(Store(root), name)
     out = root.reports / results.name
     render(results, out, gallery=gallery)
     page = out / "index.html"
@@ -123,7 +128,13 @@ def status(name: str | None, root_path: Path) -> int:
         state = found.status if found else "missing"
         undone += state != "done"
         table.add_row(
-            task, loss, recipe, str(cell.seed), state, found.run_id if found else "", found.reason if found else ""
+            task,
+            loss,
+            recipe,
+            str(cell.seed),
+            state,
+            found.run_id if found else "",
+            escape(found.reason) if found else "",
         )
     console.print(table)
     console.print(f"{len(plan.cells) - undone} of {len(plan.cells)} cells done")
@@ -160,7 +171,11 @@ def _list_entries(what: str, table: Table) -> None:
     for heading in (registry.kind, "what it is", "parameters", "from"):
         table.add_column(heading)
     for name in registry.names():
-        cls = registry.cls(name)
+        try:
+            cls = registry.cls(name)
+        except UsageError as error:
+            table.add_row(name, escape(f"broken: {error}"), "", registry.entry(name).origin)
+            continue
         summary = (cls.__doc__ or "").strip().splitlines()[:1]
         takes = ", ".join(f"{p.name}={p.default}" for p in parameters(cls).values())
         table.add_row(name, *summary, takes, registry.entry(name).origin)
@@ -170,7 +185,8 @@ def data_status(data_dir: Path | None, strict: bool) -> int:
     """Print the state of every data set."""
     from milbench import data
 
-    rows = data.status(data.data_dir(data_dir))
+    with as_usage():
+        rows = data.status(data.data_dir(data_dir))
     table = Table()
     for heading in ("data", "state", "where", "digest", "note"):
         table.add_column(heading)
@@ -184,7 +200,8 @@ def data_fetch(name: str, data_dir: Path | None) -> int:
     """Download a data set."""
     from milbench import data
 
-    row = data.fetch(name, data_dir or data.data_dir(None))
+    with as_usage():
+        row = data.fetch(name, data_dir or data.data_dir(None))
     console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
     return 0
 

@@ -1,7 +1,8 @@
 """The one exception that the command line turns into a single line and exit code 2."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UsageError(ValueError):
@@ -17,3 +18,17 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (there are: {', '.join(choices) or 'none'})")
+
+
+@contextmanager
+def as_usage() -> Iterator[None]:
+    """Turn what wrong names, folders and numbers raise deep inside into a UsageError, while nothing is computed yet."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        raise UsageError(f"{error.strerror or error}{where}"[:500]) from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"{type(error).__name__}: {error}"[:500]) from error

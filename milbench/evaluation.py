@@ -64,7 +64,7 @@ def evaluate(
         values[f"{split}/auroc"] = metrics.auroc(presence, labels)
         values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
         values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
-    return {name: value for name, value in values.items() if math.isfinite(value)}
+    return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:

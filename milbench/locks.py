@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +16,21 @@ def held(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
+        yield _taken(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    """Try for a moment: somebody may only be looking whether the lock is held."""
+    for _ in range(5):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)
+            time.sleep(0.02)
+        else:
+            return True
+    return False
 
 
 def is_held(path: Path) -> bool:

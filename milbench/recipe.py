@@ -13,10 +13,12 @@ class Recipe(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     optimizer: str = Field(default="adamw", description="name in milbench.optimizers")
-    lr: float = Field(default=5e-4, gt=0, description="peak learning rate")
-    weight_decay: float = Field(default=0.0, ge=0)
+    lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False, description="peak learning rate")
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     schedule: str = Field(default="one-cycle", description="name in milbench.optimizers")
-    clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; none: no clipping")
+    clip_norm: float | None = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="largest gradient norm; none: no clipping"
+    )
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1, description="steps of an epoch; none: all of it")
     head_init: Literal["prior", "paper"] = Field(

@@ -37,7 +37,8 @@ class Entry(Generic[T]):
     origin: str
     load: Callable[[], type[T]]
     source_digest: str = ""
-    """SHA-256 of a file named on the command line: what it computes is not pinned by a version of a package."""
+    """What pins the code of an entry that is not milbench's: SHA-256 of a file, or name and version of a package."""
+    is_file: bool = False
 
 
 class Registry(Generic[T]):
@@ -52,8 +53,8 @@ class Registry(Generic[T]):
             if not module.name.startswith("_"):
                 self._add_built_in(module.name)
         for point in entry_points(group=self.package):
-            origin = point.dist.name if point.dist else "an installed package"
-            self._add(Entry(point.name, origin, point.load))
+            origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+            self._add(Entry(point.name, origin, point.load, source_digest=f" of {origin}"))
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
@@ -70,7 +71,13 @@ class Registry(Generic[T]):
     def cls(self, name: str) -> type[T]:
         """Return the class of that name. Raises UsageError if there is none or if its module holds something else."""
         entry = self.entry(name)
-        cls = entry.load()
+        try:
+            cls = entry.load()
+        except UsageError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"cannot import {self.kind} {entry.name!r} from {entry.origin}: {reason}") from error
         if not (inspect.isclass(cls) and issubclass(cls, self.base())) or getattr(cls, "name", None) != entry.name:
             raise UsageError(
                 f"{self.kind} {entry.name!r} from {entry.origin} is not a {self.base().__name__} of that name"
@@ -119,7 +126,7 @@ class Registry(Generic[T]):
         name = getattr(cls, "name", None)
         if not isinstance(name, str):
             raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
-        entry = Entry(name, origin, lambda: cls, digest)
+        entry = Entry(name, origin, lambda: cls, digest, is_file=True)
         self._add(entry)
         return entry
 

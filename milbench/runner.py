@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -36,8 +37,6 @@ class Launch:
         return self.known[cell.id].status if cell.id in self.known else "missing"
 
     def _wanted(self, status: str) -> bool:
-        if status == "running":
-            return False
         return self.rerun == "all" or status in ("missing", "interrupted") or (self.rerun == "failed" == status)
 
 
@@ -61,15 +60,20 @@ def execute(
     launch: Launch, store: Store, root: Root, options: Options, command: str, report: Callable[[Report], None]
 ) -> None:
     """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
-    parent = store.launch(launch.plan, command)
+    parent = ""
     jobs: list[Job] = []
     outcome = "KILLED"
     try:
-        with _stoppable(), locks.held(root.lock(parent)):
-            jobs += [_job(cell, launch, store, root, options, parent) for cell in launch.to_run]
+        with _stoppable(), contextlib.ExitStack() as stack:
+            parent = store.launch(launch.plan, command)
+            stack.enter_context(locks.held(root.lock(parent)))
+            for cell in launch.to_run:
+                jobs.append(_job(cell, launch, store, root, options, parent))  # noqa: PERF401 an interrupt keeps them
             store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
             failed = False
             for done in _reports(jobs, store, root, options):
+                if done.status == "failed":
+                    store.abandon([done.run_id], "FAILED", done.reason)
                 report(done)
                 failed = failed or done.status == "failed"
                 if failed and options.fail_fast:
@@ -82,16 +86,15 @@ def execute(
         for job in jobs:  # a worker that was killed could not
             root.progress(job.cell.id).unlink(missing_ok=True)
         store.abandon([job.run_id for job in jobs])
-        store.end(parent, outcome)
-        root.lock(parent).unlink(missing_ok=True)
+        if parent:
+            store.end(parent, outcome)
+            root.lock(parent).unlink(missing_ok=True)
 
 
 def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options, parent: str) -> Job:
     """Give a cell a new run, or the one that was stopped half way, whose checkpoint is still there."""
     known = launch.known.get(cell.id)
     resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
-    if not resumable:
-        root.checkpoint(cell.id).unlink(missing_ok=True)
     run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
     return Job(
         cell,
@@ -101,6 +104,8 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options,
         options.device,
         options.threads,
         str(options.data_dir) if options.data_dir else None,
+        resume=bool(resumable),
+        again=launch.rerun == "all",
     )
 
 

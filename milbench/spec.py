@@ -81,10 +81,14 @@ def parse_seeds(given: str | int | list[int]) -> list[int]:
     """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds. Raises UsageError."""
     parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
     seeds: set[int] = set()
+    if not parts:
+        raise UsageError("seeds = [] names no seed")
     for part in parts:
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not match:
             raise UsageError(f"seeds {given!r}: {part!r} is neither a number nor a range such as 0-9")
+        if len(part) > 40 or max(len(match[1]), len(match[2] or "")) > 18:
+            raise UsageError(f"seeds: a seed has at most 18 digits, got {part[:30]}...")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"seeds {given!r}: the range {part!r} runs backwards; did you mean {last}-{first}?")
@@ -148,12 +152,12 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
             cell = Cell(
                 loss=loss_entry.name,
                 loss_params=loss_params,
-                loss_file=loss_entry.origin if loss_entry.source_digest else "",
+                loss_file=loss_entry.origin if loss_entry.is_file else "",
                 loss_revision=f"{loss_class.revision}{loss_entry.source_digest}",
                 tier=loss_class.tier,
                 task=entry.name,
                 task_params=task_params,
-                task_file=entry.origin if entry.source_digest else "",
+                task_file=entry.origin if entry.is_file else "",
                 task_revision=f"{task.revision}{entry.source_digest}",
                 data=digest,
                 recipe=_recipe(task.recipe().model_dump(), recipe),
@@ -190,6 +194,9 @@ def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params])
 
 
 def _axes(params: Params) -> Iterator[Params]:
+    for key, value in params.items():
+        if value == []:
+            raise UsageError(f"{key} = [] is an axis without values")
     values = [v if isinstance(v, list) else [v] for v in params.values()]
     for combination in itertools.product(*values):
         yield dict(zip(params, combination, strict=True))
@@ -205,7 +212,7 @@ def _scalar(text: str) -> Any:
     """Read a value as TOML would (numbers, true, false, quoted strings), any other word as a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
         return text
 
 

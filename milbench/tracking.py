@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +24,17 @@ from milbench import locks
 from milbench.cells import Cell, Plan, merge
 from milbench.errors import UsageError, unknown
 from milbench.files import Root
-from milbench.results import Results
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 KIND, CELL, REASON, SOURCE = "milbench.kind", "milbench.cell", "milbench.reason", "milbench.source"
+HOST, ROOT = "milbench.host", "milbench.root"
+"""Tags that say which machine and which root a run belongs to: only they can tell whether it is still alive."""
 STARTED = "milbench.device"
 """A tag that a run gets when a worker takes it up."""
 PARENT = "mlflow.parentRunId"
-COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
+OPEN = ("RUNNING", "SCHEDULED")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class Store:
 
         self.root = root
         # A writer waits for the others instead of failing at once: several workers log to one database.
-        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.database}?timeout=120"
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.database}"
+        if self.is_local and "?" not in self.uri:
+            self.uri += "?timeout=120"
+        self.owner = {HOST: platform.node(), ROOT: str(root.path)}
         try:
             self.client = mlflow.MlflowClient(self.uri)
             self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
@@ -67,6 +72,13 @@ class Store:
         """Say whether the database lies under the root."""
         return self.uri.startswith("sqlite:")
 
+    @property
+    def address(self) -> str:
+        """Return where the store is, for a reader: relative to the root where it lies under it."""
+        if self.uri.startswith(f"sqlite:///{self.root.database}"):
+            return "sqlite:///" + str(self.root.database.relative_to(self.root.path))
+        return self.uri.partition("?")[0]
+
     # -- writing ------------------------------------------------------------------------------------------------
 
     def launch(self, plan: Plan, command: str) -> str:
@@ -74,7 +86,7 @@ class Store:
         run = self.client.create_run(
             self._experiment(plan.name),
             run_name=f"launch of {plan.name}",
-            tags={KIND: "launch", SOURCE: plan.source, "milbench.command": command},
+            tags={KIND: "launch", SOURCE: plan.source, "milbench.command": command, **self.owner},
         )
         self.client.log_text(run.info.run_id, plan.to_json(), "plan.json")
         return str(run.info.run_id)
@@ -83,7 +95,7 @@ class Store:
         """Create the run of one cell, scheduled under its parent; return its id."""
         from mlflow.entities import Dataset, DatasetInput, Param
 
-        tags = {KIND: "cell", CELL: cell.id, PARENT: parent}
+        tags = {KIND: "cell", CELL: cell.id, PARENT: parent, **self.owner}
         run_id = str(self.client.create_run(self._experiment(plan.name), run_name=str(cell), tags=tags).info.run_id)
         self.client.log_batch(run_id, params=[Param(k, str(v)) for k, v in cell.params().items()])
         source = json.dumps({"task": cell.task})
@@ -138,15 +150,15 @@ class Store:
         cell_ids, keep = set(cell_ids), set(keep)
         for run in [*self._search("cell"), *self._search("launch")]:
             name = run.data.tags.get(CELL, run.info.run_id)
-            mine = run.info.run_id not in keep and (CELL not in run.data.tags or name in cell_ids)
-            if mine and run.info.status in ("RUNNING", "SCHEDULED") and not locks.is_held(self.root.lock(name)):
+            mine = self._is_own(run) and run.info.run_id not in keep and (CELL not in run.data.tags or name in cell_ids)
+            if mine and run.info.status in OPEN and not self._is_alive(run, name):
                 self.end(run.info.run_id, "KILLED")
 
-    def abandon(self, run_ids: Iterable[str]) -> None:
-        """Close as KILLED whichever of these runs has not ended."""
+    def abandon(self, run_ids: Iterable[str], status: str = "KILLED", reason: str = "") -> None:
+        """Close whichever of these runs has not ended."""
         for run_id in run_ids:
-            if self.client.get_run(run_id).info.status in ("RUNNING", "SCHEDULED"):
-                self.end(run_id, "KILLED")
+            if self.client.get_run(run_id).info.status in OPEN:
+                self.end(run_id, status, reason)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -192,70 +204,22 @@ class Store:
         plan = merge([Plan.from_json(self._text(r.info.run_id, "plan.json")) for r in mine])
         return plan, newest.data.tags.get("milbench.command", ""), _time(newest.info.start_time)
 
-    def results(self, name: str | None = None) -> Results:
-        """Return everything a report needs of a comparison."""
-        plan, command, launched = self.plan(name)
-        runs = self.cell_runs()
-        cells, provenance, histories, costs, galleries = [], {}, [], {}, {}
-        for cell in plan.cells:
-            run = runs.get(cell.id, CellRun("", "missing"))
-            loss_label, task_label, recipe_label = plan.labels[cell.id]
-            cells.append(
-                {
-                    "cell": cell.id,
-                    "loss": cell.loss,
-                    "loss_label": loss_label,
-                    "tier": cell.tier,
-                    "task": cell.task,
-                    "task_label": task_label,
-                    "recipe_label": recipe_label,
-                    "seed": cell.seed,
-                    "status": run.status,
-                    "reason": run.reason,
-                    "run_id": run.run_id,
-                    "primary": plan.tasks[cell.task].primary,
-                    "data_digest": cell.data,
-                    "data_name": cell.task,
-                    "epochs": cell.recipe["epochs"],
-                }
-            )
-            if not run.run_id:
-                continue
-            record = self.client.get_run(run.run_id)
-            provenance[cell.id] = {
-                k.removeprefix("milbench."): v
-                for k, v in record.data.tags.items()
-                if k.startswith("milbench.") and k not in (KIND, CELL, REASON)
-            }
-            histories += self._history(cell.id, run.run_id, record.data.metrics)
-            costs[cell.id] = {c: record.data.metrics.get(f"cost/{c}") for c in COSTS}
-            if run.status == "done" and (path := self._artifact(run.run_id, "gallery.npz")):
-                galleries[cell.id] = path
-        return Results(
-            name=plan.name,
-            cells=pd.DataFrame(cells).set_index("cell"),
-            params={cell.id: cell.params() for cell in plan.cells},
-            provenance=provenance,
-            history=pd.DataFrame(histories, columns=["cell", "epoch", "metric", "value"]),
-            costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
-            published=[p for facts in plan.tasks.values() for p in facts.published],
-            galleries=galleries,
-            tracking_uri=self.uri.partition("?")[0],
-            launched=launched,
-            command=command,
-        )
+    def record(self, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
+        """Return the tags of a run, without milbench's own prefix and its internal ones, and its last metrics."""
+        data = self.client.get_run(run_id).data
+        hidden = (KIND, CELL, REASON, ROOT)
+        tags = {
+            k.removeprefix("milbench."): v
+            for k, v in data.tags.items()
+            if k.startswith("milbench.") and k not in hidden
+        }
+        return tags, dict(data.metrics)
 
-    def _history(self, cell_id: str, run_id: str, names: Sequence[str]) -> list[tuple[str, int, str, float]]:
-        rows = []
-        for name in names:
-            if name.startswith(("cost/", "system/")):
-                continue
-            # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
-            last = {
-                m.step: m.value for m in sorted(self.client.get_metric_history(run_id, name), key=lambda m: m.timestamp)
-            }
-            rows += [(cell_id, epoch, name, value) for epoch, value in sorted(last.items())]
-        return rows
+    def history(self, run_id: str, metric: str) -> dict[int, float]:
+        """Return a metric's value at every epoch."""
+        # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
+        values = sorted(self.client.get_metric_history(run_id, metric), key=lambda m: m.timestamp)
+        return dict(sorted({m.step: m.value for m in values}.items()))
 
     def _search(self, kind: str) -> list[Any]:
         """Return all runs of a kind, the newest first."""
@@ -275,27 +239,47 @@ class Store:
                 return runs
 
     def _status(self, run: Any, cell_id: str) -> str:
-        status = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}.get(run.info.status)
-        if run.info.status == "SCHEDULED" or (status == "interrupted" and STARTED not in run.data.tags):
+        ended = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}.get(run.info.status)
+        if ended is None and self._is_alive(run, cell_id):
+            return "running"
+        if run.info.status == "SCHEDULED" or (ended == "interrupted" and STARTED not in run.data.tags):
             return "missing"  # planned by a launch that ended before its turn came
-        if status:
-            return status
-        running = not self.is_local or locks.is_held(self.root.lock(cell_id))
-        return "running" if running else "interrupted"
+        return ended or "interrupted"
+
+    def _is_own(self, run: Any) -> bool:
+        return all(run.data.tags.get(k) == v for k, v in self.owner.items())
+
+    def _is_alive(self, run: Any, name: str) -> bool:
+        """Say whether a process is at it, or at the launch it is scheduled in; of another machine's one believes it."""
+        if not self._is_own(run):
+            return True
+        holder = run.data.tags.get(PARENT, name) if run.info.status == "SCHEDULED" else name
+        return locks.is_held(self.root.lock(holder))
 
     def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
         if name not in self.experiments:
             location = self.root.artifacts.as_uri() if self.is_local else None
-            self.experiments[name] = self.client.create_experiment(name, artifact_location=location)
+            try:
+                self.experiments[name] = str(self.client.create_experiment(name, artifact_location=location))
+            except MlflowException:  # another launch was quicker, or it was deleted in MLflow's pages
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+                if found.lifecycle_stage == "deleted":
+                    self.client.restore_experiment(found.experiment_id)
+                self.experiments[name] = str(found.experiment_id)
         return str(self.experiments[name])
 
     def _text(self, run_id: str, name: str) -> str:
-        path = self._artifact(run_id, name)
+        path = self.artifact(run_id, name)
         if path is None:
             raise UsageError(f"the store has lost {name} of run {run_id}")
         return path.read_text("utf-8")
 
-    def _artifact(self, run_id: str, name: str) -> Path | None:
+    def artifact(self, run_id: str, name: str) -> Path | None:
+        """Return where a copy of an artifact lies on this machine, or None if the run has none of that name."""
         if name not in {a.path for a in self.client.list_artifacts(run_id)}:
             return None
         folder = None if self.is_local else tempfile.mkdtemp(prefix="milbench-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import resource
@@ -19,6 +20,7 @@ from milbench import cost, gallery
 from milbench.bags import Bags, Truth, generator
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
+from milbench.errors import UsageError
 from milbench.evaluation import THRESHOLD
 from milbench.loss import Loss
 from milbench.networks import set_prior_head
@@ -75,7 +77,7 @@ class Trainer:
         if state is None:
             state = Checkpoint(self.cell.id)
         else:
-            state.restore(self.network, self.optimizer)
+            state.restore(self.model, self.optimizer)
             self.listener.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             self._train_epoch(state)
@@ -89,23 +91,27 @@ class Trainer:
             self.listener.epoch(state.epoch, metrics)
             self._save(state)
         threshold = state.history[-1].get(THRESHOLD)
-        weights = {k: v.detach().cpu().contiguous() for k, v in self.network.state_dict().items()}
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state.history)
         return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, threshold))
 
     def _set_up(self) -> None:
         cell = self.cell
+        _check_unchanged(cell)
         self.recipe = Recipe(**cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
         self.task.prepare(self.data_dir, self.device)
-        self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
+        _reset_peak(self.device)
         # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
         torch.manual_seed(cell.seed)
+        self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
         network = self.task.network(cell.seed)
         if self.recipe.head_init == "prior":
             set_prior_head(network, self.task.positions)
         self.network: Network = network.to(self.device).to(memory_format=torch.channels_last)
-        self.optimizer = make_optimizer([*self.network.parameters(), *self.loss.parameters()], self.recipe)
+        # A loss may have weights of its own: they are trained, clipped, checkpointed and kept with the network's.
+        self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
+        self.optimizer = make_optimizer(self.model.parameters(), self.recipe)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
 
@@ -151,7 +157,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self.recipe.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         value: Tensor = loss.detach()
         return value
@@ -226,13 +232,36 @@ class Trainer:
         )
 
     def _save(self, state: Checkpoint) -> None:
-        state.save(self.checkpoint, self.network, self.optimizer)
+        state.save(self.checkpoint, self.model, self.optimizer)
         self.saved = time.monotonic()
 
 
+def _check_unchanged(cell: Cell) -> None:
+    """Raise UsageError if a plug-in file is no longer the one that was planned and hashed."""
+    for registry, file, revision in (
+        (losses(), cell.loss_file, cell.loss_revision),
+        (tasks(), cell.task_file, cell.task_revision),
+    ):
+        if file and not revision.endswith(registry.entry(file).source_digest):
+            raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
+
+
+def _reset_peak(device: torch.device) -> None:
+    """Forget the peak of the cells that this process computed before."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
 def _peak_bytes(device: torch.device) -> float:
-    """Return the most memory this process has had: on the GPU if it is one, else resident on the host."""
+    """Return the most memory since `_reset_peak`: on the GPU if it is one, else resident on the host."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024.0 * int(line.split()[1])
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of the whole process, where nothing better is told
     return float(kilobytes if sys.platform == "darwin" else kilobytes * 1024)

@@ -27,6 +27,10 @@ class Job:
     device: str
     threads: int
     data_dir: str | None
+    resume: bool = False
+    """Go on from the checkpoint, if there is one."""
+    again: bool = False
+    """Compute the cell even if somebody has done so in the meantime."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,16 @@ class Report:
 
 def compute(job: Job) -> Report:
     """Train and evaluate the cell of a job; whatever goes wrong in it is reported, not raised."""
-    if threading.current_thread() is not threading.main_thread() or _is_child():
+    if _is_child():
         _leave_interrupts_to_the_launcher()
     root = Root(Path(job.root))
-    with locks.held(root.lock(job.cell.id)) as mine:
-        if not mine:
-            return Report(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
-        return _compute(job, root)
+    try:
+        with locks.held(root.lock(job.cell.id)) as mine:
+            if not mine:
+                return Report(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
+            return _compute(job, root)
+    except Exception as error:  # noqa: BLE001 the store itself failed; the launcher tries to write that down
+        return Report(job.cell.id, job.run_id, "failed", _reason(error))
 
 
 def _compute(job: Job, root: Root) -> Report:
@@ -62,6 +69,12 @@ def _compute(job: Job, root: Root) -> Report:
     torch.set_num_threads(job.threads)
     store = Store(root, job.tracking_uri)
     checkpoint = root.checkpoint(job.cell.id)
+    done = store.cell_runs().get(job.cell.id)
+    if done and done.status == "done" and not job.again:
+        store.end(job.run_id, "KILLED", "done by another launch in the meantime")
+        return Report(job.cell.id, done.run_id, "done")
+    if not job.resume:
+        checkpoint.unlink(missing_ok=True)
     try:
         store.start(job.run_id, provenance.tags(job.device, job.threads))
         with store.system_metrics(job.run_id):
@@ -74,13 +87,17 @@ def _compute(job: Job, root: Root) -> Report:
         checkpoint.unlink(missing_ok=True)
         return Report(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
     except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = _reason(error)
         store.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
         store.end(job.run_id, "FAILED", reason)
         checkpoint.unlink(missing_ok=True)  # it would fail again from there
         return Report(job.cell.id, job.run_id, "failed", reason)
     finally:
         root.progress(job.cell.id).unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _keep_artifacts(job: Job, store: Any, root: Root, outcome: Any) -> None:

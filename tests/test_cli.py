@@ -34,6 +34,10 @@ BASE = ("run", "--loss", "exact", "--task", TINY)
         ((*BASE, "--epochs", "0"), "epochs = 0 is wrong"),
         ((*BASE, "--epochs", "many"), "Invalid value for '--epochs'"),
         ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
+        ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
+        ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
+        ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
+        (("run", "s" * 300), "s"),
         ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
         ((*BASE, "--jobs", "0"), "--jobs"),
@@ -75,6 +79,8 @@ def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str,
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exat]\nk = 1\n", "did you mean 'exact'"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nepochs = 'x'\n", "epochs = 'x' is wrong"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = '3-1'\n", "did you mean 1-3"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = []\n", "names no seed"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
         ("\xff\xfe", "cannot read the spec"),
     ],
 )
@@ -118,10 +124,11 @@ def test_a_run_and_its_report(milbench: Milbench, root: Path) -> None:
     folder = root / "reports" / "mine"
     page = (folder / "index.html").read_text()
     csv = (folder / "results.csv").read_text()
+    from milbench.collect import collect
     from milbench.files import Root
     from milbench.tracking import Store
 
-    for run_id in Store(Root(root)).results("mine").cells.run_id:
+    for run_id in collect(Store(Root(root)), "mine").cells.run_id:
         assert run_id in page
         assert run_id in csv
     assert "noisy-or" in (folder / "report.md").read_text()

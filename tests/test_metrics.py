@@ -187,7 +187,8 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
         return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
 
     values = evaluate(score, {"test": Exam([bags], [bags])}, calibration=[bags])
-    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error"}  # no threshold is finite
+    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "validation/threshold"}
+    assert values["validation/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
         evaluate(score, {"test": Exam([bags], [bags.without_truth()])}, calibration=[bags])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import PLUGINS, TINY, Ran, process
 
+from milbench.collect import collect
 from milbench.files import Root
 from milbench.tracking import Store
 
@@ -30,7 +31,7 @@ def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path) -> Non
     assert ran.code == 0, ran
     assert "4 cells, 4 to run" in ran.out
     assert ran.out.count("done    tiny") == 4
-    results = Store(Root(root)).results("tiny_task")
+    results = collect(Store(Root(root)), "tiny_task")
     assert set(results.cells.status) == {"done"}
     assert set(results.history.metric) == {"train/loss", "validation/instance_error", "test/instance_error"}
     assert sorted(set(results.history.epoch)) == [1, 2]
@@ -53,7 +54,7 @@ def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> Non
     assert len({parent for _, parent in tags}) == 1
     assert inputs == [("tiny", "tiny of 5")]
     assert params["recipe.optimizer"] == "adamw"
-    run = Store(Root(root)).results().cells.run_id.iloc[0]
+    run = collect(Store(Root(root))).cells.run_id.iloc[0]
     artifacts = {p.name for p in (root / "runs" / "artifacts" / run / "artifacts").iterdir()}
     assert {"model.safetensors", "gallery.npz"} <= artifacts
     assert not list((root / "runs" / "checkpoints").glob("*.pt"))
@@ -90,7 +91,7 @@ def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, 
     assert ran.code == 1
     assert ran.out.count("failed") >= 2
     assert ran.out.count("done    tiny") == 2
-    results = Store(Root(root)).results()
+    results = collect(Store(Root(root)))
     failed = results.cells[results.cells.loss == "breaking"]
     assert set(failed.status) == {"failed"}
     assert set(failed.reason) == {"RuntimeError: the loss | broke in two lines <b>"}
@@ -111,7 +112,7 @@ def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, 
 def test_fail_fast_stops_at_the_first_failure(milbench: Milbench, root: Path) -> None:
     ran = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--fail-fast")
     assert ran.code == 1
-    statuses = dict(Store(Root(root)).results().cells.set_index("loss").status)
+    statuses = dict(collect(Store(Root(root))).cells.set_index("loss").status)
     assert statuses == {"breaking": "failed", "exact": "missing"}
     assert "RUNNING" not in runs_by_status(root)
 
@@ -121,7 +122,7 @@ def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, ro
     ran = milbench("run", "--loss", f"exact,{BREAKING},noisy-or", "--task", TINY, "--jobs", "2", "--epochs", "4",
                    "-p", "loss.how=die", "-p", "loss.after=40", "-p", "task.batches=200")  # fmt: skip
     assert ran.code == 1
-    results = Store(Root(root)).results()
+    results = collect(Store(Root(root)))
     statuses = dict(results.cells.set_index("loss").status)
     assert statuses == {"exact": "done", "breaking": "failed", "noisy-or": "done"}
     assert "died" in results.cells.set_index("loss").reason["breaking"]
@@ -138,11 +139,11 @@ LONG = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "12", "-p
 ALONE = ("--jobs", "1", "--threads", "1")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("how", "jobs"), [(signal.SIGINT, "2"), (signal.SIGTERM, "1")])
 def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
-    milbench: Milbench, root: Path, how: signal.Signals
+    milbench: Milbench, root: Path, how: signal.Signals, jobs: str
 ) -> None:
-    running = process(*LONG, *ALONE, "--root", str(root))
+    running = process(*LONG, "--jobs", jobs, "--threads", "1", "--root", str(root))
     wait_for(running, root / "runs" / "checkpoints", "*.pt")
     os.killpg(running.pid, how)
     out, err = running.communicate(timeout=60)
@@ -152,7 +153,7 @@ def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
     assert set(runs_by_status(root)) <= {"KILLED", "FINISHED"}
     ran = milbench(*LONG)
     assert ran.code == 0
-    assert set(Store(Root(root)).results().cells.status) == {"done"}
+    assert set(collect(Store(Root(root))).cells.status) == {"done"}
 
 
 def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_does(
@@ -168,10 +169,10 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     running.communicate(timeout=60)
     before = milbench("status")
     assert "interrupted" in before.out
-    interrupted = Store(Root(root)).results().cells
+    interrupted = collect(Store(Root(root))).cells
     resumed_run = interrupted[interrupted.status == "interrupted"].run_id.iloc[0]
     assert milbench(*LONG).code == 0
-    after = Store(Root(root)).results()
+    after = collect(Store(Root(root)))
     assert resumed_run in set(after.cells.run_id)
     assert "resumed" in after.provenance[after.cells[after.cells.run_id == resumed_run].index[0]]
     assert set(runs_by_status(root)) == {"FINISHED", "KILLED"}  # what the killed launch left open is closed
@@ -180,7 +181,7 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     (other / "runs").mkdir(parents=True)
     shutil.copy(fresh_database, other / "runs" / "mlflow.db")
     assert milbench(*LONG, "--root", str(other)).code == 0
-    unbroken = Store(Root(other)).results()
+    unbroken = collect(Store(Root(other)))
 
     def weights(where: Path, run: str) -> dict[str, object]:
         found = load_file(where / "runs" / "artifacts" / run / "artifacts" / "model.safetensors")
@@ -210,11 +211,11 @@ def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, 
 def test_flags_add_up_and_a_spec_stands_for_itself(milbench: Milbench, root: Path, tmp_path: Path) -> None:
     milbench("run", "--loss", "exact", "--task", TINY, "--name", "mine")
     milbench("run", "--loss", "noisy-or", "--task", TINY, "--name", "mine")
-    assert set(Store(Root(root)).results("mine").cells.loss) == {"exact", "noisy-or"}
+    assert set(collect(Store(Root(root)), "mine").cells.loss) == {"exact", "noisy-or"}
     spec = tmp_path / "mine.toml"
     spec.write_text(f"losses = ['max-pooling']\ntasks = ['{TINY}']\n")
     assert milbench("run", str(spec)).code == 0
-    assert set(Store(Root(root)).results("mine").cells.loss) == {"max-pooling"}
+    assert set(collect(Store(Root(root)), "mine").cells.loss) == {"max-pooling"}
 
 
 def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:

@@ -11,6 +11,7 @@ from milbench import trainer as trainer_module
 from milbench.bags import Bags
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
+from milbench.errors import UsageError
 from milbench.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
 from milbench.recipe import Recipe
 from milbench.spec import make_plan, make_spec
@@ -177,3 +178,15 @@ def test_schedules() -> None:
     assert rates("drop-at-half") == [2.0] * 500 + [0.2] * 500
     assert rates("constant") == [2.0] * 1000
     assert all(0 < rate <= 2.0 for name in SCHEDULES for rate in rates(name, 1) + rates(name, 2))
+
+
+def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_name(tmp_path: Path) -> None:
+    from milbench import registry
+
+    source = tmp_path / "loss.py"
+    source.write_text((PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"changing"'))
+    cell = tiny_cell(str(source))
+    source.write_text(source.read_text() + "\n# something else\n")
+    registry.losses.cache_clear()  # as in a worker, which has not imported it yet
+    with pytest.raises(UsageError, match="was changed after the cell was planned"):
+        train(cell, tmp_path / "c.pt")

@@ -1,0 +1,66 @@
+"""From the store of runs to the frames that a report is made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from milbench.cells import Cell, Plan
+from milbench.results import Results
+from milbench.tracking import CellRun, Store
+
+COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
+
+
+def collect(store: Store, name: str | None = None) -> Results:
+    """Return everything a report needs of a comparison, the one launched last where no name is given."""
+    plan, command, launched = store.plan(name)
+    runs = store.cell_runs()
+    rows, provenance, histories, costs, galleries = [], {}, [], {}, {}
+    for cell in plan.cells:
+        run = runs.get(cell.id, CellRun("", "missing"))
+        rows.append(_row(plan, cell, run))
+        if not run.run_id:
+            continue
+        provenance[cell.id], metrics = store.record(run.run_id)
+        for metric in metrics:
+            if not metric.startswith(("cost/", "system/")):
+                histories += [(cell.id, epoch, metric, v) for epoch, v in store.history(run.run_id, metric).items()]
+        costs[cell.id] = {c: metrics.get(f"cost/{c}") for c in COSTS}
+        if run.status == "done" and (path := store.artifact(run.run_id, "gallery.npz")):
+            galleries[cell.id] = path
+    return Results(
+        name=plan.name,
+        cells=pd.DataFrame(rows).set_index("cell"),
+        params={cell.id: cell.params() for cell in plan.cells},
+        provenance=provenance,
+        history=pd.DataFrame(histories, columns=["cell", "epoch", "metric", "value"]),
+        costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
+        published=[p for facts in plan.tasks.values() for p in facts.published],
+        galleries=galleries,
+        tracking_uri=store.address,
+        launched=launched,
+        command=command,
+    )
+
+
+def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:
+    loss_label, task_label, recipe_label = plan.labels[cell.id]
+    return {
+        "cell": cell.id,
+        "loss": cell.loss,
+        "loss_label": loss_label,
+        "tier": cell.tier,
+        "task": cell.task,
+        "task_label": task_label,
+        "recipe_label": recipe_label,
+        "seed": cell.seed,
+        "status": run.status,
+        "reason": run.reason,
+        "run_id": run.run_id,
+        "primary": plan.tasks[cell.task].primary,
+        "data_digest": cell.data,
+        "data_name": cell.task,
+        "epochs": cell.recipe["epochs"],
+    }
