@@ -155,5 +155,12 @@ def render(frame: pd.DataFrame) -> None:
     for column in frame.columns:
         table.add_column(column, justify="left" if column == "configuration" else "right", no_wrap=True)
     for row in frame.itertuples(index=False):
-        table.add_row(*(cell if isinstance(cell, str) else f"{cell:,.3g}" for cell in row))
+        table.add_row(*(cell if isinstance(cell, str) else _number(cell) for cell in row))
     Console(width=150).print(table)
+
+
+def _number(value: float) -> str:
+    """Write three digits that count, without exponents; nothing where nothing was measured."""
+    if value != value:
+        return ""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"

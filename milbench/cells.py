@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from milbench.errors import UsageError
+
 if TYPE_CHECKING:
     from milbench.task import Task
 
@@ -83,6 +85,13 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Return what `to_json` wrote."""
         raw = json.loads(text)
+        try:
+            return cls._from_raw(raw)
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"a plan in the store was written by another version of milbench ({error})") from None
+
+    @classmethod
+    def _from_raw(cls, raw: dict[str, Any]) -> Plan:
         return cls(
             raw["name"],
             raw["title"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -78,12 +79,9 @@ class SyntheticBags(Task):
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
-        """Draw the fixed bags and compute what the optimal decisions cost on them."""
+        """Draw the fixed bags."""
         self._device = device
         self._exams = {split: self._exam(split, count) for split, count in self.exam_bags.items()}
-        self._bayes = {
-            f"{s}/bayes_{k}": v for s, exam in self._exams.items() for k, v in self.bayes_errors(exam).items()
-        }
 
     @property
     def steps_per_epoch(self) -> int:
@@ -115,17 +113,26 @@ class SyntheticBags(Task):
         """Return eight test bags."""
         return first(self._exams["test"].bags[0], 8)
 
+    @cached_property
+    def _bayes(self) -> dict[str, float]:
+        """What the optimal decisions cost on the fixed bags, by `split/bayes_metric`."""
+        return {f"{s}/bayes_{k}": v for s, exam in self._exams.items() for k, v in self.bayes_errors(exam).items()}
+
     def draw(self, count: int, rng: torch.Generator) -> Bags:
-        """Draw `count` bags; instances (B, max_size, D) that do not exist are 0 and masked."""
+        """Draw `count` bags; instances (B, max_size, D) that do not exist are 0 and masked.
+
+        Chance comes from the CPU, the bags are put together on the device.
+        """
         low, high = self.size_range
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        mask = torch.arange(high) < sizes
+        mask = (torch.arange(high) < sizes).to(self._device)
         drawn = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
+        drawn = drawn.to(self._device)
         classes = drawn.masked_fill(~mask, self.num_classes)
         instances = self._emit(drawn, rng) * mask.unsqueeze(2)
         known = classes.masked_fill(classes == self.num_classes, -1)
         labels = label_matrix(known, self.num_classes)
-        return Bags(instances, labels, mask, Truth(known, position_classes=classes)).to(self._device)
+        return Bags(instances, labels, mask, Truth(known, position_classes=classes))
 
     def log_posterior(self, instances: Tensor) -> Tensor:
         """Return (B, C+1, K) float64, the log probability of every class given the instance (B, K, D)."""
@@ -153,12 +160,13 @@ class SyntheticBags(Task):
 
     def _emit(self, classes: Tensor, rng: torch.Generator) -> Tensor:
         """Draw an instance of each class: (..., D)."""
-        noise = torch.randn(*classes.shape, self.dimension, generator=rng)
-        return self._means[classes] + self._scales[classes].unsqueeze(-1) * noise
+        noise = torch.randn(*classes.shape, self.dimension, generator=rng).to(classes.device)
+        means, scales = self._means.to(classes.device), self._scales.to(classes.device)
+        return means[classes] + scales[classes].unsqueeze(-1) * noise
 
     def _exam(self, split: Split, count: int) -> Exam:
         """Draw the fixed bags of a split and as many lone instances, all classes alike often."""
         rng = generator(self.name, self.revision, split)
-        classes = torch.randint(self.num_classes, (count, 1), generator=rng)
-        lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes)).to(self._device)
+        classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
+        lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))
         return Exam([lone], [self.draw(EXAM_BATCH, rng) for _ in range(count // EXAM_BATCH)])

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_loss, load_task
 from milbench.networks import (
     AllConvolutional,
     InstanceMLP,
@@ -126,14 +124,3 @@ def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple
     torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
     half.float().logsumexp(dim=1).mean().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
-def test_initial_weights_are_the_same_whatever_the_loss() -> None:
-    task = load_task("extended-digits")
-    states = []
-    for name in ("exact", "noisy-or"):
-        load_loss(name)
-        torch.rand(len(name))  # a loss that drew from torch's global state must not matter either
-        states.append(task.network(5).state_dict())
-    for first, second in pairwise(states):
-        assert all(torch.equal(first[name], second[name]) for name in first)

@@ -108,4 +108,6 @@ def _excess(odds: Tensor, found: Tensor, value: Tensor) -> Tensor:
     flip = torch.where(found, -odds, odds)
     some_class = torch.nn.functional.logsigmoid(flip).amax()
     others = torch.log1p(-value.exp().clamp(max=1.0))
-    return (torch.minimum(some_class, others) - value).clamp(min=0)
+    # Rounded outwards: the bound stays one in the type that the values came in.
+    slack = 64 * torch.finfo(value.dtype).eps * (1 + value.abs())
+    return (torch.minimum(some_class, others) - value + slack).clamp(min=0)
