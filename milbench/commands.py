@@ -42,7 +42,7 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
     from milbench import preflight
     from milbench.devices import resolve
     from milbench.progress import Display, plan_table
-    from milbench.runner import Interrupted, Launch, Options, default_jobs, execute
+    from milbench.runner import Interrupted, Launch, Options, check_cluster, default_jobs, execute
     from milbench.spec import make_plan
     from milbench.tracking import Store
 
@@ -67,6 +67,8 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
         if not wanted.dry_run:
             store.end(store.launch(plan, command), "FINISHED")
         return 1 if left and not wanted.dry_run else 0
+    if wanted.cluster is not None:
+        check_cluster(wanted.cluster)
     preflight.check(plan, wanted.data_dir)
     jobs = wanted.jobs or default_jobs(device, len(plan.cells))  # of all: a resumed cell keeps its threads
     threads = wanted.threads or max(1, (os.cpu_count() or 1) // jobs)

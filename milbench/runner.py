@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from milbench import locks
 from milbench.cells import Cell, Plan
+from milbench.errors import UsageError
 from milbench.files import Root
 from milbench.tracking import CellRun, Store
 from milbench.worker import Job, Report, compute
@@ -146,10 +147,25 @@ def _backend(options: Options) -> Iterator[None]:
         with joblib.parallel_config("loky" if options.jobs > 1 else "sequential"):
             yield
         return
-    from distributed import Client
-
-    with Client(options.cluster), joblib.parallel_config("dask"):
+    with _client(options.cluster), joblib.parallel_config("dask"):
         yield
+
+
+def check_cluster(address: str) -> None:
+    """Raise UsageError, before anything is planned into the store, if no scheduler answers at the address."""
+    with _client(address):
+        pass
+
+
+def _client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    try:
+        return Client(address, timeout=15)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
 
 
 @contextmanager

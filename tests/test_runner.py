@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -222,3 +223,29 @@ def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:
     milbench("run", "--loss", "exact", "--task", TINY)
     plan = next((root / "runs" / "artifacts").glob("*/artifacts/plan.json"))
     assert json.loads(plan.read_text())["cells"][0]["loss"] == "exact"
+
+
+def test_cells_on_a_dask_cluster(root: Path) -> None:
+    """In a process of its own: a cluster and a test runner share their event loops badly."""
+    script = f"""
+from distributed import LocalCluster
+from milbench.cli import main
+import sys
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        sys.argv = ["milbench", "run", "--loss", "exact,{BREAKING}", "--task", "{TINY}", "--threads", "1",
+                    "--root", "{root}", "--cluster", cluster.scheduler_address]
+        main()
+"""
+    file = root / "cluster.py"
+    file.write_text(script)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done
+    cells = collect(Store(Root(root))).cells.set_index("loss")
+    assert dict(cells.status) == {"exact": "done", "breaking": "failed"}
+
+
+def test_no_scheduler_at_the_address(milbench: Milbench, root: Path) -> None:
+    said = milbench("run", "--loss", "exact", "--task", TINY, "--cluster", "tcp://127.0.0.1:9").complaint()
+    assert "no dask scheduler answers at tcp://127.0.0.1:9" in said
+    assert runs_by_status(root) == {}
