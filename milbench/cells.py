@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -111,12 +112,15 @@ def merge(plans: Iterable[Plan]) -> Plan:
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
-    """Name the loss, task and recipe of every cell, with the parameters in which cells of that kind differ."""
+    """Name the loss, task and recipe of every cell, with the parameters in which cells of that kind differ.
+
+    No two cells with one seed get the same name: what still looks alike (other data, another revision) gets its id.
+    """
     cells = list(cells)
     losses = _differing((c.loss, c.loss_params) for c in cells)
     tasks = _differing((c.task, c.task_params) for c in cells)
     recipes = _differing((c.task, c.recipe) for c in cells)
-    return {
+    names = {
         c.id: (
             _with(c.loss, c.loss_params, losses[c.loss]),
             _with(c.task, c.task_params, tasks[c.task]),
@@ -124,17 +128,26 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
         )
         for c in cells
     }
+    alike = Counter((names[c.id], c.seed) for c in cells)
+    return {
+        c.id: (loss, task, f"{recipe} cell={c.id[:6]}".strip() if alike[names[c.id], c.seed] > 1 else recipe)
+        for c in cells
+        for loss, task, recipe in [names[c.id]]
+    }
 
 
 def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:
-    """Return, by name, the parameters that take more than one value."""
-    seen: dict[str, dict[str, set[str]]] = {}
+    """Return, by name, the parameters that take more than one value, or that only some have."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for name, params in named:
-        of_name = seen.setdefault(name, {})
-        for key, value in params.items():
-            of_name.setdefault(key, set()).add(repr(value))
-    return {name: [k for k, values in keys.items() if len(values) > 1] for name, keys in seen.items()}
+        by_name.setdefault(name, []).append(params)
+    return {
+        name: [
+            k for k in dict.fromkeys(k for p in many for k in p) if len({repr(p.get(k, "absent")) for p in many}) > 1
+        ]
+        for name, many in by_name.items()
+    }
 
 
 def _with(name: str, params: dict[str, Any], telling: list[str]) -> str:
-    return " ".join([name, *(f"{k}={params.get(k)}" for k in telling)]).strip()
+    return " ".join([name, *(f"{k}={params[k]}" for k in telling if k in params)]).strip()

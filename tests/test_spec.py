@@ -91,6 +91,15 @@ def test_labels_name_what_differs_and_nothing_else() -> None:
     one, two = cell(k=1, same=0), cell(k=2, same=0)
     assert labels([one, two]) == {one.id: ("x k=1", "t", ""), two.id: ("x k=2", "t", "")}
     assert labels([one]) == {one.id: ("x", "t", "")}
+    newer = cell(k=1, same=0, added=True)  # a parameter that a later version has
+    assert labels([one, newer]) == {one.id: ("x", "t", ""), newer.id: ("x added=True", "t", "")}
+
+
+def test_cells_of_one_seed_are_told_apart_whatever_they_differ_in() -> None:
+    cells = [Cell("x", {}, "1", "set", "t", {}, "1", data, {}, 0) for data in ("old data", "new data")]
+    names = labels(cells)
+    assert len(set(names.values())) == 2
+    assert all(names[c.id] == ("x", "t", f"cell={c.id[:6]}") for c in cells)
 
 
 def test_settings_go_where_they_belong() -> None:
