@@ -24,6 +24,8 @@ class Checkpoint:
     epoch: int = 0
     step: int = 0
     loss_sum: float = 0.0
+    clipped: float = 0.0
+    """In how many of these steps the gradient was longer than the recipe allows."""
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -31,11 +33,11 @@ class Checkpoint:
     def end_epoch(self, metrics: dict[str, float]) -> None:
         """Count the epoch as done."""
         self.history.append(metrics)
-        self.epoch, self.step, self.loss_sum, self.seconds = self.epoch + 1, 0, 0.0, 0.0
+        self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, whole or not at all."""
-        counters = {k: getattr(self, k) for k in ("cell", "epoch", "step", "loss_sum", "seconds", "history")}
+        counters = {k: getattr(self, k) for k in ("cell", "epoch", "step", "loss_sum", "clipped", "seconds", "history")}
         generators = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             generators["cuda"] = torch.cuda.get_rng_state()

@@ -87,6 +87,11 @@ METRICS: dict[str, Metric] = {
         "From this presence score on a class counts as detected: see set error; each loss has its own scale.",
         percent=False,
     ),
+    "clipped": Metric(
+        "clipped steps",
+        "Share of the training steps whose gradient was longer than the recipe's clip_norm and was shortened to it: "
+        "one limit may bind for one loss and not for another.",
+    ),
     "loss": Metric(
         "training loss",
         "The loss that was minimised, averaged over the bags of an epoch; each loss has its own units.",

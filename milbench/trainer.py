@@ -83,6 +83,7 @@ class Trainer:
             self._train_epoch(state)
             metrics = {
                 "train/loss": state.loss_sum / state.step,
+                "train/clipped": state.clipped / state.step,
                 **self.task.evaluate(self._score),
                 "cost/train_seconds": state.seconds,
                 "cost/step_seconds": state.seconds / state.step,
@@ -123,12 +124,12 @@ class Trainer:
     def _train_epoch(self, state: Checkpoint) -> None:
         self.network.train()
         # The sum goes on from the checkpoint's, in the same order, so that it too ends bit for bit the same.
-        total = torch.tensor(state.loss_sum, dtype=torch.float64, device=self.device)
+        total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
         begun, seconds_before = time.perf_counter(), state.seconds
 
         def settle(step: int) -> None:
             """Bring the counters up to date; the only place where the host waits for the device."""
-            state.loss_sum = total.item()
+            state.loss_sum, state.clipped = total.tolist()
             state.step, state.seconds = step, seconds_before + time.perf_counter() - begun
             if not math.isfinite(state.loss_sum):
                 raise FloatingPointError(f"the loss in training: not finite by epoch {state.epoch + 1}, step {step}")
@@ -146,6 +147,7 @@ class Trainer:
         settle(self.steps)
 
     def _train_step(self, bags: Bags, step: int) -> Tensor:
+        """Return (2,), the loss before the step, and 1 where its gradient had to be clipped."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
         logits = self._logits(bags, self.recipe.precision == "bfloat16")
@@ -156,11 +158,10 @@ class Trainer:
         self._check_finite("loss", loss, step)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self.recipe.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        limit = self.recipe.clip_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
-        value: Tensor = loss.detach()
-        return value
+        return torch.stack([loss.detach(), (norm > limit).to(loss)])
 
     def _check_finite(self, what: str, values: Tensor, step: int) -> None:
         """Say where training diverged; a GPU is not made to wait, there `settle` finds out a little later."""

@@ -190,3 +190,9 @@ def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_na
     registry.losses.cache_clear()  # as in a worker, which has not imported it yet
     with pytest.raises(UsageError, match="was changed after the cell was planned"):
         train(cell, tmp_path / "c.pt")
+
+
+def test_clipped_steps_are_counted(tmp_path: Path) -> None:
+    for limit, share in ((1e-9, 1.0), (1e9, 0.0), ("none", 0.0)):
+        outcome = train(tiny_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}.pt")
+        assert [row["train/clipped"] for row in outcome.history] == [share] * 2
