@@ -15,8 +15,8 @@ from milbench.task import ScoreFunction, Split
 
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
-THRESHOLD = "validation/threshold"
-"""The threshold on presence scores from which a class counts as detected."""
+THRESHOLD = "chosen/threshold"
+"""The threshold on presence scores from which a class counts as detected, chosen before the test bags are seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     assert {name.split("/")[1] for name in values} <= set(METRICS)
     chosen = evaluate(score, {"test": exams["test"]}, calibration=[validation])
     assert chosen == {name: value for name, value in values.items() if name.startswith("test/")} | {
-        "validation/threshold": pytest.approx(0.6)
+        "chosen/threshold": pytest.approx(0.6)
     }
 
 
@@ -187,8 +187,8 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
         return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
 
     values = evaluate(score, {"test": Exam([bags], [bags])}, calibration=[bags])
-    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "validation/threshold"}
-    assert values["validation/threshold"] == math.inf  # naming no class is right for the empty set
+    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "chosen/threshold"}
+    assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
         evaluate(score, {"test": Exam([bags], [bags.without_truth()])}, calibration=[bags])
 

@@ -209,11 +209,12 @@ def test_without_validation_digits_the_threshold_comes_from_training_digits() ->
     assert task._calibration is not None
     values = task.evaluate(score)
     assert set(values) == {
-        f"test/{m}" for m in ("instance_error", "set_error", "average_precision", "auroc", "hit_rate")
+        "chosen/threshold",
+        *(f"test/{m}" for m in ("instance_error", "set_error", "average_precision", "auroc", "hit_rate")),
     }
     both = toy().evaluate(score)
     assert both["test/instance_error"] == values["test/instance_error"]
-    assert len(both) == 10
+    assert len(both) == 11
 
 
 def test_a_perfect_detector_scores_perfectly() -> None:
