@@ -95,9 +95,11 @@ def _solve_group(parts: Columns, posterior: bool, tolerance: float) -> tuple[Ten
     if slots == 1:
         return _one_class(parts)
     if slots > SCAN_LABELS:
-        wanted = min(1e-10, tolerance * max(1.0, abs(float(parts.log_scale))))
+        inner = tolerance  # the scan costs seconds here: the series may use up what the contract allows, 1e-12
+        tolerance = min(9 * tolerance, 1e-8)
+        wanted = min(1e-9, tolerance * max(1.0, abs(float(parts.log_scale))))
         large = hybrid.solve(
-            parts, lambda part, need: _solve_group(part, need, tolerance), posterior=posterior, tolerance=wanted
+            parts, lambda part, need: _solve_group(part, need, inner), posterior=posterior, tolerance=wanted
         )
         if large is None:
             return scanned(parts, posterior)
