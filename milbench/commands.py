@@ -51,7 +51,8 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
         device = str(resolve(wanted.device))
         plan = make_plan(spec, wanted.data_dir)
         root = Root(root_path)
-    if wanted.dry_run and not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI"):
+        fresh = not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI")
+    if wanted.dry_run and fresh:
         launch = Launch(plan, {}, wanted.rerun)
     else:
         store = Store(root.make())
@@ -263,6 +264,8 @@ def _existing(path: Path) -> Root:
     import os
 
     root = Root(path)
-    if not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI"):
+    with as_usage():
+        missing = not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI")
+    if missing:
         raise UsageError(f"there is no store in {root.runs}; start with: milbench run demo (or give --root)")
     return root

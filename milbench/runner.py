@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,7 +119,8 @@ def _reports(jobs: list[Job], store: Store, root: Root, options: Options) -> Ite
     suspects: list[Job] = []
     while left:
         # A pool whose worker died is gone, and its other cells with it; the one to blame dies again when it is alone.
-        batch = [suspects.pop()] if suspects else list(left.values())
+        # It goes on from its checkpoint.
+        batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
         parallel = joblib.Parallel(
             n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
         )

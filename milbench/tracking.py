@@ -69,13 +69,17 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Say whether the database lies under the root."""
+        """Say whether the store is a database file, not a server."""
         return self.uri.startswith("sqlite:")
+
+    @property
+    def _is_under_root(self) -> bool:
+        return self.uri.partition("?")[0] == f"sqlite:///{self.root.database}"
 
     @property
     def address(self) -> str:
         """Return where the store is, for a reader: relative to the root where it lies under it."""
-        if self.uri.startswith(f"sqlite:///{self.root.database}"):
+        if self._is_under_root:
             return "sqlite:///" + str(self.root.database.relative_to(self.root.path))
         return self.uri.partition("?")[0]
 
@@ -247,7 +251,8 @@ class Store:
         return ended or "interrupted"
 
     def _is_own(self, run: Any) -> bool:
-        return all(run.data.tags.get(k) == v for k, v in self.owner.items())
+        """Say whether the locks under this root can tell of the run: always, where the store travels with the root."""
+        return self._is_under_root or all(run.data.tags.get(k) == v for k, v in self.owner.items())
 
     def _is_alive(self, run: Any, name: str) -> bool:
         """Say whether a process is at it, or at the launch it is scheduled in; of another machine's one believes it."""

@@ -159,7 +159,7 @@ def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
 
 
 def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_does(
-    milbench: Milbench, root: Path, tmp_path: Path, fresh_database: Path
+    milbench: Milbench, root: Path, tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
 
@@ -169,6 +169,7 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     wait_for(running, root / "runs" / "checkpoints", "*.pt")
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate(timeout=60)
+    monkeypatch.setattr("platform.node", lambda: "another-machine")  # the store travels with its root
     before = milbench("status")
     assert "interrupted" in before.out
     interrupted = collect(Store(Root(root))).cells
