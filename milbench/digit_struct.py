@@ -1,0 +1,169 @@
+"""`digitStruct.mat`, SVHN's list of images with one box a digit: read and written.
+
+MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold one object reference an image: to the file
+name as UTF-16 code units, and to a group with the datasets label, left, top, width and height. Each of these is a
+column of references to one number a digit, or, where an image has a single digit, that number itself. Y. Netzer et al.,
+"Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011.
+
+There are a dozen objects an image, so they are reached through HDF5's own calls: h5py's comfortable ones take an order
+of magnitude longer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.errors import UsageError
+
+FILE = "digitStruct.mat"
+FIELDS = ("label", "left", "top", "width", "height")
+ZERO = 10
+"""The label of the digit 0."""
+LABELS = range(1, ZERO + 1)
+PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image: its file name, and its digits in the order of the file, which is the order of reading.
+
+    classes: the digits, 0 to 9.
+    boxes: (n, 4) float64, (left, top, width, height) in pixels of the image, as they are stored.
+    """
+
+    name: str
+    classes: tuple[int, ...]
+    boxes: NDArray[np.float64]
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of a digitStruct.mat, in the order of the file.
+
+    Boxes may reach beyond the image: how large that is, is not known here. Raises UsageError, naming the file and the
+    record, where the file is missing, damaged or empty, and where a record has no digits, labels other than 1 to 10,
+    numbers that are not finite, empty boxes, or a name that is no plain `*.png` or is taken.
+    """
+    import h5py
+
+    if not path.is_file():
+        raise UsageError(f"{path} not found")
+    try:
+        with h5py.File(path, "r") as file:
+            reader = _Reader(path, file)
+            records = [reader.record(n) for n in range(len(reader.names))]
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} is damaged: no HDF5 file with SVHN's records ({error})") from error
+    if not records:
+        raise UsageError(f"{path} has no records")
+    _check_names(path, records)
+    return records
+
+
+def write(path: Path, records: Sequence[Record]) -> None:
+    """Write records as SVHN does, so that `read`, and what else reads SVHN, finds them again."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        pool = file.create_group("#refs#")
+        columns: dict[str, list[Any]] = {"name": [], "bbox": []}
+        for n, record in enumerate(records):
+            units = np.frombuffer(record.name.encode("utf-16-le"), dtype="<u2")
+            columns["name"].append(pool.create_dataset(f"n{n}", data=units.reshape(-1, 1)).ref)
+            group = pool.create_group(f"b{n}")
+            labels = [c or ZERO for c in record.classes]
+            for field, values in zip(FIELDS, np.column_stack([labels, record.boxes]).T, strict=True):
+                if len(values) == 1:
+                    group.create_dataset(field, data=values.reshape(1, 1))
+                    continue
+                cells = [pool.create_dataset(f"{field}{n}_{k}", data=v.reshape(1, 1)) for k, v in enumerate(values)]
+                _write_references(group, field, [cell.ref for cell in cells])
+            columns["bbox"].append(group.ref)
+        structure = file.create_group("digitStruct")
+        structure.attrs["MATLAB_class"] = np.bytes_("struct")
+        for key, references in columns.items():
+            _write_references(structure, key, references)
+
+
+def _write_references(group: Any, name: str, references: Sequence[Any]) -> None:
+    import h5py
+
+    column = np.empty((len(references), 1), dtype=h5py.ref_dtype)
+    column[:, 0] = references
+    group.create_dataset(name, data=column, dtype=h5py.ref_dtype)
+
+
+class _Reader:
+    """An open digitStruct.mat. HDF5 refuses to read where there are not as many numbers as asked for."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        from h5py import h5d, h5g, h5r, h5s, h5t, ref_dtype
+
+        self.path, self.file = path, file.id
+        self.names, self.boxes = (np.ravel(file["digitStruct"][key][()]) for key in ("name", "bbox"))
+        if len(self.names) != len(self.boxes):
+            raise UsageError(f"{path} is damaged: {len(self.names)} names, {len(self.boxes)} lists of boxes")
+        self.dereference, self.open, self.group, self.reference = h5r.dereference, h5d.open, h5g.GroupID, ref_dtype
+        self.all, self.one, self.space = h5s.ALL, h5s.create_simple((1,)), h5s.create_simple
+        self.double, self.reference_class = h5t.NATIVE_DOUBLE, h5t.REFERENCE
+        self.number = np.empty(1)
+
+    def record(self, n: int) -> Record:
+        """Return record `n` (from 0). Raises UsageError."""
+        name = self.text(self.dereference(self.names[n], self.file))
+        where = f"{self.path}: record {n + 1} ({name})"
+        group = self.dereference(self.boxes[n], self.file)
+        if not isinstance(group, self.group):
+            raise UsageError(f"{where} has no digits")
+        columns = [self.column(self.open(group, field.encode())) for field in FIELDS]
+        if len({len(column) for column in columns}) != 1:
+            counts = ", ".join(f"{len(column)} {field}s" for field, column in zip(FIELDS, columns, strict=True))
+            raise UsageError(f"{where} has {counts}")
+        labels, *sides = columns
+        if not labels:
+            raise UsageError(f"{where} has no digits")
+        boxes = np.array(sides).T
+        if not (np.isfinite(labels).all() and np.isfinite(boxes).all()):
+            raise UsageError(f"{where} has a number that is not finite")
+        if any(label not in LABELS for label in labels):
+            raise UsageError(f"{where} has labels other than 1 to {ZERO}: {', '.join(f'{v:g}' for v in labels)}")
+        if (boxes[:, 2:] <= 0).any():
+            raise UsageError(f"{where} has a box without width or height")
+        return Record(name, tuple(int(label) % ZERO for label in labels), boxes)
+
+    def text(self, dataset: Any) -> str:
+        """Return the text whose UTF-16 code units a dataset holds."""
+        units = np.empty(dataset.shape)
+        dataset.read(self.space(units.shape), self.all, units, self.double)
+        return units.astype("<u2").tobytes().decode("utf-16-le", errors="replace")
+
+    def column(self, dataset: Any) -> list[float]:
+        """Return one number a digit, from a column of references or, where it is a plain number, from that."""
+        if dataset.get_type().get_class() != self.reference_class:
+            return [self.scalar(dataset)]
+        references = np.empty(dataset.shape, dtype=self.reference)
+        dataset.read(self.all, self.all, references)
+        return [self.scalar(self.dereference(reference, self.file)) for reference in references.ravel()]
+
+    def scalar(self, dataset: Any) -> float:
+        """Return the one number that a dataset holds."""
+        dataset.read(self.one, self.all, self.number, self.double)
+        return float(self.number[0])
+
+
+def _check_names(path: Path, records: Sequence[Record]) -> None:
+    seen: set[str] = set()
+    for n, record in enumerate(records, start=1):
+        if not PLAIN_NAME.fullmatch(record.name):
+            raise UsageError(f"{path}: record {n} names {record.name!r}, which is no plain name of a PNG file")
+        if record.name in seen:
+            raise UsageError(f"{path}: record {n} names {record.name} a second time")
+        seen.add(record.name)
