@@ -168,6 +168,20 @@ def data_fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data
     return commands.data_fetch(name, data_dir)
 
 
+@data_app.command("make")
+def data_make(
+    name: Annotated[Literal["house-numbers"], typer.Argument(help="house-numbers.")],
+    data_dir: DataOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Other seeds draw other pictures.")] = 0,
+    train: Annotated[int, typer.Option(min=1, help="Pictures to train on.")] = 4000,
+    test: Annotated[int, typer.Option(min=1, help="Pictures to test on.")] = 1000,
+) -> int:
+    """Render a data set of street numbers, in SVHN's format, without a download."""
+    from milbench import commands
+
+    return commands.data_make(name, data_dir, seed, train, test)
+
+
 @bench_app.command("losses")
 def bench_losses(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",

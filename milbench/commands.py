@@ -209,6 +209,18 @@ def data_fetch(name: str, data_dir: Path | None) -> int:
     return 0
 
 
+def data_make(name: str, data_dir: Path | None, seed: int, train: int, test: int) -> int:
+    """Render a data set."""
+    from milbench import data, house_numbers
+
+    with as_usage():
+        root = data_dir or data.data_dir(None)
+        place = house_numbers.make(root, seed, train, test)
+        about = data.DATASETS[name].remark(root)
+    console.print(f"{name} is present in {place}: {about}", soft_wrap=True)
+    return 0
+
+
 def bench_losses(device: str, quick: bool) -> int:
     """Measure the exact likelihood."""
     from milbench import bench_losses as bench

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from milbench.errors import UsageError, unknown
+from milbench.house_numbers import HouseNumbers
+from milbench.svhn_files import SvhnFiles
 
 ENVIRONMENT = "MILBENCH_DATA"
 State = Literal["present", "missing", "damaged"]
@@ -46,6 +48,32 @@ class File:
         return None if md5 == self.md5 else f"{path} is damaged: expected MD5 {self.md5}, found {md5}"
 
 
+class Source(Protocol):
+    """A data set that the suite knows how to find under a data directory, check, and get."""
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+
+    def place(self, root: Path) -> Path:
+        """Return its folder."""
+
+    def missing(self, root: Path) -> list[str]:
+        """Return the paths of the files that are not there."""
+
+    def problems(self, root: Path) -> list[str]:
+        """Return what is wrong with the files that are there."""
+
+    def identity(self, root: Path) -> str:
+        """Return a digest of a data set that is there and whole."""
+
+    def remark(self, root: Path) -> str:
+        """Return what else there is to say of it."""
+
+    def fetch(self, root: Path) -> None:
+        """Get what is missing. Raises UsageError, OSError and RuntimeError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """A data set that can be fetched: its files, and a function that downloads them under a directory."""
@@ -62,6 +90,31 @@ class Dataset:
         """Return what is wrong with the files that are there."""
         found = (file.problem(root) for file in self.files if (root / file.path).exists())
         return [problem for problem in found if problem]
+
+    def place(self, root: Path) -> Path:
+        """Return the folder of the first file."""
+        return root / Path(self.files[0].path).parent
+
+    def identity(self, root: Path) -> str:  # noqa: ARG002
+        """Return the digest: whatever is whole is the same everywhere."""
+        return self.digest
+
+    def remark(self, root: Path) -> str:  # noqa: ARG002
+        """Return nothing."""
+        return ""
+
+    def fetch(self, root: Path) -> None:
+        """Download into a temporary folder, check, then move every file to its place, if one is missing or damaged."""
+        if not (self.missing(root) or self.problems(root)):
+            return
+        with tempfile.TemporaryDirectory(dir=root, prefix=f".{self.name}-") as name, _impatient():
+            folder = Path(name)
+            self.download(folder)
+            if bad := self.missing(folder) or self.problems(folder):
+                raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
+            for file in self.files:
+                (root / file.path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file.path).replace(root / file.path)
 
     @property
     def digest(self) -> str:
@@ -109,17 +162,15 @@ def fetch(name: str, root: Path) -> Row:
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     dataset = DATASETS[name]
-    if dataset.missing(root) or dataset.problems(root):
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as folder, _impatient():
-                _download(dataset, Path(folder), root)
-        except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError where every mirror fails
-            raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        dataset.fetch(root)
+    except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError where every mirror fails
+        raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
     return _row(dataset, root)
 
 
-def require(name: str, root: Path, instead: str) -> Dataset:
+def require(name: str, root: Path, instead: str) -> Source:
     """Return a data set that is there and whole, after a try to download it where files are missing.
 
     `instead` ends the message of the UsageError that is raised where it cannot be had.
@@ -135,23 +186,16 @@ def require(name: str, root: Path, instead: str) -> Dataset:
     return dataset
 
 
-def _row(dataset: Dataset, root: Path) -> Row:
-    path = root / Path(dataset.files[0].path).parent
+def _row(dataset: Source, root: Path) -> Row:
+    path = dataset.place(root)
     if missing := dataset.missing(root):
         return Row(dataset.name, path, "missing", "", f"no {missing[0]}")
-    if problems := dataset.problems(root):
-        return Row(dataset.name, path, "damaged", "", problems[0])
-    return Row(dataset.name, path, "present", dataset.digest, "")
-
-
-def _download(dataset: Dataset, folder: Path, root: Path) -> None:
-    """Download into `folder`, check, then move every file to its place under `root`."""
-    dataset.download(folder)
-    if bad := dataset.missing(folder) or dataset.problems(folder):
-        raise UsageError(f"the download of {dataset.name} is not what was expected: {bad[0]}")
-    for file in dataset.files:
-        (root / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file.path).replace(root / file.path)
+    try:
+        if problems := dataset.problems(root):
+            return Row(dataset.name, path, "damaged", "", problems[0])
+        return Row(dataset.name, path, "present", dataset.identity(root), dataset.remark(root))
+    except UsageError as error:
+        return Row(dataset.name, path, "damaged", "", str(error))
 
 
 @contextmanager
@@ -181,5 +225,5 @@ MNIST = Dataset(
     ),
     _download_mnist,
 )
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST,)}
+DATASETS: dict[str, Source] = {dataset.name: dataset for dataset in (MNIST, SvhnFiles(), HouseNumbers())}
 """What `milbench data` lists, fetches and verifies."""

@@ -12,7 +12,8 @@ of magnitude longer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,22 +51,35 @@ def read(path: Path) -> list[Record]:
     record, where the file is missing, damaged or empty, and where a record has no digits, labels other than 1 to 10,
     numbers that are not finite, empty boxes, or a name that is no plain `*.png` or is taken.
     """
+    with _opened(path) as file:
+        reader = _Reader(path, file)
+        records = [reader.record(n) for n in range(len(reader.names))]
+    if not records:
+        raise UsageError(f"{path} has no records")
+    _check_names(path, records)
+    return records
+
+
+def count(path: Path) -> int:
+    """Return how many records a digitStruct.mat has, without a look at them. Raises UsageError."""
+    with _opened(path) as file:
+        return int(file["digitStruct/name"].size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file and say what is wrong with it, as far as HDF5 finds out."""
     import h5py
 
     if not path.is_file():
         raise UsageError(f"{path} not found")
     try:
         with h5py.File(path, "r") as file:
-            reader = _Reader(path, file)
-            records = [reader.record(n) for n in range(len(reader.names))]
+            yield file
+    except UsageError:
+        raise
     except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"{path} is damaged: no HDF5 file with SVHN's records ({error})") from error
-    if not records:
-        raise UsageError(f"{path} has no records")
-    _check_names(path, records)
-    return records
 
 
 def write(path: Path, records: Sequence[Record]) -> None:

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from milbench import metrics
 from milbench.bags import Bags, Truth
-from milbench.task import ScoreFunction, Split
+from milbench.task import ScoreFunction, Scores, Split
 
+Judge = Callable[[Scores, Bags], Mapping[str, Tensor]]
+"""What a task says of every bag of a batch on top: values (B,) by the name of the metric that is their mean."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
 THRESHOLD = "chosen/threshold"
@@ -21,7 +23,7 @@ THRESHOLD = "chosen/threshold"
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """What a split asks: batches of one-instance bags, and batches of bags with their truth."""
+    """What a split asks: batches of one-instance bags, if there are any, and batches of bags with their truth."""
 
     singles: Sequence[Bags]
     bags: Sequence[Bags]
@@ -33,12 +35,14 @@ class Answers:
 
     presence, hits, labels: (B, C).
     wrong: flat, see `milbench.metrics.wrong_instances`.
+    judged: (B,) each, what the task's own judge says.
     """
 
     presence: Tensor
     hits: Tensor
     labels: Tensor
     wrong: Tensor
+    judged: Mapping[str, Tensor]
 
 
 def evaluate(
@@ -46,13 +50,15 @@ def evaluate(
     exams: Mapping[Split, Exam],
     calibration: Sequence[Bags] | None = None,
     centres: Centres | None = None,
+    judge: Judge | None = None,
 ) -> dict[str, float]:
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
     calibration: bags to choose the threshold of the set error on, where that is not the validation split.
     centres: for images, where the positions look, given height and width.
+    judge: metrics of the task's own, from the scores of a batch and its bags.
     """
-    answers = {split: answer(score, exam.bags, centres) for split, exam in exams.items()}
+    answers = {split: answer(score, exam.bags, centres, judge) for split, exam in exams.items()}
     chosen_on = answer(score, calibration, centres) if calibration is not None else answers["validation"]
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
     values = {THRESHOLD: threshold}
@@ -64,19 +70,24 @@ def evaluate(
         values[f"{split}/auroc"] = metrics.auroc(presence, labels)
         values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
         values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
+        values |= {f"{split}/{name}": metrics.share(each) for name, each in answers[split].judged.items()}
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:
-    """Return the instance error over batches of one-instance bags."""
+    """Return the instance error over batches of one-instance bags, NaN where there are none."""
+    if not singles:
+        return math.nan
     scores = torch.cat([score(bags).classes.cpu() for bags in singles])
     labels = torch.cat([bags.labels.cpu() for bags in singles])
     return metrics.instance_error(scores, labels.int().argmax(dim=1))
 
 
-def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Answers:
+def answer(
+    score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None, judge: Judge | None = None
+) -> Answers:
     """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
-    parts = []
+    parts, judged = [], []
     for bags in batches:
         scores = score(bags)
         if bags.truth is None:
@@ -85,8 +96,10 @@ def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | Non
         instances, truth = scores.instances.cpu(), bags.truth.to(CPU)
         hits = metrics.class_hits(instances, truth, where)
         wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
+        judged.append(judge(scores, bags) if judge else {})
         parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
-    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    own = {name: torch.cat([values[name].cpu() for values in judged]) for name in judged[0]}
+    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)), judged=own)
 
 
 def first(bags: Bags, count: int) -> Bags:

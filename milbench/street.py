@@ -1,0 +1,228 @@
+"""House numbers as bags: the game of the paper's Section 5.4, on SVHN or on pictures in its format.
+
+A bag is a crop of 64x64 pixels around one house number; its label is the set of the digits in it. In what order they
+stand, how often and where is for evaluation alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar, Literal, overload
+
+import torch
+from torch import Tensor
+
+from milbench import crop_cache, digit_struct
+from milbench.bags import Bags, Truth, generator, label_matrix
+from milbench.crop_cache import Crops
+from milbench.crops import SIDE, Variant
+from milbench.data import data_dir
+from milbench.errors import UsageError
+from milbench.evaluation import Exam, evaluate, first
+from milbench.networks import AllConvolutional, Layer, output_size, position_centres
+from milbench.recipe import Recipe
+from milbench.street_augmentation import CROP, SIZES, augment
+from milbench.task import Network, ScoreFunction, Scores, Split, Task
+
+CLASSES = 10
+BATCH, EXAM_BATCH = 32, 250
+CALIBRATION = 1000
+"""Training crops that thresholds are chosen on where there is no validation split."""
+Size = Literal["small", "medium", "large"]
+Parts = Literal["train", "train+extra"]
+WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
+
+
+def street_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer, ...]:
+    """Return the paper's ten 5x5 convolutions, the fourth with stride 2: 64 pixels give 28 positions, 60 give 26."""
+    a, b, c = WIDTHS[size]
+    first_three, then = (Layer(a, 5, padding=2),) * 3, (Layer(b, 5, padding=2),) * 2
+    return (*first_three, Layer(b, 5, stride=2, padding=2), *then, *(Layer(c, 5, padding=2),) * 3,
+            Layer(num_classes + 1, 5))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Crops of house numbers where they are used; on the CPU the pixels stay in the file until they are looked at.
+
+    pixels: (N, 64, 64, 3) uint8.
+    classes: (N, M) int64, the digits in the order of reading, -1 where there are fewer than M.
+    boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop.
+    """
+
+    pixels: Tensor
+    classes: Tensor
+    boxes: Tensor
+
+    @classmethod
+    def of(cls, crops: Crops, device: torch.device) -> Numbers:
+        """Put crops on a device."""
+        return cls(
+            torch.from_numpy(crops.crops).to(device),
+            torch.from_numpy(crops.classes).long().to(device),
+            torch.from_numpy(crops.boxes).to(device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def bags(self, index: Tensor, rng: torch.Generator | None = None) -> Bags:
+        """Return the crops named by `index` as bags (B, 3, h, w) in [0, 1), augmented by draws from `rng` if given.
+
+        The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
+        """
+        index = index.to(self.pixels.device)
+        images = self.pixels[index].permute(0, 3, 1, 2).float() / 256
+        classes, boxes = self.classes[index], self.boxes[index]
+        if rng is not None:
+            images, boxes = augment(images, boxes, rng)
+        return Bags(images, label_matrix(classes, CLASSES), truth=Truth(classes, boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(Sequence[Bags]):
+    """The crops named by `index`, as batches that are made when they are asked for: floats take four times the room."""
+
+    numbers: Numbers
+    index: Tensor
+
+    def __len__(self) -> int:
+        return -(-len(self.index) // EXAM_BATCH)
+
+    @overload
+    def __getitem__(self, n: int) -> Bags: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[Bags]: ...
+    def __getitem__(self, n: int | slice) -> Bags | list[Bags]:
+        if isinstance(n, slice):
+            return [self[k] for k in range(*n.indices(len(self)))]
+        if not 0 <= n < len(self):
+            raise IndexError(n)
+        return self.numbers.bags(self.index[n * EXAM_BATCH : (n + 1) * EXAM_BATCH])
+
+
+class StreetNumbers(Task):
+    """A task of this game: a subclass says where the pictures are and what to call them."""
+
+    num_classes = CLASSES
+    primary = "set_error"
+    folder: ClassVar[str]
+    """Folder of train, test and extra below the data directory."""
+    instead: ClassVar[str]
+    """How to get the data, for whom it is missing."""
+
+    def __init__(self, network: Size, crop: Variant, parts: Parts, validation: int, augmentation: bool) -> None:
+        self.size: Size = network
+        self.crop: Variant = crop
+        self.parts: Parts = parts
+        self.validation = validation
+        self.augmentation = augmentation
+        self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else SIDE) ** 2
+
+    @abstractmethod
+    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
+        """Return what to call the data, given the number of pictures of each part and a digest of all."""
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Return the layers of the network."""
+        return street_layers(self.size)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW in half precision."""
+        return Recipe(lr=1e-3, clip_norm=1.0, precision="bfloat16", epochs=20)
+
+    def check_data(self, given: Path | None) -> str:
+        """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
+        crops = self._crops(given)
+        digest = next(iter(crops.values())).digest if len(crops) == 1 else _joined(crops)
+        return self.caption(data_dir(given), {part: len(found) for part, found in crops.items()}, digest)
+
+    def prepare(self, given: Path | None, device: torch.device) -> None:
+        """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
+        numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(given).items()}
+        train = numbers["train"]
+        if self.validation >= len(train):
+            raise UsageError(
+                f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"
+            )
+        shuffled = torch.randperm(len(train), generator=generator("street numbers", "validation", len(train)))
+        held, kept = (part.sort().values for part in shuffled.split([self.validation, len(train) - self.validation]))
+        self._pools = [(train, kept)]
+        if extra := numbers.get("extra"):
+            self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
+        self._calibration = None if self.validation else Batches(train, kept[:CALIBRATION])
+        self._exams: dict[Split, Exam] = {"validation": Exam((), Batches(train, held))} if self.validation else {}
+        self._exams["test"] = Exam((), Batches(numbers["test"], torch.arange(len(numbers["test"]))))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Every training crop once, the last batch being smaller; with extra as many full batches as all would fill.
+
+        That is the paper's 7,367 for SVHN with no validation split.
+        """
+        count = sum(len(index) for _, index in self._pools)
+        return -(-count // BATCH) if len(self._pools) == 1 else max(count // BATCH, 1)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield train in random order; with extra, every batch from train, odd or even extra with equal chances.
+
+        Each of the three then has an order of its own, drawn again whenever it is used up.
+        """
+        chance = rng if self.augmentation else None
+        if len(self._pools) == 1:
+            numbers, index = self._pools[0]
+            for some in index[torch.randperm(len(index), generator=rng)].split(BATCH):
+                yield numbers.bags(some, chance)
+            return
+        orders = [_endless(index, rng) for _, index in self._pools]
+        for _ in range(self.steps_per_epoch):
+            pool = int(torch.randint(len(self._pools), (), generator=rng))
+            some = torch.tensor(list(islice(orders[pool], BATCH)))
+            yield self._pools[pool][0].bags(some, chance)
+
+    def network(self, seed: int) -> Network:
+        """Return the all-convolutional network of `layers`."""
+        return AllConvolutional(self.layers(), 3, seed)
+
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        """Return the metrics of the crops as they are, none augmented."""
+        return evaluate(score, self._exams, self._calibration, self.centres, transcription_metrics)
+
+    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return where in a crop of this size the positions look."""
+        return position_centres(self.layers(), height, width)
+
+    def gallery(self) -> Bags:
+        """Return eight test crops."""
+        return first(self._exams["test"].bags[0], 8)
+
+    def _crops(self, given: Path | None) -> dict[str, Crops]:
+        """Return the crops of every part, made now where they are not there. Raises UsageError."""
+        place = data_dir(given) / self.folder
+        parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
+        for part in parts:
+            if not (place / part / digit_struct.FILE).exists():
+                raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
+        most = output_size(self.layers(), SIZES[0] if self.augmentation else SIDE) ** 2
+        return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
+
+
+def transcription_metrics(scores: Scores, bags: Bags) -> dict[str, Tensor]:  # noqa: ARG001
+    """Return for each bag what a reading of the whole number is judged by; nothing reads numbers yet."""
+    return {}
+
+
+def _joined(crops: Mapping[str, Crops]) -> str:
+    import hashlib
+
+    return hashlib.sha256("".join(f"{part} {found.digest}\n" for part, found in crops.items()).encode()).hexdigest()
+
+
+def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
+    """Yield indices in random order, for ever, in a new order every time all were used."""
+    while True:
+        yield from index[torch.randperm(len(index), generator=rng)].tolist()

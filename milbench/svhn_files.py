@@ -1,0 +1,174 @@
+"""The Street View House Numbers, format 1: whole pictures with one box a digit. Fetched, checked, told from others.
+
+Y. Netzer et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011, for
+non-commercial use. Its page gives no checksums. The sizes and SHA-256 sums here are those recorded independently by two
+projects that download the same addresses: Hugging Face datasets (all three) and docTR (train and test).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from milbench import digit_struct
+from milbench.archives import unpack
+from milbench.download import download
+from milbench.errors import UsageError
+from milbench.files import folder_digest, write_atomically
+
+ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One part of the data set: size in bytes and SHA-256 of its .tar.gz, and how many pictures it has."""
+
+    size: int
+    sha256: str
+    pictures: int
+
+
+OFFICIAL = {
+    "train": Archive(404_141_560, "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", 33_402),
+    "test": Archive(276_555_967, "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", 13_068),
+    "extra": Archive(1_955_489_752, "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c", 202_353),
+}
+
+
+def caption(counts: Mapping[str, int], digest: str) -> str:
+    """Return what to call pictures in SVHN's format: SVHN only where every part has as many as the official one."""
+    official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
+    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+    return f"{'SVHN' if official else 'SVHN-format images'}, {parts}, sha256 {digest[:16]}"
+
+
+@dataclass(frozen=True)
+class SvhnFiles:
+    """SVHN under a data directory, as `milbench.data` lists and fetches it: svhn/train, svhn/test, svhn/extra.
+
+    Pictures in these folders that milbench did not fetch are accepted, named for what they are, and never replaced.
+    """
+
+    name: str = "svhn"
+    address: str = ADDRESS
+    archives: Mapping[str, Archive] = field(default_factory=lambda: OFFICIAL)
+
+    def place(self, root: Path) -> Path:
+        """Return the folder of the parts."""
+        return root / "svhn"
+
+    def missing(self, root: Path) -> list[str]:
+        """Return what is not there of what is needed: training on extra is a choice."""
+        needed = [f"svhn/{part}/{digit_struct.FILE}" for part in ("train", "test")]
+        return [path for path in needed if not (root / path).exists()]
+
+    def problems(self, root: Path) -> list[str]:
+        """Return which fetched parts are not what they were; every file is read."""
+        found = []
+        for part in self.archives:
+            if (receipt := self._receipt(root, part)) and self._folder(root, part).is_dir():
+                now = folder_digest(self._folder(root, part))
+                if now != receipt["sha256"]:
+                    found.append(
+                        f"{self._folder(root, part)} is damaged: expected SHA-256 {receipt['sha256']}, found {now}"
+                    )
+        return found
+
+    def identity(self, root: Path) -> str:
+        """Return a digest of what was fetched, "" where nothing was."""
+        receipts = [f"{part} {r['sha256']}\n" for part in self.archives if (r := self._receipt(root, part))]
+        return hashlib.sha256("".join(receipts).encode()).hexdigest()[:16] if receipts else ""
+
+    def remark(self, root: Path) -> str:
+        """Return how many pictures there are, and what is not milbench's own download."""
+        parts = []
+        for part in self.archives:
+            if (path := self._folder(root, part) / digit_struct.FILE).exists():
+                fetched = "" if self._receipt(root, part) else " (not fetched by milbench)"
+                parts.append(f"{digit_struct.count(path):,} {part}{fetched}")
+            else:
+                parts.append(f"no {part}")
+        return ", ".join(parts)
+
+    def fetch(self, root: Path) -> None:
+        """Download, check and unpack the parts that are not there.
+
+        An archive that already lies in svhn/ is used instead of a download. Raises UsageError and OSError.
+        """
+        for part, archive in self.archives.items():
+            if self._folder(root, part).exists():
+                self._keep(root, part, archive)
+            else:
+                self._fetch_part(root, part, archive)
+
+    def _keep(self, root: Path, part: str, archive: Archive) -> None:
+        """Leave a part that is there alone. Raises UsageError where it is no such part, or not whole any more."""
+        folder = self._folder(root, part)
+        if bad := [problem for problem in self.problems(root) if problem.startswith(f"{folder} ")]:
+            raise UsageError(f"{bad[0]}; remove the folder, and it is fetched again")
+        count = digit_struct.count(folder / digit_struct.FILE)
+        if count != archive.pictures:
+            raise UsageError(
+                f"{folder} has {count:,} pictures, SVHN's {part} has {archive.pictures:,}: "
+                "move it away, or fetch into another --data-dir"
+            )
+
+    def _fetch_part(self, root: Path, part: str, archive: Archive) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        given = self.place(root) / f"{part}.tar.gz"
+        path = given if given.exists() else self.place(root) / ".download" / f"{part}.tar.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        with Progress(*columns) as bars:
+            bar = bars.add_task(f"{part}.tar.gz", total=archive.size)
+            if path == given:
+                _check_given(given, archive)
+            else:
+                url = f"{self.address}{part}.tar.gz"
+                download(url, path, archive.size, archive.sha256, lambda done: bars.update(bar, completed=done))
+            bars.update(bar, completed=archive.size, description=f"{part}: unpacking")
+            unpack(path, self._folder(root, part), lambda folder: _check_count(folder, archive))
+            bars.update(bar, description=part)
+        receipt = json.dumps({"archive": archive.sha256, "sha256": folder_digest(self._folder(root, part))})
+        write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
+        if path != given:
+            path.unlink()
+
+    def _folder(self, root: Path, part: str) -> Path:
+        return self.place(root) / part
+
+    def _receipt_path(self, root: Path, part: str) -> Path:
+        return self.place(root) / f".{part}.json"
+
+    def _receipt(self, root: Path, part: str) -> dict[str, Any] | None:
+        """Return what was noted when the part was fetched, None where it was not."""
+        try:
+            receipt: dict[str, Any] = json.loads(self._receipt_path(root, part).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UsageError(f"{self._receipt_path(root, part)} is damaged: {error}") from error
+        return receipt
+
+
+def _check_given(path: Path, archive: Archive) -> None:
+    size = path.stat().st_size
+    if size != archive.size:
+        raise UsageError(f"{path} is truncated or damaged: expected {archive.size:,} bytes, found {size:,}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != archive.sha256:
+        raise UsageError(f"{path} is damaged: expected SHA-256 {archive.sha256}, found {found}")
+
+
+def _check_count(folder: Path, archive: Archive) -> None:
+    pictures, records = len(list(folder.glob("*.png"))), digit_struct.count(folder / digit_struct.FILE)
+    if not pictures == records == archive.pictures:
+        raise UsageError(
+            f"{folder.name} has {pictures:,} pictures and {records:,} records, expected {archive.pictures:,} of each"
+        )

@@ -1,0 +1,48 @@
+"""The Street View House Numbers, whole pictures, as label sets: the paper's Section 5.4."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from milbench import svhn_files
+from milbench.crops import Variant
+from milbench.street import Parts, Size, StreetNumbers
+
+
+class SVHN(StreetNumbers):
+    """Find which digits a house number has, from crops of 64x64 pixels and the set of their digits alone.
+
+    Y. Netzer et al. 2011, format 1; the protocol is X.-L. Li's, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
+    convolutions, batches of 32, one random crop, permutation of the colours and size a batch. Any pictures in SVHN's
+    format do, and results name them by their number: SVHN are only 33,402 to train and 13,068 to test on.
+
+    network: widths (48, 64, 96), (96, 128, 192) or (128, 192, 256).
+    crop: `paper` shows the more the fewer digits there are, at test time too; `tight` shows 30 % more of all.
+    parts: with `train+extra` a batch comes from train, odd extra or even extra with equal chances.
+    validation: how many house numbers of train are kept for validation; the paper keeps none.
+    """
+
+    name = "svhn"
+    folder = "svhn"
+    instead = (
+        "fetch it with `milbench data fetch svhn`, or point --data-dir or MILBENCH_DATA at a folder with svhn/train and "
+        "svhn/test; the task house-numbers needs no download"
+    )
+
+    def __init__(
+        self,
+        network: Size = "small",
+        crop: Variant = "paper",
+        parts: Parts = "train",
+        validation: Annotated[int, Field(ge=0)] = 1000,
+        augmentation: bool = True,
+    ) -> None:
+        super().__init__(network, crop, parts, validation, augmentation)
+
+    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
+        """Return SVHN, or SVHN-format images where the numbers are not SVHN's."""
+        return svhn_files.caption(counts, digest)
