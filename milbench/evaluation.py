@@ -99,7 +99,8 @@ def answer(
         judged.append(judge(scores, bags) if judge else {})
         parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
     own = {name: torch.cat([values[name].cpu() for values in judged]) for name in judged[0]}
-    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)), judged=own)
+    presence, hits, labels, wrong = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Answers(presence, hits, labels, wrong, own)
 
 
 def first(bags: Bags, count: int) -> Bags:

@@ -16,16 +16,15 @@ from typing import ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
-from milbench import crop_cache, digit_struct
+from milbench import crop_cache, data, digit_struct
 from milbench.bags import Bags, Truth, generator, label_matrix
 from milbench.crop_cache import Crops
 from milbench.crops import SIDE, Variant
-from milbench.data import data_dir
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
 from milbench.networks import AllConvolutional, Layer, output_size, position_centres
 from milbench.recipe import Recipe
-from milbench.street_augmentation import CROP, SIZES, augment
+from milbench.street_augmentation import SIZES, augment
 from milbench.task import Network, ScoreFunction, Scores, Split, Task
 
 CLASSES = 10
@@ -85,13 +84,13 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Batches(Sequence[Bags]):
-    """The crops named by `index`, as batches that are made when they are asked for: floats take four times the room."""
+    """The crops named by `which`, as batches that are made when they are asked for: floats take four times the room."""
 
     numbers: Numbers
-    index: Tensor
+    which: Tensor
 
     def __len__(self) -> int:
-        return -(-len(self.index) // EXAM_BATCH)
+        return (len(self.which) + EXAM_BATCH - 1) // EXAM_BATCH
 
     @overload
     def __getitem__(self, n: int) -> Bags: ...
@@ -102,7 +101,7 @@ class Batches(Sequence[Bags]):
             return [self[k] for k in range(*n.indices(len(self)))]
         if not 0 <= n < len(self):
             raise IndexError(n)
-        return self.numbers.bags(self.index[n * EXAM_BATCH : (n + 1) * EXAM_BATCH])
+        return self.numbers.bags(self.which[n * EXAM_BATCH : (n + 1) * EXAM_BATCH])
 
 
 class StreetNumbers(Task):
@@ -135,15 +134,15 @@ class StreetNumbers(Task):
         """Return one-cycle AdamW in half precision."""
         return Recipe(lr=1e-3, clip_norm=1.0, precision="bfloat16", epochs=20)
 
-    def check_data(self, given: Path | None) -> str:
+    def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
-        crops = self._crops(given)
+        crops = self._crops(data_dir)
         digest = next(iter(crops.values())).digest if len(crops) == 1 else _joined(crops)
-        return self.caption(data_dir(given), {part: len(found) for part, found in crops.items()}, digest)
+        return self.caption(data.data_dir(data_dir), {part: len(found) for part, found in crops.items()}, digest)
 
-    def prepare(self, given: Path | None, device: torch.device) -> None:
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
-        numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(given).items()}
+        numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(data_dir).items()}
         train = numbers["train"]
         if self.validation >= len(train):
             raise UsageError(
@@ -200,9 +199,9 @@ class StreetNumbers(Task):
         """Return eight test crops."""
         return first(self._exams["test"].bags[0], 8)
 
-    def _crops(self, given: Path | None) -> dict[str, Crops]:
+    def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         """Return the crops of every part, made now where they are not there. Raises UsageError."""
-        place = data_dir(given) / self.folder
+        place = data.data_dir(data_dir) / self.folder
         parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():

@@ -29,8 +29,8 @@ class SVHN(StreetNumbers):
     name = "svhn"
     folder = "svhn"
     instead = (
-        "fetch it with `milbench data fetch svhn`, or point --data-dir or MILBENCH_DATA at a folder with svhn/train and "
-        "svhn/test; the task house-numbers needs no download"
+        "fetch it with `milbench data fetch svhn`, or point --data-dir or MILBENCH_DATA at a folder with svhn/train "
+        "and svhn/test; the task house-numbers needs no download"
     )
 
     def __init__(

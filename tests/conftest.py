@@ -84,3 +84,13 @@ def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+
+
+@pytest.fixture(scope="session")
+def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a small house-numbers in it."""
+    from milbench.house_numbers import make
+
+    root = tmp_path_factory.mktemp("data")
+    make(root, seed=3, train=60, test=20)
+    return root
