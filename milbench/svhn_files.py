@@ -138,6 +138,7 @@ class SvhnFiles:
         write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
         if path != given:
             path.unlink()
+            path.parent.rmdir()
 
     def _folder(self, root: Path, part: str) -> Path:
         return self.place(root) / part
