@@ -111,6 +111,7 @@ class NestedDigits(Task):
     """How many plain digits, and how many canvases, are scored at once."""
     batch_bags: ClassVar[int] = 32
     num_classes = CLASSES
+    chance = 1 - 1 / CLASSES
 
     def __init__(self, digits_per_bag: int) -> None:
         self.digits_per_bag = digits_per_bag

@@ -74,6 +74,8 @@ def run(
             "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
         ),
     ] = None,
+    preset: Annotated[str | None, typer.Option(help="Of a spec that has several, such as paper or quick.")] = None,
+    tiers: Annotated[str | None, typer.Option(help="Tiers set side by side on purpose: set,position.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
     steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
@@ -90,13 +92,15 @@ def run(
     """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
     from milbench import commands
 
-    values: dict[str, Any] = {"losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name}
+    values: dict[str, Any] = {
+        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "tiers": _names(tiers)
+    }  # fmt: skip
     settings = [*(setting or [])]
     settings += [f"recipe.epochs={epochs}"] if epochs is not None else []
     settings += [f"recipe.steps_per_epoch={steps_per_epoch}"] if steps_per_epoch is not None else []
     chosen = {k: v for k, v in values.items() if v is not None}
     wanted = commands.Wanted(
-        spec, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
+        spec, preset, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
     )
     return commands.run(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]))
 

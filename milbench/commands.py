@@ -23,6 +23,7 @@ class Wanted:
     """What the user asked `milbench run` for."""
 
     spec: str | None
+    preset: str | None
     values: dict[str, Any]
     settings: list[str]
     data_dir: Path | None
@@ -238,7 +239,9 @@ def _spec(wanted: Wanted) -> Any:
     from milbench.spec import make_spec, parse_setting, read_spec
 
     if wanted.spec:
-        values = {**read_spec(wanted.spec).model_dump(), **wanted.values}
+        values = {**read_spec(wanted.spec, wanted.preset).model_dump(), **wanted.values}
+    elif wanted.preset is not None:
+        raise UsageError(f"--preset {wanted.preset} needs a spec to take it from")
     else:
         missing = [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if key not in wanted.values]
         if missing:

@@ -19,6 +19,9 @@ class Recipe(BaseModel):
     clip_norm: float | None = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="largest gradient norm; none: no clipping"
     )
+    clip_rms: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="psgd: largest root mean square of a step before lr"
+    )
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1, description="steps of an epoch; none: all of it")
     head_init: Literal["prior", "paper"] = Field(

@@ -17,10 +17,22 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.cells import Cell, Plan, TaskFacts, labels
+from milbench.definitions import Tier
 from milbench.errors import UsageError, unknown
 from milbench.registry import check_params, losses, tasks, validated
 
 Params = dict[str, Any]
+
+
+class Difference(BaseModel):
+    """Where a publication and the code behind it differ: both are variants here, by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    paper: str
+    code: str
+    here: str = Field(description="what chooses between them, and what this comparison uses")
 
 
 class Spec(BaseModel):
@@ -36,11 +48,18 @@ class Spec(BaseModel):
     loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
     task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
     recipe: Params = Field(default_factory=dict, description="what differs from the task's own recipe")
+    tiers: list[Tier] = Field(default_factory=list, description="set side by side on purpose, where they are several")
+    preset: str = ""
+    notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
+    differences: list[Difference] = Field(default_factory=list)
     source: str = "flags"
 
 
-def read_spec(given: str) -> Spec:
-    """Read a spec from a path, or a built-in one by its name. Raises UsageError."""
+def read_spec(given: str, preset: str | None = None) -> Spec:
+    """Read a spec from a path, or a built-in one by its name, with one of its presets. Raises UsageError.
+
+    A spec may have a table `[presets.NAME]` of what to change under that name; the first one is the default.
+    """
     path = Path(given)
     if path.is_file():
         text, stem, source = _read_text(path), path.stem, str(path)
@@ -54,7 +73,35 @@ def read_spec(given: str) -> Spec:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{given} is not TOML: {error}") from None
-    return make_spec({"name": stem, **values, "source": source}, owner=f"spec {given}")
+    values = {"name": stem, **_with_preset(values, preset, given), "source": source}
+    return make_spec(values, owner=f"spec {given}")
+
+
+def presets(given: str) -> list[str]:
+    """Return the names of the presets of a built-in spec, the default first."""
+    return list(tomllib.loads(built_in_specs()[given].read_text("utf-8")).get("presets", {}))
+
+
+def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
+    found = values.pop("presets", {})
+    if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
+        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+    if not found and chosen is None:
+        return values
+    if not found:
+        raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+    chosen = next(iter(found)) if chosen is None else chosen
+    if chosen not in found:
+        raise unknown(f"preset of {given}", chosen, found)
+    return {**_merged(values, found[chosen]), "preset": chosen}
+
+
+def _merged(values: Params, changes: Params) -> Params:
+    """Return `values` with `changes`, table by table."""
+    both = {
+        k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
+    }
+    return {**values, **changes, **both}
 
 
 def built_in_specs() -> dict[str, Traversable]:
@@ -138,6 +185,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
     seeds = parse_seeds(spec.seeds)
     loss_variants = list(_variants(losses(), spec.losses, spec.loss))
+    _check_tiers(spec)
     recipes = list(_axes(spec.recipe))
     cells: dict[str, Cell] = {}
     facts: dict[str, TaskFacts] = {}
@@ -171,15 +219,30 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         cells=list(cells.values()),
         tasks=facts,
         labels=labels(cells.values()),
+        preset=spec.preset,
+        notes=spec.notes,
+        differences=[d.model_dump() for d in spec.differences],
     )
 
 
+def _check_tiers(spec: Spec) -> None:
+    """Raise UsageError where losses that are told more meet losses that are told less, and the spec does not say so."""
+    found = {losses().cls(name).tier: losses().entry(name).name for name in spec.losses}
+    if len(found) > 1 and not set(found) <= set(spec.tiers):
+        listed = ", ".join(f"{name} is of the {tier} tier" for tier, name in found.items())
+        wanted = ",".join(found)
+        raise UsageError(f"the losses are not told the same: {listed}; if that is meant, say --tiers {wanted}")
+
+
 def _recipe(defaults: Params, changes: Params) -> Params:
-    from milbench.optimizers import check_names
+    """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
+    from milbench.optimizers import SETTINGS, check_names
     from milbench.recipe import Recipe
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
-    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **changes})
+    other = changes.get("optimizer", defaults["optimizer"])
+    settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_names(recipe)
     return recipe.model_dump()
 
