@@ -52,8 +52,8 @@ class KroneckerPSGD(torch.optim.Optimizer):
             weight = group["params"][0]
             rows, columns = _as_matrix(group["params"]).shape
             self.state[weight]["step"] = torch.zeros((), dtype=torch.int64)
-            self.state[weight]["left"] = torch.eye(rows, device=weight.device)
-            self.state[weight]["right"] = torch.eye(columns, device=weight.device)
+            self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
+            self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
     def backward(self, loss: Tensor) -> None:
         """Fill the gradients of all parameters, and keep the Hessian-vector products for `step`."""

@@ -61,12 +61,15 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith("cost/")} for row in history]
 
 
-@pytest.mark.parametrize("stop_after", [(1, 1), (1, 4), (2, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("stop_after", "optimizer"),
+    [((1, 1), "adamw"), ((1, 4), "adamw"), ((2, 2), "adamw"), ((3, 3), "adamw"), ((2, 2), "psgd"), ((2, 2), "muon")],
+)
 @pytest.mark.usefixtures("eager")
 def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    tmp_path: Path, stop_after: tuple[int, int]
+    tmp_path: Path, stop_after: tuple[int, int], optimizer: str
 ) -> None:
-    cell = tiny_cell(recipe={"epochs": 3})
+    cell = tiny_cell(recipe={"epochs": 3, "optimizer": optimizer})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     checkpoint = tmp_path / "broken.pt"
     with pytest.raises(Stop):
@@ -161,6 +164,28 @@ def test_every_optimiser_descends(name: str) -> None:
         descend(optimizer, (weights * torch.tensor([1.0, 3.0, 2.0])).square().sum(), clip_norm=None)
     assert model.weight.abs().max() < 0.1
     assert model.bias.abs().max() < 0.1
+
+
+def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
+    """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = torch.nn.Conv2d(3, 8, 3).to(memory_format=layout)
+        before = model.weight.detach().clone()
+        rng = torch.Generator().manual_seed(0)
+        slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
+        descend(make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0), (model.weight * slopes).sum(), None)
+        values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
+        assert values.max() < 2 * values.min()
+        assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
+
+
+def test_another_optimiser_brings_its_own_settings() -> None:
+    recipe = tiny_cell(recipe={"optimizer": "psgd"}).recipe
+    assert {k: recipe[k] for k in ("lr", "schedule", "clip_norm", "clip_rms", "epochs")} == {
+        "lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1, "epochs": 2
+    }  # fmt: skip
+    assert tiny_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
+    assert tiny_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
 
 
 def test_schedules() -> None:
