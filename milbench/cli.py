@@ -106,6 +106,25 @@ def run(
 
 
 @app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
+    preset: Annotated[str | None, typer.Option(help="Such as paper or quick; default: the first of the spec.")] = None,
+    data_dir: DataOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time; default: one a core, 1 on a GPU.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads a cell; default: cores / jobs.")] = None,
+    rerun: Annotated[Literal["missing", "failed", "all"], typer.Option(help="What to compute again.")] = "missing",
+    gallery: Annotated[Literal["all", "none"], typer.Option(help="Pictures of test bags, or none.")] = "all",
+    root: RootOption = HERE,
+) -> int:
+    """Rebuild a published comparison: run what is missing of it, then write its report. Stop it and call it again."""
+    from milbench import commands
+
+    wanted = commands.Wanted(study, preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun)
+    return commands.reproduce(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]), gallery=gallery)
+
+
+@app.command()
 def report(
     name: Annotated[str | None, typer.Argument(help="The comparison; default: the one launched last.")] = None,
     gallery: Annotated[Literal["all", "none"], typer.Option(help="Pictures of test bags, or none.")] = "all",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,17 +23,17 @@ class Wanted:
     """What the user asked `milbench run` for."""
 
     spec: str | None
-    preset: str | None
-    values: dict[str, Any]
-    settings: list[str]
-    data_dir: Path | None
-    device: str
-    jobs: int | None
-    threads: int | None
-    cluster: str | None
-    rerun: Literal["missing", "failed", "all"]
-    fail_fast: bool
-    dry_run: bool
+    preset: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    settings: list[str] = field(default_factory=list)
+    data_dir: Path | None = None
+    device: str = "auto"
+    jobs: int | None = None
+    threads: int | None = None
+    cluster: str | None = None
+    rerun: Literal["missing", "failed", "all"] = "missing"
+    fail_fast: bool = False
+    dry_run: bool = False
 
 
 def run(wanted: Wanted, root_path: Path, command: str) -> int:
@@ -94,6 +94,17 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
         + f"; next: milbench report {plan.name}"
     )
     return 1 if undone or failed else 0
+
+
+def reproduce(wanted: Wanted, root_path: Path, command: str, gallery: Literal["all", "none"]) -> int:
+    """Run what is missing of a study and render its report, also where some cells failed."""
+    from milbench.spec import read_spec
+
+    spec = read_spec(wanted.spec or "", wanted.preset)
+    code = run(wanted, root_path, command)
+    if code != 130:
+        report(spec.name, root_path, gallery, open_it=False)
+    return code
 
 
 def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], open_it: bool) -> int:

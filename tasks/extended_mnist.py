@@ -24,6 +24,7 @@ PROTOCOL = {
     "recipe.epochs": 20,
     "recipe.steps_per_epoch": None,
     "task.digits_per_bag": 2,
+    "task.batch_bags": 32,
     "task.any_data": False,
 }
 MINOR = {
@@ -70,10 +71,11 @@ class ExtendedMNIST(NestedDigits):
     def __init__(
         self,
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
         validation: Annotated[int, Field(ge=0)] = 5000,
         any_data: bool = False,
     ) -> None:
-        super().__init__(digits_per_bag)
+        super().__init__(digits_per_bag, batch_bags)
         self.validation = validation
         self.any_data = any_data
 

@@ -19,7 +19,9 @@ def hessian(size: int, eigenvalues: list[float], seed: int) -> Tensor:
     """A symmetric matrix with these eigenvalues and random axes."""
     rng = torch.Generator().manual_seed(seed)
     axes, _ = torch.linalg.qr(torch.randn(size, size, generator=rng, dtype=torch.float64))
-    return axes @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ axes.T
+    diagonal = torch.diag(torch.tensor(eigenvalues, dtype=torch.float64))
+    turned: Tensor = axes @ diagonal @ axes.T
+    return turned
 
 
 def converged(rows: Tensor, columns: Tensor, steps: int = 3000) -> tuple[Tensor, Tensor]:
