@@ -31,3 +31,6 @@ class Recipe(BaseModel):
         default="float32",
         description="of the network in training; any loss sees float32 logits, and so does any test",
     )
+    loss_precision: Literal["float32", "float64"] = Field(
+        default="float32", description="of the loss in training, from the logits on; the network has its own"
+    )

@@ -151,7 +151,7 @@ class Trainer:
         """Return (2,), the loss before the step, and 1 where its gradient had to be clipped."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
-        logits = self._logits(bags, self.recipe.precision == "bfloat16")
+        logits = self._for_loss(self._logits(bags, self.recipe.precision == "bfloat16"))
         # After the first batch a GPU is not made to wait for a check of every value.
         self.loss.validate = self.device.type == "cpu" or step == 0
         self._check_finite("logits", logits, step)
@@ -176,6 +176,9 @@ class Trainer:
         floats: Tensor = logits.float()
         return floats
 
+    def _for_loss(self, logits: Tensor) -> Tensor:
+        return logits.double() if self.recipe.loss_precision == "float64" else logits
+
     @torch.no_grad()
     def _score(self, bags: Bags) -> Scores:
         self.network.eval()
@@ -190,7 +193,7 @@ class Trainer:
         """Measure what the loss alone costs on one training batch, beside the whole step."""
         bags = next(self._batches(0))
         with torch.no_grad():
-            logits = self._logits(bags)
+            logits = self._for_loss(self._logits(bags))
         logits.requires_grad_()
         told = tell(self.loss.facts, bags, logits, self.network)
         self.loss.validate = False

@@ -123,3 +123,20 @@ def test_a_spec_file_and_a_built_in_one(tmp_path: Path) -> None:
     demo = read_spec("demo")
     assert len(demo.losses) == 4
     assert len(parse_seeds(demo.seeds)) == 3
+
+
+def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
+    values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
+    recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
+    rates = {(c.task, c.recipe["lr"], c.recipe["epochs"]) for c in tiny_plan(**values, recipe=recipe).cells}
+    assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
+    path = tmp_path / "mine.toml"
+    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
+    given = read_spec(str(path)).model_dump()
+    parse_setting(given, "recipe.tiny.clip_norm=2")
+    parse_setting(given, "recipe.lr=0.5")  # for every task: the table of one gives way
+    assert given["recipe"] == {"tiny": {"epochs": 3, "clip_norm": 2}, "lr": 0.5}
+    with pytest.raises(UsageError, match="unknown recipe section of the run 'tinny'; did you mean 'tiny'"):
+        tiny_plan(recipe={"tinny": {"lr": 0.2}})
+    with pytest.raises(UsageError, match="unknown parameter of the recipe 'lrr'; did you mean 'lr'"):
+        tiny_plan(recipe={"tiny": {"lrr": 0.2}})
