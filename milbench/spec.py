@@ -47,7 +47,9 @@ class Spec(BaseModel):
     seeds: str | int | list[int] = "0"
     loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
     task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
-    recipe: Params = Field(default_factory=dict, description="what differs from the task's own recipe")
+    recipe: Params = Field(
+        default_factory=dict, description="what differs from the task's own recipe; in a table, for the task it names"
+    )
     tiers: list[Tier] = Field(default_factory=list, description="set side by side on purpose, where they are several")
     preset: str = ""
     notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
@@ -113,14 +115,17 @@ def built_in_specs() -> dict[str, Traversable]:
 def make_spec(values: Params, owner: str = "the run") -> Spec:
     """Validate the values of a spec. Raises UsageError."""
     spec: Spec = validated(owner, Spec, values)
+    tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
-        ("loss", spec.loss, spec.losses, losses()),
-        ("task", spec.task, spec.tasks, tasks()),
+        ("loss", list(spec.loss), spec.losses, losses()),
+        ("task", list(spec.task), spec.tasks, tasks()),
+        ("recipe", tables, spec.tasks, tasks()),
     ):
-        used = {registry.entry(name).name for name in chosen}
+        # A section of one that exists and does not take part is no mistake: a flag may have left it out of this run.
+        known = {registry.entry(name).name for name in chosen} | {*registry.names()}
         for section in sections:
-            if section not in used:
-                raise unknown(f"{kind} section of {owner}", section, used)
+            if section not in known:
+                raise unknown(f"{kind} section of {owner}", section, known)
     return spec
 
 
@@ -146,24 +151,27 @@ def parse_seeds(given: str | int | list[int]) -> list[int]:
 
 
 def parse_setting(spec_values: Params, setting: str) -> None:
-    """Put one `-p` setting into the values of a spec: recipe.k=v, loss.k=v, loss.NAME.k=v (task likewise).
+    """Put one `-p` setting into a spec's values: recipe.k=v, recipe.TASK.k=v, loss.k=v, loss.NAME.k=v (task likewise).
 
-    `loss.k=v` goes to every chosen loss that has a parameter k. A value with commas is an axis.
+    `recipe.k=v` goes to all tasks, `loss.k=v` to every chosen loss that has a parameter k. Commas make an axis.
     """
     key, equals, text = setting.partition("=")
     place = key.strip().split(".")
     if not equals or place[0] not in ("recipe", "loss", "task") or not 2 <= len(place) <= 3 or not all(place):
         raise UsageError(
-            f"-p {setting}: expected recipe.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
             "task.KEY=VALUE or task.NAME.KEY=VALUE"
         )
     values = [_scalar(part.strip()) for part in text.split(",")]
     value = values if len(values) > 1 else values[0]
     kind, *_, parameter = place
     if kind == "recipe":
-        if len(place) == 3:
-            raise UsageError(f"-p {setting}: expected recipe.KEY=VALUE")
-        spec_values["recipe"] = {**spec_values.get("recipe", {}), parameter: value}
+        recipe, change = spec_values.get("recipe", {}), {parameter: value}
+        if len(place) == 2:  # what a spec says for one task gives way as well
+            own = {k: {n: x for n, x in v.items() if n != parameter} for k, v in recipe.items() if isinstance(v, dict)}
+            spec_values["recipe"] = {**recipe, **own, **change}
+        else:
+            spec_values["recipe"] = _merged(recipe, {place[1]: change})
         return
     registry = losses() if kind == "loss" else tasks()
     chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
@@ -186,7 +194,6 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     seeds = parse_seeds(spec.seeds)
     loss_variants = list(_variants(losses(), spec.losses, spec.loss))
     _check_tiers(spec)
-    recipes = list(_axes(spec.recipe))
     cells: dict[str, Cell] = {}
     facts: dict[str, TaskFacts] = {}
     for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
@@ -194,6 +201,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         task = tasks().create(task_name, task_params)
         digest = task.check_data(data_dir)
         facts[entry.name] = TaskFacts.of(task)
+        common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
+        recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
         for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
             loss_entry = losses().entry(loss_name)
             loss_class = losses().cls(loss_name)

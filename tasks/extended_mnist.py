@@ -14,29 +14,11 @@ from milbench.recipe import Recipe
 from milbench.task import Published, Split
 
 from . import _mnist
+from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
 
-PAPER = "X.-L. Li, arXiv:1811.12346, 2018"
-RULE = "smallest test error of all epochs"
-PROTOCOL = {
-    "recipe.optimizer": "psgd",
-    "recipe.schedule": "drop-at-half",
-    "recipe.head_init": "paper",
-    "recipe.epochs": 20,
-    "recipe.steps_per_epoch": None,
-    "task.digits_per_bag": 2,
-    "task.batch_bags": 32,
-    "task.any_data": False,
-}
-MINOR = {
-    "recipe.lr": 0.02,
-    "recipe.weight_decay": 0.0,
-    "recipe.clip_norm": None,
-    "recipe.clip_rms": 0.1,
-    "recipe.precision": "float32",
-    "task.validation": 0,
-}
-AS_EXACT = {**PROTOCOL, "loss.per_position": True, "loss.rule": "sum"}
-AS_CODED = {**PROTOCOL, "loss.normalization": "batch"}
+AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
+NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
+AS_CODED = {**AS_PUBLISHED, "loss.normalization": "batch"}
 
 
 class ExtendedMNIST(NestedDigits):
@@ -56,15 +38,15 @@ class ExtendedMNIST(NestedDigits):
     published = (
         Published(
             "exact", "instance_error", 0.0037, f"{PAPER}, Section 5.2: mean of ten runs, {RULE}", 0.0004, runs=10,
-            protocol=AS_EXACT, minor=MINOR,
+            protocol={**AS_PUBLISHED, **AS_EXACT}, minor=NEARLY,
         ),
         Published(
             "exact", "instance_error", 0.0032, f"{PAPER}, Section 5.2: best of ten runs, {RULE}", runs=10,
-            statistic="best", protocol=AS_EXACT, minor=MINOR,
+            statistic="best", protocol={**AS_PUBLISHED, **AS_EXACT}, minor=NEARLY,
         ),
         Published(
             "max-pooling", "instance_error", 0.080, f"{PAPER}, Supplementary A: mean of six runs, {RULE}", 0.016,
-            runs=6, protocol=AS_CODED, minor=MINOR,
+            runs=6, protocol=AS_CODED, minor=NEARLY,
         ),
     )  # fmt: skip
 

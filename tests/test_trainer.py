@@ -12,6 +12,7 @@ from milbench.bags import Bags
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
 from milbench.errors import UsageError
+from milbench.loss import Loss
 from milbench.optimizers import OPTIMIZERS, SCHEDULES, descend, learning_rate, make_optimizer
 from milbench.recipe import Recipe
 from milbench.spec import make_plan, make_spec
@@ -138,6 +139,29 @@ def test_the_head_starts_where_the_recipe_says(tmp_path: Path, monkeypatch: pyte
         train(tiny_cell(recipe={"head_init": head}), tmp_path / f"{head}.pt")
     assert biases["prior"].tolist() == pytest.approx([-math.log(5)] * 3 + [0.0])
     assert len(set(biases["paper"].tolist())) == 4
+
+
+@pytest.mark.parametrize("name", ["count", "position"])
+def test_losses_that_are_told_more_train(name: str, tmp_path: Path) -> None:
+    outcome = train(tiny_cell(name, recipe={"epochs": 6}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt")
+    assert outcome.history[-1]["train/loss"] < outcome.history[0]["train/loss"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    forward = Loss.forward
+
+    def watch(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+        seen.add(logits.dtype)
+        return forward(self, logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Loss, "forward", watch)
+    outcome = train(tiny_cell(recipe={"loss_precision": precision}), tmp_path / "c.pt")
+    assert seen == {getattr(torch, precision)}
+    assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 
 
 def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
