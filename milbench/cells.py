@@ -15,6 +15,8 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.task import Task
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
+"""What a comparison may be called: its report gets a folder of that name."""
 FORMAT = 1
 """Raise it when the trainer computes something else from the same cell: older results are then not reused."""
 

@@ -137,6 +137,31 @@ def report(
     return commands.report(name, root, gallery, open_it)
 
 
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option(help="The file to write, a zip.")],
+    name: Annotated[str | None, typer.Argument(help="The comparison; default: the one launched last.")] = None,
+    no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave the trained networks out.")] = False,
+    no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave pictures of test bags out.")] = False,
+    root: RootOption = HERE,
+) -> int:
+    """Write what is done or failed of a comparison to one file, for `milbench import` on another machine."""
+    from milbench import commands
+
+    return commands.export(name, out, root, weights=not no_weights, gallery=not no_gallery)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `milbench export` wrote.")],
+    root: RootOption = HERE,
+) -> int:
+    """Take the runs of an export into the store: all of them, or none and one line that says why."""
+    from milbench import commands
+
+    return commands.import_(file, root)
+
+
 @app.command("list")
 def list_(
     what: Annotated[Literal["losses", "tasks", "specs", "runs"], typer.Argument(help="What to list.")],

@@ -156,6 +156,27 @@ def status(name: str | None, root_path: Path) -> int:
     return 1 if undone else 0
 
 
+def export(name: str | None, out: Path, root_path: Path, *, weights: bool, gallery: bool) -> int:
+    """Write the runs of a comparison to a file."""
+    from milbench import exchange
+    from milbench.tracking import Store
+
+    left_out = {"model.safetensors": not weights, "gallery.npz": not gallery}
+    store = Store(_existing(root_path))
+    console.print(
+        exchange.export(store, name, out, [k for k, v in left_out.items() if v]), soft_wrap=True, markup=False
+    )
+    return 0
+
+
+def import_(file: Path, root_path: Path) -> int:
+    """Take the runs of an export into the store."""
+    from milbench import exchange
+
+    console.print(exchange.import_(file, Root(root_path)), soft_wrap=True, markup=False)
+    return 0
+
+
 def list_(what: str, root_path: Path) -> int:
     """Print what there is of a kind."""
     table = Table()

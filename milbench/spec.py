@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.cells import Cell, Plan, TaskFacts, labels
+from milbench.cells import NAME, Cell, Plan, TaskFacts, labels
 from milbench.definitions import Tier
 from milbench.errors import UsageError, unknown
 from milbench.registry import check_params, losses, tasks, validated
@@ -40,7 +40,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    name: str = Field(pattern=NAME)
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
