@@ -109,11 +109,12 @@ class NestedDigits(Task):
     """How many fixed canvases each split has."""
     exam_batches: ClassVar[tuple[int, int]]
     """How many plain digits, and how many canvases, are scored at once."""
-    batch_bags: ClassVar[int] = 32
     num_classes = CLASSES
+    chance = 1 - 1 / CLASSES
 
-    def __init__(self, digits_per_bag: int) -> None:
+    def __init__(self, digits_per_bag: int, batch_bags: int = 32) -> None:
         self.digits_per_bag = digits_per_bag
+        self.batch_bags = batch_bags
         middle = output_size(self.layers(), sum(self.sizes) // 2)
         self.positions = middle * middle
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.task import Task
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
+"""What a comparison may be called: its report gets a folder of that name."""
 FORMAT = 1
 """Raise it when the trainer computes something else from the same cell: older results are then not reused."""
 
@@ -59,11 +61,12 @@ class TaskFacts:
 
     primary: str
     published: list[dict[str, Any]]
+    chance: float | None = None
 
     @classmethod
     def of(cls, task: Task) -> TaskFacts:
         """Read them off a task."""
-        return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published])
+        return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published], task.chance)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ class Plan:
     tasks: dict[str, TaskFacts] = field(default_factory=dict)
     labels: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Cell id -> how to call its loss, task and recipe so that variants can be told apart."""
+    preset: str = ""
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know of the comparison: the limits of a preset, say."""
+    differences: list[dict[str, str]] = field(default_factory=list)
+    """See `milbench.spec.Difference`."""
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -100,6 +108,9 @@ class Plan:
             [Cell(**c) for c in raw["cells"]],
             {k: TaskFacts(**v) for k, v in raw["tasks"].items()},
             {k: (v[0], v[1], v[2]) for k, v in raw["labels"].items()},
+            raw.get("preset", ""),
+            raw.get("notes", []),
+            raw.get("differences", []),
         )
 
 
@@ -108,7 +119,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     plans = list(plans)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     facts = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
-    return Plan(plans[0].name, plans[0].title, plans[0].source, list(cells.values()), facts, labels(cells.values()))
+    return replace(plans[0], cells=list(cells.values()), tasks=facts, labels=labels(cells.values()))
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

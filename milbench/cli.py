@@ -74,6 +74,8 @@ def run(
             "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
         ),
     ] = None,
+    preset: Annotated[str | None, typer.Option(help="Of a spec that has several, such as paper or quick.")] = None,
+    tiers: Annotated[str | None, typer.Option(help="Tiers set side by side on purpose: set,position.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
     steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
@@ -90,15 +92,36 @@ def run(
     """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
     from milbench import commands
 
-    values: dict[str, Any] = {"losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name}
+    values: dict[str, Any] = {
+        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "tiers": _names(tiers)
+    }  # fmt: skip
     settings = [*(setting or [])]
     settings += [f"recipe.epochs={epochs}"] if epochs is not None else []
     settings += [f"recipe.steps_per_epoch={steps_per_epoch}"] if steps_per_epoch is not None else []
     chosen = {k: v for k, v in values.items() if v is not None}
     wanted = commands.Wanted(
-        spec, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
+        spec, preset, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
     )
     return commands.run(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]))
+
+
+@app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
+    preset: Annotated[str | None, typer.Option(help="Such as paper or quick; default: the first of the spec.")] = None,
+    data_dir: DataOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time; default: one a core, 1 on a GPU.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads a cell; default: cores / jobs.")] = None,
+    rerun: Annotated[Literal["missing", "failed", "all"], typer.Option(help="What to compute again.")] = "missing",
+    gallery: Annotated[Literal["all", "none"], typer.Option(help="Pictures of test bags, or none.")] = "all",
+    root: RootOption = HERE,
+) -> int:
+    """Rebuild a published comparison: run what is missing of it, then write its report. Stop it and call it again."""
+    from milbench import commands
+
+    wanted = commands.Wanted(study, preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun)
+    return commands.reproduce(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]), gallery=gallery)
 
 
 @app.command()
@@ -112,6 +135,31 @@ def report(
     from milbench import commands
 
     return commands.report(name, root, gallery, open_it)
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Option(help="The file to write, a zip.")],
+    name: Annotated[str | None, typer.Argument(help="The comparison; default: the one launched last.")] = None,
+    no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave the trained networks out.")] = False,
+    no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave pictures of test bags out.")] = False,
+    root: RootOption = HERE,
+) -> int:
+    """Write what is done or failed of a comparison to one file, for `milbench import` on another machine."""
+    from milbench import commands
+
+    return commands.export(name, out, root, weights=not no_weights, gallery=not no_gallery)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `milbench export` wrote.")],
+    root: RootOption = HERE,
+) -> int:
+    """Take the runs of an export into the store: all of them, or none and one line that says why."""
+    from milbench import commands
+
+    return commands.import_(file, root)
 
 
 @app.command("list")

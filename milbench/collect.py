@@ -8,8 +8,9 @@ import pandas as pd
 
 from milbench.cells import Cell, Plan
 from milbench.results import Results
-from milbench.tracking import CellRun, Store
+from milbench.tracking import CELL, KIND, REASON, ROOT, CellRun, Store
 
+HIDDEN = (KIND, CELL, REASON, ROOT)
 COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
 
 
@@ -23,10 +24,10 @@ def collect(store: Store, name: str | None = None) -> Results:
         rows.append(_row(plan, cell, run))
         if not run.run_id:
             continue
-        provenance[cell.id], metrics = store.record(run.run_id)
+        provenance[cell.id], metrics = _record(store, run.run_id)
         for metric in metrics:
             if not metric.startswith(("cost/", "system/")):
-                histories += [(cell.id, epoch, metric, v) for epoch, v in store.history(run.run_id, metric).items()]
+                histories += [(cell.id, epoch, metric, v) for epoch, v in _history(store, run.run_id, metric)]
         costs[cell.id] = {c: metrics.get(f"cost/{c}") for c in COSTS}
         if run.status == "done" and (path := store.artifact(run.run_id, "gallery.npz")):
             galleries[cell.id] = path
@@ -39,10 +40,31 @@ def collect(store: Store, name: str | None = None) -> Results:
         costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
         published=[p for facts in plan.tasks.values() for p in facts.published],
         galleries=galleries,
+        chance={name: facts.chance for name, facts in plan.tasks.items() if facts.chance is not None},
+        preset=plan.preset,
+        notes=plan.notes,
+        differences=plan.differences,
+        title=plan.title,
         tracking_uri=store.address,
         launched=launched,
         command=command,
     )
+
+
+def _record(store: Store, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the tags of a run, without milbench's own prefix and its internal ones, and its last metrics."""
+    data = store.client.get_run(run_id).data
+    own = {
+        k.removeprefix("milbench."): v for k, v in data.tags.items() if k.startswith("milbench.") and k not in HIDDEN
+    }
+    return own, dict(data.metrics)
+
+
+def _history(store: Store, run_id: str, metric: str) -> list[tuple[int, float]]:
+    """Return a metric's value at every epoch."""
+    # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
+    values = sorted(store.client.get_metric_history(run_id, metric), key=lambda m: m.timestamp)
+    return sorted({m.step: m.value for m in values}.items())
 
 
 def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,16 +23,17 @@ class Wanted:
     """What the user asked `milbench run` for."""
 
     spec: str | None
-    values: dict[str, Any]
-    settings: list[str]
-    data_dir: Path | None
-    device: str
-    jobs: int | None
-    threads: int | None
-    cluster: str | None
-    rerun: Literal["missing", "failed", "all"]
-    fail_fast: bool
-    dry_run: bool
+    preset: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    settings: list[str] = field(default_factory=list)
+    data_dir: Path | None = None
+    device: str = "auto"
+    jobs: int | None = None
+    threads: int | None = None
+    cluster: str | None = None
+    rerun: Literal["missing", "failed", "all"] = "missing"
+    fail_fast: bool = False
+    dry_run: bool = False
 
 
 def run(wanted: Wanted, root_path: Path, command: str) -> int:
@@ -95,6 +96,17 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
     return 1 if undone or failed else 0
 
 
+def reproduce(wanted: Wanted, root_path: Path, command: str, gallery: Literal["all", "none"]) -> int:
+    """Run what is missing of a study and render its report, also where some cells failed."""
+    from milbench.spec import read_spec
+
+    spec = read_spec(wanted.spec or "", wanted.preset)
+    code = run(wanted, root_path, command)
+    if code != 130:
+        report(spec.name, root_path, gallery, open_it=False)
+    return code
+
+
 def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], open_it: bool) -> int:
     """Render the report of a comparison."""
     from milbench.collect import collect
@@ -142,6 +154,27 @@ def status(name: str | None, root_path: Path) -> int:
     console.print(table)
     console.print(f"{len(plan.cells) - undone} of {len(plan.cells)} cells done")
     return 1 if undone else 0
+
+
+def export(name: str | None, out: Path, root_path: Path, *, weights: bool, gallery: bool) -> int:
+    """Write the runs of a comparison to a file."""
+    from milbench import exchange
+    from milbench.tracking import Store
+
+    left_out = {"model.safetensors": not weights, "gallery.npz": not gallery}
+    store = Store(_existing(root_path))
+    console.print(
+        exchange.export(store, name, out, [k for k, v in left_out.items() if v]), soft_wrap=True, markup=False
+    )
+    return 0
+
+
+def import_(file: Path, root_path: Path) -> int:
+    """Take the runs of an export into the store."""
+    from milbench import exchange
+
+    console.print(exchange.import_(file, Root(root_path)), soft_wrap=True, markup=False)
+    return 0
 
 
 def list_(what: str, root_path: Path) -> int:
@@ -250,7 +283,9 @@ def _spec(wanted: Wanted) -> Any:
     from milbench.spec import make_spec, parse_setting, read_spec
 
     if wanted.spec:
-        values = {**read_spec(wanted.spec).model_dump(), **wanted.values}
+        values = {**read_spec(wanted.spec, wanted.preset).model_dump(), **wanted.values}
+    elif wanted.preset is not None:
+        raise UsageError(f"--preset {wanted.preset} needs a spec to take it from")
     else:
         missing = [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if key not in wanted.values]
         if missing:

@@ -225,5 +225,28 @@ MNIST = Dataset(
     ),
     _download_mnist,
 )
-DATASETS: dict[str, Source] = {dataset.name: dataset for dataset in (MNIST, SvhnFiles(), HouseNumbers())}
+
+
+def _download_cifar10(folder: Path) -> None:
+    from torchvision.datasets import CIFAR10 as SOURCE
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    # Not by CIFAR10(download=True), which goes on to unpickle what it downloaded.
+    download_and_extract_archive(SOURCE.url, str(folder), filename=SOURCE.filename, md5=SOURCE.tgz_md5)
+
+
+CIFAR10 = Dataset(
+    "cifar10",
+    (
+        File("cifar-10-batches-py/data_batch_1", 31_035_704, "c99cafc152244af753f735de768cd75f"),
+        File("cifar-10-batches-py/data_batch_2", 31_035_320, "d4bba439e000b95fd0a9bffe97cbabec"),
+        File("cifar-10-batches-py/data_batch_3", 31_035_999, "54ebc095f3ab1f0389bbae665268c751"),
+        File("cifar-10-batches-py/data_batch_4", 31_035_696, "634d18415352ddfa80567beed471001a"),
+        File("cifar-10-batches-py/data_batch_5", 31_035_623, "482c414d41f54cd18b22e5b47cb7c3cb"),
+        File("cifar-10-batches-py/test_batch", 31_035_526, "40351d587109b95175f43aff81a1287e"),
+        File("cifar-10-batches-py/batches.meta", 158, "5ff9c542aee3614f3951f8cda6e48888"),
+    ),
+    _download_cifar10,
+)
+DATASETS: dict[str, Source] = {d.name: d for d in (MNIST, CIFAR10, SvhnFiles(), HouseNumbers())}
 """What `milbench data` lists, fetches and verifies."""

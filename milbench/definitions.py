@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Tier = Literal["set", "count", "order", "position"]
+"""How much a loss is told of a bag: which classes, how often each, in which order, or where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from milbench.definitions import Tier
 from milbench.errors import UsageError
 
-Tier = Literal["set", "count", "order", "position"]
-Head = Literal["softmax", "sigmoid"]
+Facts = Literal["labels", "counts", "order", "positions"]
+Head = Literal["softmax", "sigmoid", "class"]
 
 
 class Loss(torch.nn.Module, ABC):
@@ -22,22 +23,32 @@ class Loss(torch.nn.Module, ABC):
     This class flattens and restores position dimensions, computes half precision in float32, checks its input, and
     fills what the mask excludes with zeros, so that nothing there, not even a NaN, reaches a value or a gradient.
 
+    A loss of a higher tier that needs more than the label sets names it in `facts` and writes `told_loss` instead of
+    `bag_loss`; `milbench.tiers.tell` says what it is then given.
+
     Shapes seen by users: logits (B, C+1, *positions) with the background last; labels (B, C) bool; mask (B, *positions)
     bool or None. Shapes seen by subclasses: logits (B, C+1, K), mask (B, K) or None.
     """
 
     name: ClassVar[str]
     tier: ClassVar[Tier] = "set"
+    facts: ClassVar[Facts] = "labels"
+    """What it is told of a bag in training."""
     revision: ClassVar[int] = 1
     """Raise it when the loss computes something else than before: results of the older one are then not reused."""
     head: Head = "softmax"
-    """How the loss reads a logit: competing classes in a position, or one independent detector a class."""
+    """How the loss reads a logit: competing classes in a position; one independent detector a class; or competing
+    classes of the whole bag, which has one instance and gets the task's `classifier` in place of its network."""
     validate: bool = True
     """Check values (finite logits, no label set larger than its bag) as well as shapes; the device is waited for."""
 
-    @abstractmethod
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag."""
+        raise NotImplementedError
+
+    def told_loss(self, logits: Tensor, told: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the loss of every bag; logits (B, C+1, *positions) and mask keep their position dimensions."""
+        raise NotImplementedError
 
     @abstractmethod
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -57,11 +68,21 @@ class Loss(torch.nn.Module, ABC):
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
         return logits.softmax(dim=1)
 
-    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B,), the loss of every bag. Raises UsageError (a ValueError) on input of the wrong shape or kind."""
+    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, told: Tensor | None = None) -> Tensor:
+        """Return (B,), the loss of every bag. Raises UsageError (a ValueError) on input of the wrong shape or kind.
+
+        told: for a loss whose `facts` are more than the labels, see `milbench.tiers.tell`.
+        """
         flat, flat_mask = self._flatten(logits, mask)
-        _check_labels(flat, labels, flat_mask, self.validate and not torch.compiler.is_compiling())
-        return self.bag_loss(flat, labels.bool(), flat_mask)
+        values = self.validate and not torch.compiler.is_compiling()
+        _check_labels(flat, labels, flat_mask, values)
+        if self.facts == "labels":
+            return self.bag_loss(flat, labels.bool(), flat_mask)
+        shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
+        if told is None or told.is_floating_point() or told.shape != shapes.get(self.facts, told.shape):
+            given = "nothing" if told is None else _kind(told)
+            raise UsageError(f"{self.name} is of the {self.tier} tier and must be told {self.facts}, got {given}")
+        return self.told_loss(flat.view(logits.shape), told, mask)
 
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C), the loss's own evaluation rule for a bag that holds one class."""

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from milbench.errors import unknown
+from milbench.muon import Muon
+from milbench.psgd import KroneckerPSGD
 from milbench.recipe import Recipe
 
-Parameters = Iterable[torch.nn.Parameter]
-OptimizerMaker = Callable[[Parameters, Recipe], torch.optim.Optimizer]
+OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
+"""From a model, a recipe and a seed."""
 Schedule = Callable[[int, int], float]
 """From the step (from 0) and the number of steps to the factor of the peak learning rate: nothing to checkpoint."""
 
 
-def _adamw(parameters: Parameters, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=recipe.lr, weight_decay=recipe.weight_decay)
+def _adamw(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
-def _sgd(parameters: Parameters, recipe: Recipe) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay)
+def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return torch.optim.SGD(
+        model.parameters(), lr=recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay
+    )
+
+
+def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=recipe.clip_rms, seed=seed)
+
+
+def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
 def _one_cycle(step: int, steps: int) -> float:
@@ -40,7 +54,14 @@ def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of 
     return 1.0
 
 
-OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd}
+OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd, "muon": _muon, "psgd": _psgd}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "sgd": {"lr": 0.05, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1},
+}
+"""What goes with an optimiser where a task's recipe is written for another one. Of psgd: as published."""
 SCHEDULES: dict[str, Schedule] = {"one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "constant": _constant}
 
 
@@ -52,9 +73,24 @@ def check_names(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
 
 
-def make_optimizer(parameters: Parameters, recipe: Recipe) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over `parameters`."""
-    return OPTIMIZERS[recipe.optimizer](parameters, recipe)
+def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser over the parameters of `model`; `seed` names what chance it needs."""
+    return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
+    """Make one step from the scalar loss of a batch; return (), 1 where the step had to be shortened, else 0."""
+    optimizer.zero_grad(set_to_none=True)
+    if isinstance(optimizer, KroneckerPSGD):
+        optimizer.backward(loss)
+    else:
+        loss.backward()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    limit = clip_norm or math.inf
+    norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+    optimizer.step()
+    clipped = norm > limit
+    return clipped | (optimizer.clipped > 0) if isinstance(optimizer, KroneckerPSGD) else clipped
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

@@ -10,6 +10,9 @@ from milbench.bags import Bags, generator
 from milbench.cells import Cell, Plan
 from milbench.errors import UsageError
 from milbench.registry import losses, tasks
+from milbench.task import Task
+from milbench.tiers import tell
+from milbench.trainer import network_for
 
 
 def check(plan: Plan, data_dir: Path | None) -> None:
@@ -18,27 +21,28 @@ def check(plan: Plan, data_dir: Path | None) -> None:
     Any other failure is the loss's or the task's own: its cells will fail, with a traceback in the store, and the
     others will not.
     """
-    batches: dict[str, tuple[Bags, torch.Tensor]] = {}
+    batches: dict[str, tuple[Task, Bags]] = {}
     for cell in _one_a_pair(plan):
         key = f"{cell.task} {cell.task_params}"
         try:
             if key not in batches:
                 batches[key] = _first_batch(cell, data_dir)
-            bags, logits = batches[key]
+            task, bags = batches[key]
             loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
-            loss(logits, bags.labels, bags.mask)
+            network = network_for(loss, task, cell.seed)
+            with torch.no_grad():
+                logits = network(bags.instances).float()
+            loss(logits, bags.labels, bags.mask, tell(loss.facts, bags, logits, network))
         except UsageError as error:
             raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
         except Exception:  # noqa: BLE001, S112 see the docstring
             continue
 
 
-def _first_batch(cell: Cell, data_dir: Path | None) -> tuple[Bags, torch.Tensor]:
-    task = tasks().create(cell.task_file or cell.task, cell.task_params)
+def _first_batch(cell: Cell, data_dir: Path | None) -> tuple[Task, Bags]:
+    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
     task.prepare(data_dir, torch.device("cpu"))
-    bags = next(iter(task.train_batches(0, generator("bags", task.name, cell.seed, 0))))
-    with torch.no_grad():
-        return bags, task.network(cell.seed)(bags.instances).float()
+    return task, next(iter(task.train_batches(0, generator("bags", task.name, cell.seed, 0))))
 
 
 def _one_a_pair(plan: Plan) -> list[Cell]:

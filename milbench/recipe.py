@@ -19,6 +19,9 @@ class Recipe(BaseModel):
     clip_norm: float | None = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="largest gradient norm; none: no clipping"
     )
+    clip_rms: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="psgd: largest root mean square of a step before lr"
+    )
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1, description="steps of an epoch; none: all of it")
     head_init: Literal["prior", "paper"] = Field(
@@ -27,4 +30,7 @@ class Recipe(BaseModel):
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
         description="of the network in training; any loss sees float32 logits, and so does any test",
+    )
+    loss_precision: Literal["float32", "float64"] = Field(
+        default="float32", description="of the loss in training, from the logits on; the network has its own"
     )

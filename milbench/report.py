@@ -15,6 +15,7 @@ from milbench import figures
 from milbench.definitions import Metric, describe
 from milbench.errors import UsageError
 from milbench.report_format import latex, markdown, slug
+from milbench.report_gap import gap_table
 from milbench.report_provenance import provenance, results_frame, status_counts, unfinished
 from milbench.report_study import Study
 from milbench.report_style import Picture
@@ -27,10 +28,12 @@ from milbench.report_tables import (
     paired_table,
     rules_table,
 )
+from milbench.report_verdict import differences_table, verdict_frame, verdict_table
 from milbench.results import Results
 
 TEMPLATES = Path(__file__).parent / "templates"
 _OURS = ("seeds-*", "curves-*", "costs-*", "gallery-*")
+_VERDICTS = "verdict.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Section:
     anchor: str
     rules: Table
     paired: Table | None
+    gap: Table | None
     metrics: Table | None
     cost: Table | None
     pictures: dict[str, Picture]
@@ -55,9 +59,12 @@ def render(
 ) -> list[Path]:
     """Write index.html, report.md, table.tex, results.csv and figures/ into the folder `out` and return their paths.
 
+    There is a verdict.csv too where something was published of what was planned.
+
     Everything is written into a draft folder and then put in place file by file, the page last: an earlier report
     stays whole until then. gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
-    opening: tables to show before the main one. Raises UsageError where `out` cannot be written.
+    opening: tables to show before the main one, after those that compare with what was published. Raises UsageError
+    where `out` cannot be written.
     """
     study = Study(results)
     sections = _sections(study, gallery == "all")
@@ -110,7 +117,12 @@ def _sections(study: Study, gallery: bool) -> list[Section]:
             name += "-2"
         taken.add(name)
         pictures = {picture.kind: picture for picture in figures.draw(study, task, name, gallery=gallery)}
-        tables = (paired_table(study, task), metrics_table(study, task), cost_table(study, task))
+        tables = (
+            paired_table(study, task),
+            gap_table(study, task),
+            metrics_table(study, task),
+            cost_table(study, task),
+        )
         sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures))
     return sections
 
@@ -122,7 +134,7 @@ def _context(study: Study, sections: list[Section], gallery: str, opening: Seque
         "planned": len(study.cells),
         "unfinished": unfinished(study),
         "findings": findings(study),
-        "opening": list(opening),
+        "opening": [table for table in (verdict_table(study), differences_table(study), *opening) if table],
         "main": main_table(study),
         "sections": sections,
         "gallery": gallery,
@@ -150,6 +162,9 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
+    verdicts = verdict_frame(study)
+    if len(verdicts):
+        verdicts.to_csv(draft / _VERDICTS, index=False)
 
 
 def _environment(*, autoescape: bool) -> jinja2.Environment:
@@ -169,6 +184,8 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
         (draft / file).replace(out / file)
+    if Path(_VERDICTS) not in files:
+        (out / _VERDICTS).unlink(missing_ok=True)
     # Figures of an earlier report that this one does not have: a gallery left out must not stay behind.
     for pattern in _OURS:
         for old in (out / "figures").glob(pattern):

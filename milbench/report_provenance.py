@@ -32,6 +32,8 @@ class Line:
     epoch: str
     value: str
     run_id: str
+    origin: str
+    """Of a run that was imported: what it was called where it was made, and where that was."""
     cell: str
     telling: str
 
@@ -69,7 +71,8 @@ def provenance(study: Study) -> Provenance:
                 telling = ", ".join(f"{k}={v}" for k, v in facts[cell].items() if (k, v) not in common)
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
                 anchor = group_anchor(study, task, row)
-                lines.append(Line(anchor, task, row.label, seed, status, epoch, value, run, cell, telling))
+                origin = _origin(study.results.provenance.get(cell, {}))
+                lines.append(Line(anchor, task, row.label, seed, status, epoch, value, run, origin, cell, telling))
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["data_name"], group["data_digest"], strict=True))
@@ -140,6 +143,14 @@ def _facts(study: Study, cell: str) -> dict[str, str]:
     return {k: str(v) for k, v in params.items() if k not in ("loss", "task", "seed")} | {
         k: str(v) for k, v in tags.items() if re.fullmatch(WATCHED, k)
     }
+
+
+def _origin(tags: dict[str, str]) -> str:
+    if "origin_run" not in tags:
+        return ""
+    return f"imported: run {tags['origin_run']} on {tags.get('host') or 'an unknown host'}, " + (
+        tags.get("device_name") or tags.get("device") or "unknown device"
+    )
 
 
 def _warnings(study: Study) -> list[str]:

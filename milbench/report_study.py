@@ -55,7 +55,8 @@ class Sample:
     @property
     def spread(self) -> float:
         """Return the standard deviation between seeds (n - 1), nan below two."""
-        return float(self.by_seed.std(ddof=1)) if len(self.by_seed) > 1 else float("nan")
+        # Of equal values it may come out as 1e-17, which would claim digits that nobody has.
+        return round(float(self.by_seed.std(ddof=1)), 12) if len(self.by_seed) > 1 else float("nan")
 
     @property
     def bootstrap(self) -> tuple[float, float]:

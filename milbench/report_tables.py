@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from statistics import median
 
 from milbench.definitions import describe
 from milbench.report_format import NOTHING, counted, decimals, interval, measured, number, p_value, seconds, size
@@ -41,7 +42,10 @@ _VERDICT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a table: the number, what qualifies it, and what went wrong."""
+    """One field of a table: the number, what qualifies it, and what went wrong.
+
+    tone: how the text is to be taken, "good", "bad" or "quiet"; prose: sentences below its line, which may be long.
+    """
 
     text: str
     detail: str = ""
@@ -49,6 +53,8 @@ class Entry:
     mark: str = ""
     strong: bool = False
     anchor: str = ""
+    tone: str = ""
+    prose: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class Table:
     @property
     def titled(self) -> bool:
         """Tell whether the names of the groups say anything: one tier alone needs no line above it."""
-        return len(self.groups) > 1 or any(name != TIERS["set"] for name, _ in self.groups)
+        return len(self.groups) > 1 or any(name not in ("", TIERS["set"]) for name, _ in self.groups)
 
 
 def main_table(study: Study) -> Table:
@@ -75,11 +81,11 @@ def main_table(study: Study) -> Table:
             return Entry("not planned")
         sample = study.sample(task, row)
         verdict = rankings[task, row.tier].verdicts.get(row, "worse")
-        return _entry(study, task, row, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
+        return value_entry(study, task, row, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
 
     columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
     lines = {row: [Entry(row.label), *(entry(task, row) for task in study.tasks)] for row in study.rows}
-    return Table("Every loss on every task", columns, _by_tier(lines), _main_notes(study))
+    return Table("Every loss on every task", columns, by_tier(lines), _main_notes(study))
 
 
 def rules_table(study: Study, task: str) -> Table:
@@ -87,7 +93,7 @@ def rules_table(study: Study, task: str) -> Table:
     metric = study.metric(task)
     rules: list[Rule] = [rule for rule in RULES if rule != "validation" or study.validated(task)]
     lines = {
-        row: [Entry(row.label), *(_entry(study, task, row, study.sample(task, row, rule=rule)) for rule in rules)]
+        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, rule=rule)) for rule in rules)]
         for row in study.rows_of(task)
     }
     notes = [
@@ -95,7 +101,7 @@ def rules_table(study: Study, task: str) -> Table:
         "loss. Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
     ]
     title = f"The epoch that counts: {metric.heading}"
-    return Table(title, ["loss", *(RULES[rule] for rule in rules)], _by_tier(lines), notes)
+    return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_tier(lines), notes)
 
 
 def metrics_table(study: Study, task: str) -> Table | None:
@@ -104,12 +110,12 @@ def metrics_table(study: Study, task: str) -> Table | None:
     if not names:
         return None
     lines = {
-        row: [Entry(row.label), *(_entry(study, task, row, study.sample(task, row, name), name) for name in names)]
+        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, name), name) for name in names)]
         for row in study.rows_of(task)
     }
     columns = ["loss", *(describe(name).heading for name in names)]
     title = f"All other metrics, {RULES[study.rule(task)]}"
-    return Table(title, columns, _by_tier(lines))
+    return Table(title, columns, by_tier(lines))
 
 
 def paired_table(study: Study, task: str) -> Table | None:
@@ -140,31 +146,47 @@ def paired_table(study: Study, task: str) -> Table | None:
     unit = " (points)" if metric.percent else ""
     columns = ["difference", "common seeds", f"mean{unit}", "bootstrap 95 %", "Student 95 %, widened"]
     columns += ["Wilcoxon p", "after Holm", "verdict"]
-    return Table("Each loss against the best, paired by seed", columns, _by_tier(lines), _paired_notes(sorted(seeds)))
+    return Table("Each loss against the best, paired by seed", columns, by_tier(lines), _paired_notes(sorted(seeds)))
 
 
 def cost_table(study: Study, task: str) -> Table | None:
     """List what each loss costs: medians over the finished seeds; None where nothing was measured."""
     kinds = {"loss_seconds": "loss alone, a batch", "step_seconds": "training step", "loss_peak_bytes": "memory of the "
              "loss", "peak_bytes": "peak memory, all", "train_seconds": "training, whole"}  # fmt: skip
-    costs = study.results.costs
-    kinds = {name: label for name, label in kinds.items() if name in costs.columns}
-    lines: dict[Row, list[Entry]] = {}
-    for row in study.rows_of(task):
-        group = study.group(task, row)
-        measured_costs = costs.reindex(group.index[group["status"] == "done"])[list(kinds)].median()
-        values = {name: float(measured_costs[name]) for name in kinds}
-        entries = {name: Entry(size(v) if name.endswith("bytes") else seconds(v)) for name, v in values.items()}
-        share = values.get("loss_seconds", math.nan) / values.get("step_seconds", math.nan)
-        if math.isfinite(share):
-            entries["loss_seconds"] = Entry(entries["loss_seconds"].text, f"{share:.0%} of a step")
-        lines[row] = [Entry(row.label), *entries.values()]
-    if all(entry.text == NOTHING for line in lines.values() for entry in line[1:]):
-        return None
+    kinds = {name: label for name, label in kinds.items() if name in study.results.costs.columns}
+    rows = study.rows_of(task)
     notes = [
         "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network."
     ]
-    return Table("Cost", ["loss", *kinds.values()], _by_tier(lines), notes)
+    columns = ["loss", *kinds.values()]
+    lines = {row: [Entry(row.label), *_costs(study, task, row, list(kinds))] for row in rows}
+    clipped = {row: _clipped(study, task, row) for row in rows}
+    if any(entry.text != NOTHING for entry in clipped.values()):
+        columns.append("steps shortened")
+        lines = {row: [*line, clipped[row]] for row, line in lines.items()}
+        notes.append(f"Steps shortened, over all epochs: {describe('clipped').definition}")
+    if all(entry.text == NOTHING for line in lines.values() for entry in line[1:]):
+        return None
+    return Table("Cost", columns, by_tier(lines), notes)
+
+
+def _costs(study: Study, task: str, row: Row, kinds: list[str]) -> list[Entry]:
+    group = study.group(task, row)
+    medians = study.results.costs.reindex(group.index[group["status"] == "done"])[kinds].median()
+    values = {name: float(medians[name]) for name in kinds}
+    entries = {name: Entry(size(v) if name.endswith("bytes") else seconds(v)) for name, v in values.items()}
+    share = values.get("loss_seconds", math.nan) / values.get("step_seconds", math.nan)
+    if math.isfinite(share):
+        entries["loss_seconds"] = Entry(entries["loss_seconds"].text, f"{share:.0%} of a step")
+    return list(entries.values())
+
+
+def _clipped(study: Study, task: str, row: Row) -> Entry:
+    group = study.group(task, row)
+    histories = [study.history(str(cell)) for cell in group.index[group["status"] == "done"]]
+    shares = [float(h.loc[h["metric"] == "train/clipped", "value"].mean()) for h in histories]
+    known = [share for share in shares if math.isfinite(share)]
+    return Entry(f"{number(median(known), 1, describe('clipped'))} %" if known else NOTHING)
 
 
 def findings(study: Study) -> list[tuple[str, str]]:
@@ -208,17 +230,15 @@ def group_anchor(study: Study, task: str, row: Row) -> str:
     return f"runs-{study.tasks.index(task)}-{study.rows.index(row)}"
 
 
-def _entry(
+def value_entry(
     study: Study, task: str, row: Row, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
     strong: bool = False,
 ) -> Entry:  # fmt: skip
+    """Return a value as it is written everywhere; reasons: say why seeds are lacking, not only how many."""
     metric = describe(name or study.primary(task))
     anchor = group_anchor(study, task, row)
     count = len(sample.by_seed)
-    warning = ""
-    if count < sample.planned:
-        # The main table says why; elsewhere the count is enough.
-        warning = "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
+    warning = lacking(sample, reasons)
     if not count:
         return Entry(NOTHING, "", warning, anchor=anchor)
     detail = f"n={count}"
@@ -227,7 +247,17 @@ def _entry(
     return Entry(measured(sample.mean, sample.spread, metric), detail, warning, mark, strong, anchor)
 
 
-def _by_tier(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
+def lacking(sample: Sample, reasons: bool = True) -> str:
+    """Return how many seeds have a value, and why the others have none; "" where none is lacking."""
+    count = len(sample.by_seed)
+    if count == sample.planned:
+        return ""
+    # The main table says why; elsewhere the count is enough.
+    return "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
+
+
+def by_tier(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
+    """Group lines by the tier of their row."""
     tiers = dict.fromkeys(row.tier for row in lines)
     return [
         (TIERS.get(tier, f"{tier} tier"), [line for row, line in lines.items() if row.tier == tier]) for tier in tiers

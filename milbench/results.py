@@ -29,7 +29,8 @@ class Results:
     costs: frame indexed by cell with columns step_seconds (median training step), loss_seconds (loss forward and
         backward alone, one training batch), loss_peak_bytes (memory the loss alone allocates), peak_bytes
         (the whole process or device), train_seconds; NaN where not measured.
-    published: list of dicts with keys task, loss, metric, value, spread (or None), source.
+    published: list of dicts with the key task and the fields of `milbench.task.Published`.
+    chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
     galleries: cell -> path of an .npz file (see `milbench.gallery`) or absent.
     """
 
@@ -41,6 +42,12 @@ class Results:
     costs: pd.DataFrame
     published: list[dict[str, Any]] = field(default_factory=list)
     galleries: dict[str, Path] = field(default_factory=dict)
+    chance: dict[str, float] = field(default_factory=dict)
+    preset: str = ""
+    notes: list[str] = field(default_factory=list)
+    differences: list[dict[str, str]] = field(default_factory=list)
+    """Where a publication and its code differ, keys topic, paper, code, here."""
+    title: str = ""
     tracking_uri: str = ""
     launched: str = ""
     command: str = ""

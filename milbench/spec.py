@@ -16,11 +16,23 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.cells import Cell, Plan, TaskFacts, labels
+from milbench.cells import NAME, Cell, Plan, TaskFacts, labels
+from milbench.definitions import Tier
 from milbench.errors import UsageError, unknown
 from milbench.registry import check_params, losses, tasks, validated
 
 Params = dict[str, Any]
+
+
+class Difference(BaseModel):
+    """Where a publication and the code behind it differ: both are variants here, by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    paper: str
+    code: str
+    here: str = Field(description="what chooses between them, and what this comparison uses")
 
 
 class Spec(BaseModel):
@@ -28,19 +40,28 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    name: str = Field(pattern=NAME)
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
     seeds: str | int | list[int] = "0"
     loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
     task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
-    recipe: Params = Field(default_factory=dict, description="what differs from the task's own recipe")
+    recipe: Params = Field(
+        default_factory=dict, description="what differs from the task's own recipe; in a table, for the task it names"
+    )
+    tiers: list[Tier] = Field(default_factory=list, description="set side by side on purpose, where they are several")
+    preset: str = ""
+    notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
+    differences: list[Difference] = Field(default_factory=list)
     source: str = "flags"
 
 
-def read_spec(given: str) -> Spec:
-    """Read a spec from a path, or a built-in one by its name. Raises UsageError."""
+def read_spec(given: str, preset: str | None = None) -> Spec:
+    """Read a spec from a path, or a built-in one by its name, with one of its presets. Raises UsageError.
+
+    A spec may have a table `[presets.NAME]` of what to change under that name; the first one is the default.
+    """
     path = Path(given)
     if path.is_file():
         text, stem, source = _read_text(path), path.stem, str(path)
@@ -54,7 +75,35 @@ def read_spec(given: str) -> Spec:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{given} is not TOML: {error}") from None
-    return make_spec({"name": stem, **values, "source": source}, owner=f"spec {given}")
+    values = {"name": stem, **_with_preset(values, preset, given), "source": source}
+    return make_spec(values, owner=f"spec {given}")
+
+
+def presets(given: str) -> list[str]:
+    """Return the names of the presets of a built-in spec, the default first."""
+    return list(tomllib.loads(built_in_specs()[given].read_text("utf-8")).get("presets", {}))
+
+
+def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
+    found = values.pop("presets", {})
+    if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
+        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+    if not found and chosen is None:
+        return values
+    if not found:
+        raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+    chosen = next(iter(found)) if chosen is None else chosen
+    if chosen not in found:
+        raise unknown(f"preset of {given}", chosen, found)
+    return {**_merged(values, found[chosen]), "preset": chosen}
+
+
+def _merged(values: Params, changes: Params) -> Params:
+    """Return `values` with `changes`, table by table."""
+    both = {
+        k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
+    }
+    return {**values, **changes, **both}
 
 
 def built_in_specs() -> dict[str, Traversable]:
@@ -66,14 +115,17 @@ def built_in_specs() -> dict[str, Traversable]:
 def make_spec(values: Params, owner: str = "the run") -> Spec:
     """Validate the values of a spec. Raises UsageError."""
     spec: Spec = validated(owner, Spec, values)
+    tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
-        ("loss", spec.loss, spec.losses, losses()),
-        ("task", spec.task, spec.tasks, tasks()),
+        ("loss", list(spec.loss), spec.losses, losses()),
+        ("task", list(spec.task), spec.tasks, tasks()),
+        ("recipe", tables, spec.tasks, tasks()),
     ):
-        used = {registry.entry(name).name for name in chosen}
+        # A section of one that exists and does not take part is no mistake: a flag may have left it out of this run.
+        known = {registry.entry(name).name for name in chosen} | {*registry.names()}
         for section in sections:
-            if section not in used:
-                raise unknown(f"{kind} section of {owner}", section, used)
+            if section not in known:
+                raise unknown(f"{kind} section of {owner}", section, known)
     return spec
 
 
@@ -99,24 +151,27 @@ def parse_seeds(given: str | int | list[int]) -> list[int]:
 
 
 def parse_setting(spec_values: Params, setting: str) -> None:
-    """Put one `-p` setting into the values of a spec: recipe.k=v, loss.k=v, loss.NAME.k=v (task likewise).
+    """Put one `-p` setting into a spec's values: recipe.k=v, recipe.TASK.k=v, loss.k=v, loss.NAME.k=v (task likewise).
 
-    `loss.k=v` goes to every chosen loss that has a parameter k. A value with commas is an axis.
+    `recipe.k=v` goes to all tasks, `loss.k=v` to every chosen loss that has a parameter k. Commas make an axis.
     """
     key, equals, text = setting.partition("=")
     place = key.strip().split(".")
     if not equals or place[0] not in ("recipe", "loss", "task") or not 2 <= len(place) <= 3 or not all(place):
         raise UsageError(
-            f"-p {setting}: expected recipe.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
             "task.KEY=VALUE or task.NAME.KEY=VALUE"
         )
     values = [_scalar(part.strip()) for part in text.split(",")]
     value = values if len(values) > 1 else values[0]
     kind, *_, parameter = place
     if kind == "recipe":
-        if len(place) == 3:
-            raise UsageError(f"-p {setting}: expected recipe.KEY=VALUE")
-        spec_values["recipe"] = {**spec_values.get("recipe", {}), parameter: value}
+        recipe, change = spec_values.get("recipe", {}), {parameter: value}
+        if len(place) == 2:  # what a spec says for one task gives way as well
+            own = {k: {n: x for n, x in v.items() if n != parameter} for k, v in recipe.items() if isinstance(v, dict)}
+            spec_values["recipe"] = {**recipe, **own, **change}
+        else:
+            spec_values["recipe"] = _merged(recipe, {place[1]: change})
         return
     registry = losses() if kind == "loss" else tasks()
     chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
@@ -138,7 +193,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
     seeds = parse_seeds(spec.seeds)
     loss_variants = list(_variants(losses(), spec.losses, spec.loss))
-    recipes = list(_axes(spec.recipe))
+    _check_tiers(spec)
     cells: dict[str, Cell] = {}
     facts: dict[str, TaskFacts] = {}
     for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
@@ -146,6 +201,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         task = tasks().create(task_name, task_params)
         digest = task.check_data(data_dir)
         facts[entry.name] = TaskFacts.of(task)
+        common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
+        recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
         for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
             loss_entry = losses().entry(loss_name)
             loss_class = losses().cls(loss_name)
@@ -171,15 +228,30 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         cells=list(cells.values()),
         tasks=facts,
         labels=labels(cells.values()),
+        preset=spec.preset,
+        notes=spec.notes,
+        differences=[d.model_dump() for d in spec.differences],
     )
 
 
+def _check_tiers(spec: Spec) -> None:
+    """Raise UsageError where losses that are told more meet losses that are told less, and the spec does not say so."""
+    found = {losses().cls(name).tier: losses().entry(name).name for name in spec.losses}
+    if len(found) > 1 and not set(found) <= set(spec.tiers):
+        listed = ", ".join(f"{name} is of the {tier} tier" for tier, name in found.items())
+        wanted = ",".join(found)
+        raise UsageError(f"the losses are not told the same: {listed}; if that is meant, say --tiers {wanted}")
+
+
 def _recipe(defaults: Params, changes: Params) -> Params:
-    from milbench.optimizers import check_names
+    """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
+    from milbench.optimizers import SETTINGS, check_names
     from milbench.recipe import Recipe
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
-    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **changes})
+    other = changes.get("optimizer", defaults["optimizer"])
+    settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
     check_names(recipe)
     return recipe.model_dump()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
@@ -24,6 +25,8 @@ LEVEL = 0.95
 FEWEST_SEEDS = 3
 """With fewer pairs nothing is called worse: two equal differences, common on small test sets, would look certain."""
 _ENUMERABLE = 12  # up to 2^12 patterns of signs are enumerated; scipy's own table beyond assumes that there are no ties
+_ROUNDING = 1e-12  # a standard deviation or a difference below it is one of floating point
+_DRAWS = 100_000
 
 
 def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
@@ -132,6 +135,86 @@ def paired_comparison(
         student=student_interval(differences, 1 - (1 - level) / comparisons),
         p=signed_rank_p(differences) if differences.size > 1 else float("nan"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A mean less another one that shares no seeds with it, the interval of that, and the p of there being nothing."""
+
+    difference: float
+    interval: tuple[float, float]
+    p: float
+
+
+def welch(
+    values: ArrayLike, mean: float, spread: float = 0.0, runs: float = math.inf, level: float = LEVEL
+) -> Unpaired:
+    """Compare the mean of `values` (two at least) with one that is known by its summary: Welch's t test.
+
+    mean, spread, runs: of the other one, the standard deviation with n - 1. Left out, `mean` is taken for a number
+    without error, and the test is Student's for one sample.
+    """
+    sample = np.asarray(values, dtype=float)
+    difference, own = float(sample.mean()) - mean, float(sample.std(ddof=1))
+    variances = np.array([own**2 / sample.size, spread**2 / runs])
+    error = math.sqrt(variances.sum())
+    if error <= _ROUNDING:
+        return Unpaired(difference, (difference, difference), 1.0 if abs(difference) <= _ROUNDING else 0.0)
+    freedom = error**4 / float((variances**2 / np.array([sample.size - 1, runs - 1])).sum())
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    test = stats.ttest_ind_from_stats(float(sample.mean()), own, sample.size, mean, spread, runs, equal_var=False)
+    return Unpaired(difference, (difference - half, difference + half), float(test.pvalue))
+
+
+def best_of(values: ArrayLike, best: float, runs: int, lower_is_better: bool = True, level: float = LEVEL) -> Unpaired:
+    """Compare the best of `runs` further draws of what `values` (two at least) are with a published best.
+
+    How far the best of the further draws lies from the mean of the values, in their standard deviations, has the same
+    distribution whatever normal distribution they all come from: it is simulated, the same at every call. A t test has
+    no place here, since the best of ten is not where the mean is. The difference is that of the median further best.
+    """
+    sample = np.asarray(values, dtype=float)
+    mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
+    rng = np.random.default_rng(0)
+    # The smallest of n lies above x with probability sf(x)^n; mean and variance of a normal sample are independent.
+    smallest = stats.norm.isf(rng.random(_DRAWS) ** (1 / runs))
+    means = rng.normal(size=_DRAWS) / math.sqrt(sample.size)
+    spreads = np.sqrt(rng.chisquare(sample.size - 1, size=_DRAWS) / (sample.size - 1))
+    differences = mean - best + sign * spread * (smallest - means) / spreads
+    low, middle, high = np.quantile(differences, [(1 - level) / 2, 0.5, (1 + level) / 2])
+    p = 2 * min(np.mean(differences <= _ROUNDING), np.mean(differences >= -_ROUNDING))
+    return Unpaired(float(middle), (float(low), float(high)), min(1.0, float(p)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The ratio of two means over the seeds that both groups have, with its bootstrap interval."""
+
+    seeds: int
+    value: float
+    interval: tuple[float, float]
+
+
+def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], level: float = LEVEL) -> Ratio:
+    """Return mean / mean on the common seeds; its interval resamples seeds, which keeps the two values of one together.
+
+    Below two seeds there is no interval, and none where the denominator may be zero, its values not being of one sign.
+    """
+    both = pd.concat([numerator, denominator], axis=1, join="inner").dropna()
+    above, below = (both.iloc[:, i].to_numpy(dtype=float) for i in (0, 1))
+    nan = float("nan")
+    value = float(above.mean() / below.mean()) if above.size and below.mean() != 0 else nan
+    if above.size < 2 or (below <= 0).any() != (below < 0).all():
+        return Ratio(above.size, value, (nan, nan))
+
+    def ratio(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.asarray(x.mean(axis=axis) / y.mean(axis=axis))
+
+    interval = stats.bootstrap(
+        (above, below), ratio, paired=True, vectorized=True, confidence_level=level, n_resamples=9999,
+        method="percentile", rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    return Ratio(above.size, value, (float(interval.low), float(interval.high)))
 
 
 @dataclass(frozen=True, slots=True)

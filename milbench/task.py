@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from milbench.bags import Bags
+from milbench.errors import UsageError
 from milbench.recipe import Recipe
 
 Split = Literal["validation", "test"]
@@ -36,13 +37,25 @@ ScoreFunction = Callable[[Bags], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A figure from the literature, for the report to set beside ours."""
+    """A figure from the literature, for the report to set beside ours.
+
+    value, spread: a mean over `runs` runs with the standard deviation between them, or the best of so many.
+    rule: how its source chose the epoch, a name in milbench.statistics.RULES.
+    protocol: the parameters it was measured with, by the names that `milbench.cells.Cell.params` gives them: a run that
+        differs in one of them is not comparable.
+    minor: further ones whose difference is named, and tolerated.
+    """
 
     loss: str
     metric: str
     value: float
     source: str
     spread: float | None = None
+    runs: int | None = None
+    statistic: Literal["mean", "best"] = "mean"
+    rule: Literal["last", "validation", "test"] = "test"
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    minor: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Network(torch.nn.Module, ABC):
@@ -71,6 +84,8 @@ class Task(ABC):
     """How many positions a training bag typically has: where `head_init = prior` starts from."""
     primary: str = "instance_error"
     """The metric that the comparison is about, without its split."""
+    chance: float | None = None
+    """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
 
     @property
@@ -98,6 +113,10 @@ class Task(ABC):
     @abstractmethod
     def network(self, seed: int) -> Network:
         """Return the network with its initial weights, which depend on the seed and the shapes alone."""
+
+    def classifier(self, seed: int) -> Network:  # noqa: ARG002
+        """Return the network for losses that name one class of a whole bag (`Loss.head == "class"`): one position."""
+        raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     @abstractmethod
     def recipe(self) -> Recipe:

@@ -35,6 +35,8 @@ STARTED = "milbench.device"
 """A tag that a run gets when a worker takes it up."""
 PARENT = "mlflow.parentRunId"
 OPEN = ("RUNNING", "SCHEDULED")
+Value = tuple[str, float, int, int]
+"""Of a metric: its name, the value, the time in milliseconds, the epoch."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Store:
     def launch(self, plan: Plan, command: str) -> str:
         """Create the parent run of a launch, with its plan; return its id."""
         run = self.client.create_run(
-            self._experiment(plan.name),
+            self.experiment(plan.name),
             run_name=f"launch of {plan.name}",
             tags={KIND: "launch", SOURCE: plan.source, "milbench.command": command, **self.owner},
         )
@@ -97,31 +99,42 @@ class Store:
 
     def child(self, plan: Plan, cell: Cell, parent: str) -> str:
         """Create the run of one cell, scheduled under its parent; return its id."""
-        from mlflow.entities import Dataset, DatasetInput, Param
-
         tags = {KIND: "cell", CELL: cell.id, PARENT: parent, **self.owner}
-        run_id = str(self.client.create_run(self._experiment(plan.name), run_name=str(cell), tags=tags).info.run_id)
-        self.client.log_batch(run_id, params=[Param(k, str(v)) for k, v in cell.params().items()])
-        source = json.dumps({"task": cell.task})
-        dataset = Dataset(cell.task, cell.data[:36], "code", source)
-        self.client.log_inputs(run_id, [DatasetInput(dataset, [])])
+        run_id = str(self.client.create_run(self.experiment(plan.name), run_name=str(cell), tags=tags).info.run_id)
+        self.log_values(run_id, {k: str(v) for k, v in cell.params().items()})
+        self.log_data(run_id, cell)
         self.client.log_text(run_id, cell.data, "data_digest.txt")
         self.client.update_run(run_id, status="SCHEDULED")
         return run_id
 
     def start(self, run_id: str, tags: dict[str, str]) -> None:
         """Mark a run as running, with where and by which code."""
+        self.client.update_run(run_id, status="RUNNING")
+        self.tag(run_id, tags)
+
+    def tag(self, run_id: str, tags: dict[str, str]) -> None:
+        """Set tags, all of them or none."""
         from mlflow.entities import RunTag
 
-        self.client.update_run(run_id, status="RUNNING")
         self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])
 
     def log(self, run_id: str, epoch: int, metrics: dict[str, float]) -> None:
         """Log the metrics of one epoch in one call."""
-        from mlflow.entities import Metric
-
         now = int(time.time() * 1000)
-        self.client.log_batch(run_id, metrics=[Metric(k, float(v), now, epoch) for k, v in metrics.items()])
+        self.log_values(run_id, {}, [(k, float(v), now, epoch) for k, v in metrics.items()])
+
+    def log_values(self, run_id: str, params: dict[str, str], metrics: Iterable[Value] = ()) -> None:
+        """Log parameters and values of metrics."""
+        from mlflow.entities import Metric, Param
+
+        self.client.log_batch(run_id, [Metric(*m) for m in metrics], [Param(*p) for p in params.items()])
+
+    def log_data(self, run_id: str, cell: Cell) -> None:
+        """Log which data a cell is computed from."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        dataset = Dataset(cell.task, cell.data[:36], "code", json.dumps({"task": cell.task}))
+        self.client.log_inputs(run_id, [DatasetInput(dataset, [])])
 
     @contextmanager
     def system_metrics(self, run_id: str) -> Iterator[None]:
@@ -152,9 +165,9 @@ class Store:
     def close_stale(self, cell_ids: Iterable[str], keep: Iterable[str]) -> None:
         """Close as KILLED what a launch that died has left open: itself, and its runs of these cells but for `keep`."""
         cell_ids, keep = set(cell_ids), set(keep)
-        for run in [*self._search("cell"), *self._search("launch")]:
+        for run in [*self.search("cell"), *self.search("launch")]:
             name = run.data.tags.get(CELL, run.info.run_id)
-            mine = self._is_own(run) and run.info.run_id not in keep and (CELL not in run.data.tags or name in cell_ids)
+            mine = self.is_own(run) and run.info.run_id not in keep and (CELL not in run.data.tags or name in cell_ids)
             if mine and run.info.status in OPEN and not self._is_alive(run, name):
                 self.end(run.info.run_id, "KILLED")
 
@@ -169,7 +182,7 @@ class Store:
     def cell_runs(self) -> dict[str, CellRun]:
         """Return the run that counts of every cell that was ever started, by cell id."""
         found: dict[str, CellRun] = {}
-        for run in self._search("cell"):  # newest first
+        for run in self.search("cell"):  # newest first
             cell_id = run.data.tags[CELL]
             status = self._status(run, cell_id)
             if status != "missing" and (cell_id not in found or (status == "done" != found[cell_id].status)):
@@ -180,7 +193,7 @@ class Store:
         """Return one row a comparison: name, launches, time of the last launch."""
         names = {v: k for k, v in self.experiments.items()}
         rows: dict[str, dict[str, Any]] = {}
-        for run in self._search("launch"):
+        for run in self.search("launch"):
             name = names[run.info.experiment_id]
             row = rows.setdefault(name, {"name": name, "launches": 0, "last": _time(run.info.start_time)})
             row["launches"] += 1
@@ -189,44 +202,33 @@ class Store:
     def plan(self, name: str | None = None) -> tuple[Plan, str, str]:
         """Return the plan of a comparison (the one launched last where no name is given), its command and its time.
 
+        Raises UsageError where there is none.
+        """
+        launches = self.launches(name)
+        plan = merge([Plan.from_json(self._text(r.info.run_id, "plan.json")) for r in launches])
+        newest = launches[0]
+        return plan, newest.data.tags.get("milbench.command", ""), _time(newest.info.start_time)
+
+    def launches(self, name: str | None = None) -> list[Any]:
+        """Return the launches of a comparison that count, the newest first.
+
         A spec's last launch is what counts; launches from flags add up, so that losses run one after the other meet
         in one report. Raises UsageError where there is none.
         """
         names = {v: k for k, v in self.experiments.items()}
-        launches = self._search("launch")
+        launches = self.search("launch")
         if not launches:
             raise UsageError(f"nothing was run yet in {self.uri}; start with: milbench run demo")
         if name is not None and name not in {names[r.info.experiment_id] for r in launches}:
             raise unknown("comparison", name, {names[r.info.experiment_id] for r in launches})
         chosen = name or names[launches[0].info.experiment_id]
         mine = [r for r in launches if names[r.info.experiment_id] == chosen]
-        newest = mine[0]
-        if newest.data.tags.get(SOURCE) == "flags":
-            mine = [r for r in mine if r.data.tags.get(SOURCE) == "flags"]
-        else:
-            mine = mine[:1]
-        plan = merge([Plan.from_json(self._text(r.info.run_id, "plan.json")) for r in mine])
-        return plan, newest.data.tags.get("milbench.command", ""), _time(newest.info.start_time)
+        if mine[0].data.tags.get(SOURCE) == "flags":
+            return [r for r in mine if r.data.tags.get(SOURCE) == "flags"]
+        return mine[:1]
 
-    def record(self, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
-        """Return the tags of a run, without milbench's own prefix and its internal ones, and its last metrics."""
-        data = self.client.get_run(run_id).data
-        hidden = (KIND, CELL, REASON, ROOT)
-        tags = {
-            k.removeprefix("milbench."): v
-            for k, v in data.tags.items()
-            if k.startswith("milbench.") and k not in hidden
-        }
-        return tags, dict(data.metrics)
-
-    def history(self, run_id: str, metric: str) -> dict[int, float]:
-        """Return a metric's value at every epoch."""
-        # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
-        values = sorted(self.client.get_metric_history(run_id, metric), key=lambda m: m.timestamp)
-        return dict(sorted({m.step: m.value for m in values}.items()))
-
-    def _search(self, kind: str) -> list[Any]:
-        """Return all runs of a kind, the newest first."""
+    def search(self, kind: str) -> list[Any]:
+        """Return MLflow's record of all runs of a kind, the newest first."""
         runs: list[Any] = []
         token = None
         while True:
@@ -250,18 +252,19 @@ class Store:
             return "missing"  # planned by a launch that ended before its turn came
         return ended or "interrupted"
 
-    def _is_own(self, run: Any) -> bool:
+    def is_own(self, run: Any) -> bool:
         """Say whether the locks under this root can tell of the run: always, where the store travels with the root."""
         return self._is_under_root or all(run.data.tags.get(k) == v for k, v in self.owner.items())
 
     def _is_alive(self, run: Any, name: str) -> bool:
         """Say whether a process is at it, or at the launch it is scheduled in; of another machine's one believes it."""
-        if not self._is_own(run):
+        if not self.is_own(run):
             return True
         holder = run.data.tags.get(PARENT, name) if run.info.status == "SCHEDULED" else name
         return locks.is_held(self.root.lock(holder))
 
-    def _experiment(self, name: str) -> str:
+    def experiment(self, name: str) -> str:
+        """Return the id of the experiment of a comparison; it is created where there is none."""
         from mlflow.exceptions import MlflowException
 
         if name not in self.experiments:

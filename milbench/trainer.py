@@ -24,10 +24,11 @@ from milbench.errors import UsageError
 from milbench.evaluation import THRESHOLD
 from milbench.loss import Loss
 from milbench.networks import set_prior_head
-from milbench.optimizers import learning_rate, make_optimizer
+from milbench.optimizers import descend, learning_rate, make_optimizer
 from milbench.recipe import Recipe
 from milbench.registry import losses, tasks
 from milbench.task import Network, Scores, Task
+from milbench.tiers import tell
 
 HEARING_SECONDS = 0.5
 """How often a listener hears of steps at most; each time the host waits for the device."""
@@ -106,13 +107,13 @@ class Trainer:
         # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
         torch.manual_seed(cell.seed)
         self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
-        network = self.task.network(cell.seed)
-        if self.recipe.head_init == "prior":
+        network = network_for(self.loss, self.task, cell.seed)
+        if self.recipe.head_init == "prior" and self.loss.head != "class":
             set_prior_head(network, self.task.positions)
         self.network: Network = network.to(self.device).to(memory_format=torch.channels_last)
         # A loss may have weights of its own: they are trained, clipped, checkpointed and kept with the network's.
         self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
-        self.optimizer = make_optimizer(self.model.parameters(), self.recipe)
+        self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
 
@@ -150,18 +151,15 @@ class Trainer:
         """Return (2,), the loss before the step, and 1 where its gradient had to be clipped."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
-        logits = self._logits(bags, self.recipe.precision == "bfloat16")
+        logits = self._for_loss(self._logits(bags, self.recipe.precision == "bfloat16"))
         # After the first batch a GPU is not made to wait for a check of every value.
         self.loss.validate = self.device.type == "cpu" or step == 0
         self._check_finite("logits", logits, step)
-        loss = self.loss(logits, bags.labels, bags.mask).mean()
+        told = tell(self.loss.facts, bags, logits, self.network)
+        loss = self.loss(logits, bags.labels, bags.mask, told).mean()
         self._check_finite("loss", loss, step)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        limit = self.recipe.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self.optimizer.step()
-        return torch.stack([loss.detach(), (norm > limit).to(loss)])
+        clipped = descend(self.optimizer, loss, self.recipe.clip_norm)
+        return torch.stack([loss.detach(), clipped.to(loss)])
 
     def _check_finite(self, what: str, values: Tensor, step: int) -> None:
         """Say where training diverged; a GPU is not made to wait, there `settle` finds out a little later."""
@@ -178,6 +176,9 @@ class Trainer:
         floats: Tensor = logits.float()
         return floats
 
+    def _for_loss(self, logits: Tensor) -> Tensor:
+        return logits.double() if self.recipe.loss_precision == "float64" else logits
+
     @torch.no_grad()
     def _score(self, bags: Bags) -> Scores:
         self.network.eval()
@@ -192,12 +193,13 @@ class Trainer:
         """Measure what the loss alone costs on one training batch, beside the whole step."""
         bags = next(self._batches(0))
         with torch.no_grad():
-            logits = self._logits(bags)
+            logits = self._for_loss(self._logits(bags))
         logits.requires_grad_()
+        told = tell(self.loss.facts, bags, logits, self.network)
         self.loss.validate = False
 
         def forward_and_backward() -> None:
-            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask).mean(), logits)
+            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, told).mean(), logits)
 
         steps = sorted(row["cost/step_seconds"] for row in history)
         return {
@@ -235,6 +237,11 @@ class Trainer:
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer)
         self.saved = time.monotonic()
+
+
+def network_for(loss: Loss, task: Task, seed: int) -> Network:
+    """Return the network that the task has for this kind of loss. Raises UsageError where it has none."""
+    return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 
 def _check_unchanged(cell: Cell) -> None:

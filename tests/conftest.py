@@ -60,8 +60,9 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     from milbench import cli
 
     def call(*words: str) -> Ran:
-        takes_root = words[0] in ("run", "report", "status", "list", "ui")
-        jobs = ["--threads", "1", *([] if "--jobs" in words else ["--jobs", "1"])] if words[0] == "run" else []
+        computes = words[0] in ("run", "reproduce")
+        takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import")
+        jobs = ["--threads", "1", *([] if "--jobs" in words else ["--jobs", "1"])] if computes else []
         where = ["--root", str(root)] if takes_root and "--root" not in words else []
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])
         capsys.readouterr()

@@ -168,3 +168,26 @@ def test_mnist_is_the_canonical_one() -> None:
         "t10k-labels-idx1-ubyte": 8 + 10_000,
     }
     assert data.DATASETS["mnist"] is data.MNIST
+
+
+def test_cifar10_is_the_canonical_one() -> None:
+    """By torchvision's list of checksums; of each file more is pixels than anything else."""
+    from torchvision.datasets import CIFAR10
+
+    published = [*CIFAR10.train_list, *CIFAR10.test_list, [CIFAR10.meta["filename"], CIFAR10.meta["md5"]]]
+    assert [[file.path, file.md5] for file in data.CIFAR10.files] == [
+        [f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published
+    ]
+    assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in data.CIFAR10.files[:-1])
+    assert data.DATASETS["cifar10"] is data.CIFAR10
+
+
+def test_cifar10_is_unpacked_and_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(
+        "torchvision.datasets.utils.download_and_extract_archive", lambda *args, **named: calls.append((args, named))
+    )
+    data.CIFAR10.download(tmp_path)
+    ((url, folder), named) = calls[0]
+    assert url.endswith("/cifar-10-python.tar.gz")
+    assert (folder, named["md5"]) == (str(tmp_path), "c58f30108f718f92721af3b95e74349a")

@@ -7,7 +7,8 @@ from conftest import TINY
 
 from milbench.cells import Cell, Plan, labels, merge
 from milbench.errors import UsageError
-from milbench.spec import make_plan, make_spec, parse_seeds, parse_setting, read_spec
+from milbench.registry import tasks
+from milbench.spec import built_in_specs, make_plan, make_spec, parse_seeds, parse_setting, presets, read_spec
 
 
 def tiny_plan(**values: object) -> Plan:
@@ -123,3 +124,50 @@ def test_a_spec_file_and_a_built_in_one(tmp_path: Path) -> None:
     demo = read_spec("demo")
     assert len(demo.losses) == 4
     assert len(parse_seeds(demo.seeds)) == 3
+
+
+def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
+    values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
+    recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
+    rates = {(c.task, c.recipe["lr"], c.recipe["epochs"]) for c in tiny_plan(**values, recipe=recipe).cells}
+    assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
+    path = tmp_path / "mine.toml"
+    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
+    given = read_spec(str(path)).model_dump()
+    parse_setting(given, "recipe.tiny.clip_norm=2")
+    parse_setting(given, "recipe.lr=0.5")  # for every task: the table of one gives way
+    assert given["recipe"] == {"tiny": {"epochs": 3, "clip_norm": 2}, "lr": 0.5}
+    with pytest.raises(UsageError, match="unknown recipe section of the run 'tinny'; did you mean 'tiny'"):
+        tiny_plan(recipe={"tinny": {"lr": 0.2}})
+    with pytest.raises(UsageError, match="unknown parameter of the recipe 'lrr'; did you mean 'lr'"):
+        tiny_plan(recipe={"tiny": {"lrr": 0.2}})
+
+
+@pytest.mark.parametrize(("name", "preset"), [(n, p) for n in built_in_specs() for p in [None, *presets(n)]])
+def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_tasks_alone(
+    name: str, preset: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = read_spec(name, preset).model_dump()
+    for task in values["tasks"]:
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    whole = make_plan(make_spec(values), None)
+    alone = [cell for task in values["tasks"] for cell in make_plan(make_spec({**values, "tasks": [task]}), None).cells]
+    assert {cell.id for cell in alone} == {cell.id for cell in whole.cells}
+
+
+@pytest.mark.parametrize(("name", "count"), [("section-5-1", 40), ("section-5-2", 30), ("supplementary-a", 50)])
+def test_the_preset_paper_is_what_the_published_figures_were_measured_with_but_for_a_validation_split(
+    name: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = read_spec(name, "paper")
+    for task in spec.tasks:
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    plan = make_plan(spec, None)
+    assert len(plan.cells) == count
+    for cell in plan.cells:
+        for published in plan.tasks[cell.task].published:
+            if published["loss"] == cell.loss and cell.loss_params.get("normalization") != "bag":
+                asked = {**published["protocol"], **published["minor"]}
+                assert {k for k in asked if cell.params()[k] != asked[k]} == {"task.validation"}
+    lengths = {(cell.task, cell.recipe["epochs"]) for cell in plan.cells}
+    assert lengths <= {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20)}

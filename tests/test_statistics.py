@@ -9,16 +9,20 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from milbench.statistics import (
+    best_of,
     bootstrap_interval,
     holm,
     paired_comparison,
+    paired_ratio,
     select_epoch,
     signed_rank_p,
     smallest_p,
     student_interval,
     tied_with_best,
+    welch,
 )
 
 
@@ -199,3 +203,55 @@ def test_losses_that_do_not_differ_are_rarely_called_worse() -> None:
         wrong += "worse" in tied_with_best(groups).verdicts.values()
     # Comparing with the best of four is a little more than 5 %, since the best is chosen on the same seeds.
     assert wrong / 40 < 0.2
+
+
+@pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]])
+def test_welch_from_a_summary_is_welch_on_the_values(other: list[float]) -> None:
+    values = [1.0, 2.0, 2.5]
+    found = welch(values, float(np.mean(other)), float(np.std(other, ddof=1)), len(other))
+    test = stats.ttest_ind(values, other, equal_var=False)
+    assert found.p == pytest.approx(test.pvalue)
+    assert found.interval == pytest.approx(tuple(test.confidence_interval()))
+
+
+def test_welch_against_a_number_is_students_test() -> None:
+    values = [1.0, 2.0, 2.5]
+    found = welch(values, 1.2)
+    assert found.p == pytest.approx(stats.ttest_1samp(values, 1.2).pvalue)
+    assert found.interval == pytest.approx(tuple(bound - 1.2 for bound in student_interval(values)))
+    assert welch([0.1, 0.1, 0.1], 0.1).p == 1
+    assert welch([0.1, 0.1, 0.1], 0.2).p == 0
+
+
+def test_the_best_of_one_further_draw_is_a_prediction() -> None:
+    # A further draw less the mean, over s * sqrt(1 + 1/n), has Student's distribution with n - 1 degrees.
+    values = np.array([1.0, 2.0, 4.0, 5.0])
+    for best in (-3.0, 2.0, 9.0):
+        t = (best - 3) / (values.std(ddof=1) * math.sqrt(1 + 1 / 4))
+        assert best_of(values, best, 1).p == pytest.approx(2 * stats.t.sf(abs(t), 3), abs=0.01)
+        assert best_of(values, best, 1, lower_is_better=False).p == pytest.approx(2 * stats.t.sf(abs(t), 3), abs=0.01)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_best_of_many_further_draws_is_an_extreme_of_theirs(sign: int) -> None:
+    # With so many values that mean and spread are all but known: P(smallest of 10 <= x) = 1 - sf(x)^10.
+    values = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
+    found = best_of(values, sign * -2.2, 10, lower_is_better=sign == 1)
+    below = 1 - stats.norm.sf(-2.2) ** 10
+    assert found.p == pytest.approx(2 * below, abs=0.01)
+    assert sign * found.difference == pytest.approx(stats.norm.isf(0.5**0.1) + 2.2, abs=0.01)
+
+
+def test_a_ratio_resamples_seeds_and_not_values() -> None:
+    above, below = pd.Series([1.0, 4.0, 3.0, 9.0], [0, 1, 2, 7]), pd.Series([2.0, 4.0, 5.0, 1.0], [0, 1, 2, 5])
+    found = paired_ratio(above, below)
+    assert found.seeds == 3
+    assert found.value == pytest.approx(8 / 11)
+    # Of the 27 resamples each extreme has a share of 1/27 > 2.5 %: the interval goes from end to end.
+    picks = [list(pick) for pick in itertools.product(range(3), repeat=3)]
+    ratios = [above.to_numpy()[:3][p].mean() / below.to_numpy()[:3][p].mean() for p in picks]
+    assert found.interval == pytest.approx((min(ratios), max(ratios)))
+    assert paired_ratio(above, 2 * above).interval == pytest.approx((0.5, 0.5)), "what goes together stays together"
+    assert math.isnan(paired_ratio(above, below - 4).interval[0]), "a denominator that may be zero"
+    assert paired_ratio(above[:1], below[:1]).value == 0.5
+    assert math.isnan(paired_ratio(above[:1], below[1:]).value)

@@ -12,7 +12,8 @@ from milbench.bags import Bags
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
 from milbench.errors import UsageError
-from milbench.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
+from milbench.loss import Loss
+from milbench.optimizers import OPTIMIZERS, SCHEDULES, descend, learning_rate, make_optimizer
 from milbench.recipe import Recipe
 from milbench.spec import make_plan, make_spec
 from milbench.trainer import Outcome, Trainer
@@ -61,12 +62,15 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith("cost/")} for row in history]
 
 
-@pytest.mark.parametrize("stop_after", [(1, 1), (1, 4), (2, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("stop_after", "optimizer"),
+    [((1, 1), "adamw"), ((1, 4), "adamw"), ((2, 2), "adamw"), ((3, 3), "adamw"), ((2, 2), "psgd"), ((2, 2), "muon")],
+)
 @pytest.mark.usefixtures("eager")
 def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    tmp_path: Path, stop_after: tuple[int, int]
+    tmp_path: Path, stop_after: tuple[int, int], optimizer: str
 ) -> None:
-    cell = tiny_cell(recipe={"epochs": 3})
+    cell = tiny_cell(recipe={"epochs": 3, "optimizer": optimizer})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     checkpoint = tmp_path / "broken.pt"
     with pytest.raises(Stop):
@@ -137,6 +141,29 @@ def test_the_head_starts_where_the_recipe_says(tmp_path: Path, monkeypatch: pyte
     assert len(set(biases["paper"].tolist())) == 4
 
 
+@pytest.mark.parametrize("name", ["count", "position"])
+def test_losses_that_are_told_more_train(name: str, tmp_path: Path) -> None:
+    outcome = train(tiny_cell(name, recipe={"epochs": 6}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt")
+    assert outcome.history[-1]["train/loss"] < outcome.history[0]["train/loss"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    forward = Loss.forward
+
+    def watch(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+        seen.add(logits.dtype)
+        return forward(self, logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Loss, "forward", watch)
+    outcome = train(tiny_cell(recipe={"loss_precision": precision}), tmp_path / "c.pt")
+    assert seen == {getattr(torch, precision)}
+    assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
+
+
 def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
     cell = tiny_cell(str(PLUGINS / "breaking_loss.py"), loss={"breaking": {"how": "nan"}})
     with pytest.raises(FloatingPointError, match="loss in training: not finite at epoch 1, step 3"):
@@ -154,13 +181,35 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimiser_descends(name: str) -> None:
-    weights = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
-    optimizer = make_optimizer([weights], Recipe(optimizer=name, lr=0.05))
+    model = torch.nn.Linear(2, 3)
+    optimizer = make_optimizer(model, Recipe(optimizer=name, lr=0.05), seed=0)
     for _ in range(300):
-        optimizer.zero_grad()
-        (weights * torch.tensor([1.0, 3.0])).square().sum().backward()
-        optimizer.step()
-    assert weights.abs().max() < 0.1
+        weights = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1)
+        descend(optimizer, (weights * torch.tensor([1.0, 3.0, 2.0])).square().sum(), clip_norm=None)
+    assert model.weight.abs().max() < 0.1
+    assert model.bias.abs().max() < 0.1
+
+
+def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
+    """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = torch.nn.Conv2d(3, 8, 3).to(memory_format=layout)
+        before = model.weight.detach().clone()
+        rng = torch.Generator().manual_seed(0)
+        slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
+        descend(make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0), (model.weight * slopes).sum(), None)
+        values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
+        assert values.max() < 2 * values.min()
+        assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
+
+
+def test_another_optimiser_brings_its_own_settings() -> None:
+    recipe = tiny_cell(recipe={"optimizer": "psgd"}).recipe
+    assert {k: recipe[k] for k in ("lr", "schedule", "clip_norm", "clip_rms", "epochs")} == {
+        "lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1, "epochs": 2
+    }  # fmt: skip
+    assert tiny_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
+    assert tiny_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
 
 
 def test_schedules() -> None:

@@ -3,7 +3,8 @@
     class TestMyLoss(LossContract):
         variants = (Variant("path/to/my_loss.py"), Variant("path/to/my_loss.py", {"margin": 2.0}))
 
-Values are checked against independent brute force beside each loss, here only what holds for all of them.
+Values are checked against independent brute force beside each loss, here only what holds for all of them. A loss of a
+higher tier is told what `told` makes up for the label sets.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ torch.set_num_threads(1)
 
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
+ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
 SIZES = (6, 1, 4, 3)
 MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
 POSITIONS = ((), (K,), (2, 3), (1, 3, 2))
@@ -41,6 +43,8 @@ class Variant:
     params: dict[str, Any] = field(default_factory=dict)
     couples_bags: bool = False
     """The loss of a bag depends on the other bags of its batch."""
+    one_class: bool = False
+    """Bags of one class are all that the loss takes."""
 
     def __str__(self) -> str:
         return "-".join([self.loss.rsplit("/", 1)[-1], *map(str, self.params.values())])
@@ -55,15 +59,31 @@ def some_logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float
     return (scale * torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)).to(dtype)
 
 
-def labels_that_fit(logits: Tensor) -> Tensor:
+def labels_that_fit(labels: Tensor, logits: Tensor) -> Tensor:
     """Return label sets no larger than the bags; a bag of one position holds one class at most."""
-    return LABELS if logits[0, 0].numel() >= C else LABELS & (LABELS.cumsum(dim=1) == 1)
+    return labels if logits[0, 0].numel() >= C else labels & (labels.cumsum(dim=1) == 1)
+
+
+def told(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
+    """Return what a loss of a higher tier may be told of bags with these label sets.
+
+    The same under every order of bags, positions and classes, so that a test need not carry it along: each class as
+    often as the bag has classes (more than there are positions, in some), or in every position what is least likely
+    there of all that the bag may show.
+    """
+    if loss.facts == "counts":
+        return labels.long() * labels.sum(dim=1, keepdim=True)
+    if loss.facts == "positions":
+        may = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
+        absent = ~may.view(*may.shape, *[1] * (logits.ndim - 2))
+        return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
+    return None
 
 
 def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the losses (B,) and the gradient of their weighted sum."""
     leaf = logits.detach().clone().requires_grad_()
-    value = loss(leaf, labels, mask)
+    value = loss(leaf, labels, mask, told(loss, logits, labels))
     (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
     return value.detach(), gradient
 
@@ -100,10 +120,16 @@ class LossContract:
     def loss(self, variant: Variant) -> Loss:
         return variant.load()
 
+    @pytest.fixture
+    def labels(self, variant: Variant) -> Tensor:
+        return ONE_CLASS if variant.one_class else LABELS
+
     @pytest.mark.parametrize("positions", POSITIONS, ids=str)
-    def test_one_value_a_bag_whatever_the_position_dimensions(self, loss: Loss, positions: tuple[int, ...]) -> None:
+    def test_one_value_a_bag_whatever_the_position_dimensions(
+        self, loss: Loss, labels: Tensor, positions: tuple[int, ...]
+    ) -> None:
         logits = some_logits(*positions)
-        labels = labels_that_fit(logits)
+        labels = labels_that_fit(labels, logits)
         flat = logits.reshape(B, C + 1, -1)
         value, gradient = value_and_gradient(loss, logits, labels)
         flat_value, flat_gradient = value_and_gradient(loss, flat, labels)
@@ -116,20 +142,21 @@ class LossContract:
         for got, expected in zip((scores, presence, probs.reshape(flat.shape)), outputs(loss, flat), strict=True):
             assert_close(got, expected)
 
-    def test_masks_have_the_shape_of_the_positions(self, loss: Loss) -> None:
+    def test_masks_have_the_shape_of_the_positions(self, loss: Loss, labels: Tensor) -> None:
         logits, mask = some_logits(2, 3), MASK.reshape(B, 2, 3)
-        value, gradient = value_and_gradient(loss, logits, LABELS & MASK[:, :C], mask)
-        flat_value, flat_gradient = value_and_gradient(loss, logits.flatten(2), LABELS & MASK[:, :C], MASK)
+        value, gradient = value_and_gradient(loss, logits, labels & MASK[:, :C], mask)
+        flat_value, flat_gradient = value_and_gradient(loss, logits.flatten(2), labels & MASK[:, :C], MASK)
         assert_close(value, flat_value)
         assert_close(gradient.flatten(2), flat_gradient)
 
-    def test_an_empty_batch_gives_no_values(self, loss: Loss) -> None:
-        assert loss(some_logits(2, 3)[:0], LABELS[:0]).shape == (0,)
+    def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(2, 3)[:0], labels[:0]
+        assert loss(logits, labels, None, told(loss, logits, labels)).shape == (0,)
 
-    def test_the_order_of_positions_does_not_matter(self, loss: Loss) -> None:
+    def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
-        value, gradient = value_and_gradient(loss, logits, LABELS)
-        moved_value, moved_gradient = value_and_gradient(loss, logits[:, :, order], LABELS)
+        value, gradient = value_and_gradient(loss, logits, labels)
+        moved_value, moved_gradient = value_and_gradient(loss, logits[:, :, order], labels)
         assert_close(moved_value, value)
         assert_close(moved_gradient, gradient[:, :, order])
         scores, presence, probs = outputs(loss, logits)
@@ -138,25 +165,25 @@ class LossContract:
         ):
             assert_close(got, expected)
 
-    def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss) -> None:
+    def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
         """A maximum that prefers the first of several equal positions teaches a network where, not what."""
         logits = some_logits(1).expand(-1, -1, K)
-        _, gradient = value_and_gradient(loss, logits, LABELS)
+        _, gradient = value_and_gradient(loss, logits, labels)
         assert gradient.abs().sum() > 0
         assert_close(gradient, gradient[:, :, :1].expand(-1, -1, K))
 
-    def test_no_class_is_preferred(self, loss: Loss) -> None:
+    def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([2, 0, 1])
         renamed = logits[:, [*order.tolist(), C]]
-        value, gradient = value_and_gradient(loss, logits, LABELS)
-        renamed_value, renamed_gradient = value_and_gradient(loss, renamed, LABELS[:, order])
+        value, gradient = value_and_gradient(loss, logits, labels)
+        renamed_value, renamed_gradient = value_and_gradient(loss, renamed, labels[:, order])
         assert_close(renamed_value, value)
         assert_close(renamed_gradient, gradient[:, [*order.tolist(), C]])
         assert_close(loss.class_scores(renamed), loss.class_scores(logits)[:, order])
         assert_close(loss.presence_scores(renamed), loss.presence_scores(logits)[:, order])
 
-    def test_masked_positions_do_not_matter(self, loss: Loss) -> None:
-        logits, labels = some_logits(K), LABELS & MASK[:, :C]
+    def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
         value, gradient = value_and_gradient(loss, logits, labels, MASK)
         assert (gradient.masked_select(~MASK.unsqueeze(1)) == 0).all()
         for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
@@ -167,28 +194,28 @@ class LossContract:
             for got, expected in zip(outputs(loss, other, MASK), outputs(loss, logits, MASK), strict=True):
                 assert_close(got, expected, rtol=0, atol=0)
 
-    def test_a_mask_that_leaves_out_nothing_changes_nothing(self, loss: Loss) -> None:
+    def test_a_mask_that_leaves_out_nothing_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits, everything = some_logits(K), torch.ones(B, K, dtype=torch.bool)
         for got, expected in zip(
-            value_and_gradient(loss, logits, LABELS, everything), value_and_gradient(loss, logits, LABELS), strict=True
+            value_and_gradient(loss, logits, labels, everything), value_and_gradient(loss, logits, labels), strict=True
         ):
             assert_close(got, expected)
         for got, expected in zip(outputs(loss, logits, everything), outputs(loss, logits), strict=True):
             assert_close(got, expected)
 
-    def test_padding_a_batch_changes_nothing(self, loss: Loss) -> None:
+    def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         padded = torch.cat([logits[:, :, :2], some_logits(3, seed=1), logits[:, :, 2:]], dim=2)
         kept = torch.tensor([0, 1, 5, 6, 7, 8])
         mask = torch.zeros(B, K + 3, dtype=torch.bool)
         mask[:, kept] = True
-        value, gradient = value_and_gradient(loss, logits, LABELS)
-        padded_value, padded_gradient = value_and_gradient(loss, padded, LABELS, mask)
+        value, gradient = value_and_gradient(loss, logits, labels)
+        padded_value, padded_gradient = value_and_gradient(loss, padded, labels, mask)
         assert_close(padded_value, value)
         assert_close(padded_gradient[:, :, kept], gradient)
 
-    def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, variant: Variant) -> None:
-        logits, labels = some_logits(K), LABELS & MASK[:, :C]
+    def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
         value, gradient = value_and_gradient(loss, logits, labels, MASK)
         scores, presence, probs = outputs(loss, logits, MASK)
         for i, size in enumerate(SIZES):
@@ -196,22 +223,25 @@ class LossContract:
             for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
                 assert_close(got.squeeze(0), expected)
             if not variant.couples_bags:
-                own = loss(alone, labels[i : i + 1])
+                own = loss(alone, labels[i : i + 1], None, told(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
                 assert_close(own.squeeze(0), value[i])
                 assert_close(own_gradient.squeeze(0), gradient[i, :, :size])
 
     @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
-    def test_first_and_second_derivatives(self, loss: Loss, mask: Tensor | None) -> None:
-        labels = LABELS if mask is None else LABELS & MASK[:, :C]
+    def test_first_and_second_derivatives(self, loss: Loss, labels: Tensor, mask: Tensor | None) -> None:
+        labels = labels if mask is None else labels & MASK[:, :C]
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
-            assert torch.autograd.gradcheck(lambda z: loss(z, labels, mask), logits)
-            assert torch.autograd.gradgradcheck(lambda z: loss(z, labels, mask), logits, fast_mode=True)
+            facts = told(loss, logits, labels)
+            assert torch.autograd.gradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits)
+            assert torch.autograd.gradgradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits, fast_mode=True)
 
-    def test_finite_at_extreme_logits(self, loss: Loss) -> None:
+    def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:
         for logits in extreme_logits():
             for classes in itertools.product([False, True], repeat=C):
+                if variant.one_class and sum(classes) != 1:
+                    continue
                 value, gradient = value_and_gradient(loss, logits, torch.tensor([classes] * B))
                 assert value.isfinite().all(), (logits, classes)
                 assert gradient.isfinite().all(), (logits, classes)
@@ -220,38 +250,39 @@ class LossContract:
             assert presence.isfinite().all()
             assert probs.isfinite().all()
 
-    def test_deterministic_and_without_side_effects(self, loss: Loss) -> None:
-        logits, labels, mask = some_logits(K), LABELS & MASK[:, :C], MASK.clone()
+    def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
+        before = labels.clone()
         first = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
         again = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
         for got, expected in zip((*again[0], *again[1]), (*first[0], *first[1]), strict=True):
             assert torch.equal(got, expected)
         assert torch.equal(logits, some_logits(K))
-        assert torch.equal(labels, LABELS & MASK[:, :C])
+        assert torch.equal(labels, before)
         assert torch.equal(mask, MASK)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-    def test_half_precision_is_computed_in_float32(self, loss: Loss, dtype: torch.dtype) -> None:
+    def test_half_precision_is_computed_in_float32(self, loss: Loss, labels: Tensor, dtype: torch.dtype) -> None:
         logits = some_logits(K).to(dtype)
-        value, gradient = value_and_gradient(loss, logits, LABELS)
-        full_value, full_gradient = value_and_gradient(loss, logits.float(), LABELS)
+        value, gradient = value_and_gradient(loss, logits, labels)
+        full_value, full_gradient = value_and_gradient(loss, logits.float(), labels)
         assert value.dtype == torch.float32
         assert_close(value, full_value, rtol=0, atol=0)
         assert gradient.dtype == dtype
         assert_close(gradient, full_gradient.to(dtype), rtol=0, atol=0)
         assert all(t.dtype == torch.float32 for t in outputs(loss, logits))
 
-    def test_float32_agrees_with_float64(self, loss: Loss) -> None:
+    def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         for got, expected in zip(
-            value_and_gradient(loss, logits.float(), LABELS), value_and_gradient(loss, logits, LABELS), strict=True
+            value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels), strict=True
         ):
             assert got.dtype == torch.float32
             assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_a_gpu_agrees_with_the_cpu(self, loss: Loss) -> None:
-        logits, labels = some_logits(K), LABELS & MASK[:, :C]
+    def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
         on_gpu = logits.cuda(), labels.cuda(), MASK.cuda()
         expected = *value_and_gradient(loss, logits, labels, MASK), *outputs(loss, logits, MASK)
         got = *value_and_gradient(loss, *on_gpu), *outputs(loss, on_gpu[0], on_gpu[2])
@@ -286,11 +317,14 @@ class LossContract:
         logits[:, C] = 5.0
         logits[:, 1, 2], logits[:, C, 2] = 5.0, -5.0
         best = loss.instance_probs(logits).argmax(dim=1)
-        assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
+        assert (best[:, 2] == 1).all()
+        if loss.head != "class":  # where a bag is of one class, so is every position
+            assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
 
-    def test_labels_may_be_integers(self, loss: Loss) -> None:
+    def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        assert torch.equal(loss(logits, LABELS.long()), loss(logits, LABELS))
+        facts = told(loss, logits, labels)
+        assert torch.equal(loss(logits, labels.long(), None, facts), loss(logits, labels, None, facts))
 
     @pytest.mark.parametrize(
         ("labels", "naming"),
@@ -333,19 +367,25 @@ class LossContract:
         assert naming in str(error.value)
         assert "\n" not in str(error.value)
 
-    def test_a_bag_without_instances_and_classes_is_no_trouble(self, loss: Loss) -> None:
+    def test_a_bag_without_instances_and_classes_is_no_trouble(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
+        if variant.one_class:
+            pytest.skip("a bag without classes is refused")
         mask = MASK.clone()
         mask[2] = False
-        value, gradient = value_and_gradient(loss, some_logits(K), LABELS & MASK[:, :C], mask)
+        value, gradient = value_and_gradient(loss, some_logits(K), labels & MASK[:, :C], mask)
         assert value.isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient[2] == 0).all()
         assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
 
-    def test_unchecked_a_bag_without_instances_harms_no_other(self, loss: Loss, variant: Variant) -> None:
+    def test_unchecked_a_bag_without_instances_harms_no_other(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
         """Its classes cannot occur: its loss is +inf or finite, never NaN, and the other bags learn as without it."""
         loss.validate = False
-        logits, labels, mask = some_logits(K), LABELS & MASK[:, :C], MASK.clone()
+        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
         mask[0] = False
         value, gradient = value_and_gradient(loss, logits, labels, mask)
         assert not value.isnan().any()

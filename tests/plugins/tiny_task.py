@@ -71,8 +71,8 @@ class TinyTask(Task):
     def _draw(self, rng: torch.Generator, bags: int = 8) -> Bags:
         classes = torch.randint(4, (bags, self.size), generator=rng)
         points = CORNERS[classes] + torch.randn(bags, self.size, 2, generator=rng)
-        labels = label_matrix(classes.masked_fill(classes == 3, -1), 3)
-        return Bags(points, labels, truth=Truth(classes, position_classes=classes))
+        known = classes.masked_fill(classes == 3, -1)
+        return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))
 
     def _spoiled(self, bags: Bags) -> Bags:
         if self.fault == "labels":

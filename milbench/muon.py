@@ -1,0 +1,67 @@
+"""torch's own Muon for the weights of every layer, AdamW for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milbench.errors import UsageError
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose matrix of every layer is brought near an orthogonal one before the step.
+
+    torch's Muon takes matrices alone: a convolution's weights are given to it as (fan_out, fan_in) views of the same
+    memory, and biases, with whatever else is no matrix, go to AdamW. Steps of the two are of one length
+    (`match_rms_adamw`), so that they share a learning rate.
+
+    K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common step length:
+    J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.
+    """
+
+    def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise UsageError(f"optimizer muon needs torch 2.9 or later, this is {torch.__version__}")
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        super().__init__(parameters, {"lr": lr})
+        self.matrices = [p for p in parameters if p.ndim > 1]
+        self.views = [nn.Parameter(_as_matrix(p.detach())) for p in self.matrices]
+        rest = [p for p in parameters if p.ndim <= 1]
+        self.inner: list[torch.optim.Optimizer] = []
+        if self.views:
+            self.inner.append(
+                torch.optim.Muon(self.views, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+            )
+        if rest:
+            self.inner.append(torch.optim.AdamW(rest, lr=lr, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Make one step of both with the learning rate of the parameter group."""
+        if closure is not None:
+            raise RuntimeError("Muon takes no closure")
+        for view, parameter in zip(self.views, self.matrices, strict=True):
+            view.grad = None if parameter.grad is None else _as_matrix(parameter.grad)
+        for inner in self.inner:
+            for group in inner.param_groups:
+                group["lr"] = self.param_groups[0]["lr"]
+            inner.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of both."""
+        return {"inner": [inner.state_dict() for inner in self.inner]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what `state_dict` returned."""
+        for inner, state in zip(self.inner, state_dict["inner"], strict=True):
+            inner.load_state_dict(state)
+
+
+def _as_matrix(tensor: Tensor) -> Tensor:
+    """Return a (fan_out, fan_in) view; channels are last in memory where they are last in the network's format."""
+    if tensor.ndim == 4 and not tensor.is_contiguous():
+        tensor = tensor.permute(0, 2, 3, 1)
+    return tensor.view(tensor.shape[0], -1)

@@ -1,0 +1,58 @@
+"""Ordinary classification against torch's own cross-entropy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milbench import load_loss
+from milbench.errors import UsageError
+
+torch.set_num_threads(1)
+
+B, C = 5, 4
+CLASSES = torch.tensor([2, 0, 3, 3, 1])
+LABELS = F.one_hot(CLASSES, C).bool()
+
+
+def some_logits(*positions: int) -> Tensor:
+    return 3 * torch.randn(B, C + 1, *positions, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_with_one_position_it_is_torch_s_cross_entropy_of_the_classes() -> None:
+    logits = some_logits(1, 1).requires_grad_()
+    value = load_loss("cross-entropy")(logits, LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    own = logits.detach()[:, :C, 0, 0].requires_grad_()
+    expected = F.cross_entropy(own, CLASSES, reduction="none")
+    (slope,) = torch.autograd.grad(expected.sum(), own)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient[:, :C, 0, 0], slope)
+    assert (gradient[:, C] == 0).all()  # there is no background
+
+
+def test_with_several_positions_it_is_that_of_their_mean() -> None:
+    logits = some_logits(2, 3)
+    mask = torch.tensor([[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 0, 1]]] + [[[0, 1, 1], [0, 1, 0]]] * 3).bool()
+    means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])
+    loss = load_loss("cross-entropy")
+    torch.testing.assert_close(loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none"))
+    torch.testing.assert_close(loss.class_scores(logits, mask), means)
+    torch.testing.assert_close(loss.presence_scores(logits, mask).exp(), means.softmax(dim=1))
+
+
+def test_no_instance_is_background() -> None:
+    probs = load_loss("cross-entropy").instance_probs(some_logits(2, 3))
+    assert (probs[:, C] == 0).all()
+    torch.testing.assert_close(probs[:, :C], some_logits(2, 3)[:, :C].softmax(dim=1))
+
+
+@pytest.mark.parametrize(("classes", "count"), [([], 0), ([0, 2], 2)])
+def test_bags_of_none_or_several_classes_are_refused(classes: list[int], count: int) -> None:
+    labels = LABELS.clone()
+    labels[3] = False
+    labels[3, classes] = True
+    with pytest.raises(UsageError, match=f"bag 3 has {count} classes in its label set"):
+        load_loss("cross-entropy")(some_logits(2, 2), labels)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cifar_files import TEST, TRAIN, small_cifar, write_batch
+
+from milbench import data, load_task
+from milbench.bags import generator
+from milbench.errors import UsageError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError("no network here")
+
+    monkeypatch.setitem(data.DATASETS, "cifar10", replace(data.CIFAR10, download=refuse))
+
+
+def make(**params: Any) -> Any:
+    return load_task("cifar10", any_data=True, **params)
+
+
+def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_path: Path) -> None:
+    root = small_cifar(tmp_path)
+    red, green, blue = (np.full(1024, value, np.uint8) for value in (7, 8, 9))
+    red[33] = 200  # the second pixel of the second row
+    write_batch(root / TRAIN[2], {"data": np.stack([np.concatenate([red, green, blue])] * 3), "labels": [4, 5, 6]})
+    task = make(validation=30)
+    task.check_data(root)
+    task.prepare(root, CPU)
+    assert [len(part) for part in (task._train, task._validation, task._test)] == [4 * 24 + 3 - 30, 30, 40]
+    image = task._train.pixels[48]
+    assert image.shape == (3, 32, 32)
+    assert image[0, 1, 1] == 200
+    assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [[7], [8], [9]]
+    assert task._train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
+
+
+def test_the_published_networks() -> None:
+    task = make()
+    images = torch.rand(2, 3, 32, 32)
+    layers = [(27, 128), (1152, 128), (1152, 128), (1152, 192), (1728, 192), (1728, 192), (1728, 256), (2304, 256),
+              (2304, 256)]  # fmt: skip
+    body = sum((inputs + 1) * outputs for inputs, outputs in layers)
+    network, baseline = task.network(0), task.classifier(0)
+    assert sum(p.numel() for p in network.parameters()) == body + 2305 * 11 == 2_832_203  # 2.7 M with M = 2^20
+    assert sum(p.numel() for p in baseline.parameters()) == body + 2305 * 10
+    assert network(images).shape == (2, 11, 4, 4)
+    assert task.positions == 16
+    logits = baseline(images)
+    assert logits.shape == (2, 11, 1, 1)
+    assert (logits[:, 10] == 0).all()
+    assert len(set(logits[0, :10].flatten().tolist())) == 10
+
+
+def test_training_images_are_windows_of_the_padded_image_mirrored_or_not() -> None:
+    """Against every window that there is; all of them come, each about as often."""
+    image = torch.arange(1, 3073).view(3, 32, 32).fmod(251).byte()
+    windows = {}
+    for top in range(9):
+        for left in range(9):
+            window = torch.zeros(3, 32, 32, dtype=torch.uint8)
+            for y in range(32):
+                row = top + y - 4
+                if 0 <= row < 32:
+                    inside = [x for x in range(32) if 0 <= left + x - 4 < 32]
+                    window[:, y, inside] = image[:, row, [left + x - 4 for x in inside]]
+            windows[window.numpy().tobytes()] = (top, left, False)
+            windows[window.flip(2).numpy().tobytes()] = (top, left, True)
+    assert len(windows) == 9 * 9 * 2
+    shown = make().augmented(image.expand(4000, -1, -1, -1), torch.Generator().manual_seed(0))
+    assert shown.shape == (4000, 3, 32, 32)
+    places = [windows[one.contiguous().numpy().tobytes()] for one in shown]
+    assert len(set(places)) == 162
+    for axis, count in ((0, 9), (1, 9), (2, 2)):
+        often = [sum(place[axis] == value for place in places) for value in range(count)]
+        expected = 4000 / count
+        assert sum((n - expected) ** 2 / expected for n in often) < 30  # chi-square, 8 degrees of freedom at most
+
+
+def test_batches_depend_on_the_generator_alone_and_hold_every_image_once(tmp_path: Path) -> None:
+    task = make(validation=20)
+    task.prepare(small_cifar(tmp_path), CPU)
+    one, two = (list(task.train_batches(0, generator("a", 1))) for _ in range(2))
+    other = next(iter(task.train_batches(0, generator("a", 2))))
+    assert [len(bags) for bags in one] == [32, 32, 32, 4]
+    assert task.steps_per_epoch == 4
+    assert all(torch.equal(a.instances, b.instances) for a, b in zip(one, two, strict=True))
+    assert not torch.equal(one[0].instances, other.instances)
+    shown = torch.cat([bags.truth.classes[:, 0] for bags in one])
+    assert torch.equal(shown.sort().values, task._train.classes.sort().values)
+    assert all(bags.instances.min() >= 0 and bags.instances.max() <= 1 for bags in one)
+
+
+def test_test_images_are_shown_as_they_are(tmp_path: Path) -> None:
+    task = make(validation=20)
+    task.prepare(small_cifar(tmp_path), CPU)
+    gallery = task.gallery()
+    torch.testing.assert_close(gallery.instances * 255, task._test.pixels[:8].float())
+    assert gallery.truth.boxes.tolist() == [[[0, 0, 32, 32]]] * 8
+    assert len(task.class_names) == 10
+
+
+def test_published_figures_are_shares() -> None:
+    assert [(p.loss, p.value, p.spread, p.runs) for p in make().published] == [
+        ("exact", 0.087, 0.003, None),
+        ("cross-entropy", 0.084, 0.004, None),
+    ]
+
+
+def test_other_images_are_refused_unless_asked_for_and_then_named(tmp_path: Path) -> None:
+    root = small_cifar(tmp_path)
+    digest = make().check_data(root)
+    assert digest.startswith("non-canonical CIFAR-10, sha256 ")
+    (root / "cifar-10-batches-py/batches.meta").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"data_batch_1 is damaged: expected 31035704 bytes, found \d+"):
+        load_task("cifar10").check_data(root)
+    write_batch(root / TEST, {"data": np.zeros((1, 3072), np.uint8), "labels": [9]})
+    assert make().check_data(root) != digest
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("harmed",)
+
+
+def with_code(root: Path) -> None:
+    (root / TEST).write_bytes(pickle.dumps({"data": Harmful(), "labels": []}))
+
+
+def truncate(root: Path) -> None:
+    (root / TEST).write_bytes((root / TEST).read_bytes()[:-9])
+
+
+def empty(root: Path) -> None:
+    (root / TEST).write_bytes(b"")
+
+
+def other_keys(root: Path) -> None:
+    write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1, 2]})
+
+
+def floats(root: Path) -> None:
+    write_batch(root / TEST, {"data": np.zeros((2, 3072)), "labels": [1, 2]})
+
+
+def fewer_labels(root: Path) -> None:
+    write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "labels": [1]})
+
+
+def large_label(root: Path) -> None:
+    write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]})
+
+
+def remove(root: Path) -> None:
+    (root / TEST).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (with_code, r"test_batch is damaged: UnpicklingError: it asks for posix.mkdir"),
+        (truncate, r"test_batch is damaged: "),
+        (empty, r"test_batch is damaged: EOFError"),
+        (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
+        (floats, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
+        (fewer_labels, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
+        (large_label, r"test_batch has labels other than 0 to 9"),
+        (remove, r"test_batch not found; .*milbench data fetch cifar10"),
+    ],
+)
+def test_damaged_files_are_named_and_run_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = small_cifar(tmp_path)
+    make().check_data(root)
+    damage(root)
+    with pytest.raises(UsageError, match=complaint) as caught:
+        make().check_data(root)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_task("cifar10").check_data(tmp_path)
+    for part in (str(tmp_path / TRAIN[0]), "no network here", "milbench data fetch cifar10", "--data-dir"):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from idx_files import small_mnist
+
+from milbench import gallery, load_task
+from milbench.bags import Bags, generator
+from milbench.errors import UsageError
+from milbench.evaluation import THRESHOLD
+from milbench.spec import make_plan, make_spec
+from milbench.task import Scores
+from milbench.tiers import tell
+from milbench.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+def make(root: Path | None = None, **params: Any) -> Any:
+    task = load_task("mnist", any_data=True, **params)
+    if root is not None:
+        task.prepare(small_mnist(root), CPU)
+    return task
+
+
+def test_the_published_protocol(tmp_path: Path) -> None:
+    task = make(tmp_path, validation=0)
+    batches = list(task.train_batches(0, generator(1)))
+    assert [len(bags) for bags in batches] == [64, 56]
+    assert task.steps_per_epoch == 2
+    assert torch.cat([bags.truth.classes.flatten() for bags in batches]).bincount().tolist() == [12] * 10
+    assert all(bags.instances.shape[1:] == (1, 28, 28) for bags in batches)
+    assert all(bags.instances.min() >= 0 and bags.instances.max() == 1 for bags in batches)
+    network, baseline = task.network(0), task.classifier(0)
+    assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
+    assert sum(p.numel() for p in baseline.parameters()) == 429_131 - 1601
+    assert network(batches[0].instances[:2]).shape == (2, 11, 4, 4)
+    assert task.positions == 16
+    logits = baseline(batches[0].instances[:2])
+    assert logits.shape == (2, 11, 1, 1)
+    assert (logits[:, 10] == 0).all()
+    assert {k for k, v in network.state_dict().items() if torch.equal(v, baseline.state_dict()[k][: len(v)])} == {
+        k for k in network.state_dict() if k.startswith("body")
+    }
+
+
+def test_images_are_those_of_the_files(tmp_path: Path) -> None:
+    task = make(tmp_path, validation=25)
+    raw = torch.frombuffer(
+        bytearray((tmp_path / "MNIST/raw/train-images-idx3-ubyte").read_bytes()[16:]), dtype=torch.uint8
+    )
+    raw = raw.view(120, 1, 28, 28)
+    assert torch.equal(task._train.pixels, raw[:95])
+    assert torch.equal(task._validation.pixels, raw[95:])
+    assert task._validation.classes.tolist() == [n % 10 for n in range(95, 120)]
+    shown = torch.cat([bags.instances for bags in task.train_batches(0, generator(1))]) * 255
+    assert torch.equal(
+        shown.round().flatten(1).sum(dim=1).sort().values, raw[:95].float().flatten(1).sum(dim=1).sort().values
+    )
+
+
+def test_every_position_and_one_instance_are_what_higher_tiers_are_told(tmp_path: Path) -> None:
+    task = make(tmp_path, validation=0)
+    bags, network = next(iter(task.train_batches(0, generator(1)))), task.network(0)
+    logits = network(bags.instances)
+    positions, counts = (tell(facts, bags, logits, network) for facts in ("positions", "counts"))
+    assert positions is not None
+    assert counts is not None
+    assert torch.equal(positions, bags.truth.classes.view(-1, 1, 1).expand(64, 4, 4))
+    assert torch.equal(counts, bags.labels.long())
+    assert (bags.labels.sum(dim=1) == 1).all()
+
+
+def knowing(bags: Bags) -> Scores:
+    labels = bags.labels.double()
+    return Scores(labels, labels, labels[:, :, None, None])
+
+
+def muddled(bags: Bags) -> Scores:
+    """Name class 0 always, and find every class but the true one."""
+    first = torch.zeros(len(bags), 10)
+    first[:, 0] = 1
+    return Scores(first, (~bags.labels).double(), first)
+
+
+@pytest.mark.parametrize("validation", [20, 0])
+def test_metrics_of_those_who_know_and_of_those_who_do_not(tmp_path: Path, validation: int) -> None:
+    task = make(tmp_path, validation=validation)
+    right, wrong = task.evaluate(knowing), task.evaluate(muddled)
+    splits = ["validation", "test"] if validation else ["test"]
+    names = ("instance_error", "set_error", "average_precision", "auroc")
+    assert set(right) == set(wrong) == {THRESHOLD, *(f"{split}/{name}" for split in splits for name in names)}
+    assert [right[f"test/{name}"] for name in names] == [0, 0, 1, 1]
+    assert wrong["test/instance_error"] == pytest.approx(task.chance)  # 4 of the 40 test images are zeros
+    assert wrong["test/auroc"] == 0
+    assert wrong["test/set_error"] == 1
+
+
+@pytest.mark.parametrize("loss", ["exact", "cross-entropy"])
+def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
+    root = small_mnist(tmp_path)
+    values = {"name": "t", "losses": [loss], "tasks": ["mnist"], "recipe": {"epochs": 1, "steps_per_epoch": 1}}
+    spec = make_spec({**values, "task": {"mnist": {"any_data": True, "validation": 20}}})
+    cell = make_plan(spec, root).cells[0]
+    outcome = Trainer(cell, CPU, root, Deaf(), tmp_path / "c.pt").run()
+    assert set(outcome.history[0]) >= {"test/instance_error", "validation/set_error"}
+    outcome.save_gallery(tmp_path / "g.npz")
+    seen = gallery.load(tmp_path / "g.npz")
+    assert seen.probs.shape == ((8, 11, 4, 4) if loss == "exact" else (8, 11, 1, 1))
+    assert np.allclose(seen.probs.astype(float).sum(axis=1), 1, atol=0.01)
+    assert seen.centres is not None
+    assert all(abs(float(side.mean()) - 14) <= 0.5 for side in seen.centres)
+
+
+class Deaf:
+    def resumed(self, epoch: int, step: int) -> None: ...
+    def step(self, epoch: int, step: int, steps: int, loss: float) -> None: ...
+    def epoch(self, epoch: int, metrics: dict[str, float]) -> None: ...
+
+
+def test_published_figures_are_shares() -> None:
+    assert [(p.loss, p.value, p.spread, p.runs) for p in make().published] == [
+        ("exact", 0.0048, 0.0004, None),
+        ("cross-entropy", 0.0054, 0.0003, None),
+    ]
+
+
+def test_validation_must_leave_images_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="validation = 120 leaves none of 120 training images"):
+        make(tmp_path, validation=120)
+    with pytest.raises(UsageError, match="validation = -1 is wrong"):
+        make(validation=-1)
+
+
+def test_stand_ins_are_named(tmp_path: Path) -> None:
+    assert make().check_data(small_mnist(tmp_path)).startswith("non-canonical MNIST, sha256 ")
+    with pytest.raises(UsageError, match="train-images-idx3-ubyte is damaged"):
+        load_task("mnist").check_data(tmp_path)
