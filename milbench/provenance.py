@@ -47,7 +47,7 @@ def code_version(folder: Path) -> tuple[str, str]:
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.parent:
             return "", ""  # installed into somebody else's checkout: that revision says nothing of this code
-        dirty = git("status", "--porcelain", "--", "milbench", "losses", "tasks")
+        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
         return git("rev-parse", "HEAD"), "yes" if dirty else "no"
     except (OSError, subprocess.SubprocessError):
         return "", ""
