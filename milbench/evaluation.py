@@ -13,8 +13,8 @@ from milbench import metrics
 from milbench.bags import Bags, Truth
 from milbench.task import ScoreFunction, Scores, Split
 
-Judge = Callable[[Scores, Bags], Mapping[str, Tensor]]
-"""What a task says of every bag of a batch on top: values (B,) by the name of the metric that is their mean."""
+Watch = Callable[[str, Scores, Bags], None]
+"""Who looks at every batch of bags as it is scored, for metrics of its own; told the split, or "calibration"."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
 THRESHOLD = "chosen/threshold"
@@ -35,14 +35,12 @@ class Answers:
 
     presence, hits, labels: (B, C).
     wrong: flat, see `milbench.metrics.wrong_instances`.
-    judged: (B,) each, what the task's own judge says.
     """
 
     presence: Tensor
     hits: Tensor
     labels: Tensor
     wrong: Tensor
-    judged: Mapping[str, Tensor]
 
 
 def evaluate(
@@ -50,16 +48,19 @@ def evaluate(
     exams: Mapping[Split, Exam],
     calibration: Sequence[Bags] | None = None,
     centres: Centres | None = None,
-    judge: Judge | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, float]:
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
     calibration: bags to choose the threshold of the set error on, where that is not the validation split.
     centres: for images, where the positions look, given height and width.
-    judge: metrics of the task's own, from the scores of a batch and its bags.
+    watch: sees every batch of bags with its scores, once.
     """
-    answers = {split: answer(score, exam.bags, centres, judge) for split, exam in exams.items()}
-    chosen_on = answer(score, calibration, centres) if calibration is not None else answers["validation"]
+    answers = {split: answer(_watched(score, split, watch), exam.bags, centres) for split, exam in exams.items()}
+    if calibration is None:
+        chosen_on = answers["validation"]
+    else:
+        chosen_on = answer(_watched(score, "calibration", watch), calibration, centres)
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
     values = {THRESHOLD: threshold}
     for split, exam in exams.items():
@@ -70,7 +71,6 @@ def evaluate(
         values[f"{split}/auroc"] = metrics.auroc(presence, labels)
         values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
         values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
-        values |= {f"{split}/{name}": metrics.share(each) for name, each in answers[split].judged.items()}
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
@@ -83,11 +83,9 @@ def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:
     return metrics.instance_error(scores, labels.int().argmax(dim=1))
 
 
-def answer(
-    score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None, judge: Judge | None = None
-) -> Answers:
+def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Answers:
     """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
-    parts, judged = [], []
+    parts = []
     for bags in batches:
         scores = score(bags)
         if bags.truth is None:
@@ -96,11 +94,18 @@ def answer(
         instances, truth = scores.instances.cpu(), bags.truth.to(CPU)
         hits = metrics.class_hits(instances, truth, where)
         wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
-        judged.append(judge(scores, bags) if judge else {})
         parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
-    own = {name: torch.cat([values[name].cpu() for values in judged]) for name in judged[0]}
-    presence, hits, labels, wrong = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Answers(presence, hits, labels, wrong, own)
+    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _watched(score: ScoreFunction, split: str, watch: Watch | None) -> ScoreFunction:
+    def scored(bags: Bags) -> Scores:
+        scores = score(bags)
+        if watch is not None:
+            watch(split, scores, bags)
+        return scores
+
+    return scored
 
 
 def first(bags: Bags, count: int) -> Bags:

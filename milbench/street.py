@@ -23,9 +23,10 @@ from milbench.crops import SIDE, Variant
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
 from milbench.networks import AllConvolutional, Layer, output_size, position_centres
+from milbench.reading import ReadAlong
 from milbench.recipe import Recipe
 from milbench.street_augmentation import SIZES, augment
-from milbench.task import Network, ScoreFunction, Scores, Split, Task
+from milbench.task import Network, ScoreFunction, Split, Task
 
 CLASSES = 10
 BATCH, EXAM_BATCH = 32, 250
@@ -108,7 +109,7 @@ class StreetNumbers(Task):
     """A task of this game: a subclass says where the pictures are and what to call them."""
 
     num_classes = CLASSES
-    primary = "set_error"
+    primary = "transcription_error"
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -189,7 +190,8 @@ class StreetNumbers(Task):
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of the crops as they are, none augmented."""
-        return evaluate(score, self._exams, self._calibration, self.centres, transcription_metrics)
+        read = ReadAlong(self.centres)
+        return evaluate(score, self._exams, self._calibration, self.centres, read) | read.metrics()
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return where in a crop of this size the positions look."""
@@ -208,11 +210,6 @@ class StreetNumbers(Task):
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = output_size(self.layers(), SIZES[0] if self.augmentation else SIDE) ** 2
         return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
-
-
-def transcription_metrics(scores: Scores, bags: Bags) -> dict[str, Tensor]:  # noqa: ARG001
-    """Return for each bag what a reading of the whole number is judged by; nothing reads numbers yet."""
-    return {}
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:

@@ -147,17 +147,8 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
         assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == 1
         assert values[f"{split}/hit_rate"] == 1
         assert f"{split}/instance_error" not in values
-
-
-def test_what_the_task_judges_of_every_bag_is_averaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def long(scores: Scores, bags: Bags) -> dict[str, torch.Tensor]:
-        assert bags.truth is not None
-        return {"long": (bags.truth.classes >= 0).sum(dim=1) > 2}
-
-    monkeypatch.setattr("milbench.street.transcription_metrics", long)
-    task = make(root)
-    expected = [len(record.classes) > 2 for record in read(root / "house-numbers/test/digitStruct.mat")]
-    assert task.evaluate(oracle(task))["test/long"] == pytest.approx(sum(expected) / 20)
+        # One position a digit: nothing is wider than what was learnt from the validation numbers, where any was.
+        assert values[f"{split}/transcription_error"] < 0.2
 
 
 def test_without_validation_the_threshold_comes_from_training_crops(root: Path) -> None:
