@@ -16,6 +16,7 @@ from milbench.definitions import Metric, describe
 from milbench.errors import UsageError
 from milbench.report_format import latex, markdown, slug
 from milbench.report_gap import gap_table
+from milbench.report_manifest import write_manifest
 from milbench.report_provenance import provenance, results_frame, status_counts, unfinished
 from milbench.report_study import Study
 from milbench.report_style import Picture
@@ -57,9 +58,10 @@ def render(
     gallery: Literal["all", "none"] = "all",
     opening: Sequence[Table] = (),
 ) -> list[Path]:
-    """Write index.html, report.md, table.tex, results.csv and figures/ into the folder `out` and return their paths.
+    """Write index.html, report.md and what goes with them into the folder `out` and return their paths.
 
-    There is a verdict.csv too where something was published of what was planned.
+    That is table.tex, results.csv, manifest.json and figures/, and a verdict.csv where something was published of what
+    was planned.
 
     Everything is written into a draft folder and then put in place file by file, the page last: an earlier report
     stays whole until then. gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
@@ -165,6 +167,7 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     verdicts = verdict_frame(study)
     if len(verdicts):
         verdicts.to_csv(draft / _VERDICTS, index=False)
+    write_manifest(draft, study, context["provenance"])  # last: it has the digests of all others
 
 
 def _environment(*, autoescape: bool) -> jinja2.Environment:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import html.parser
+import json
 import math
 import re
 import subprocess
@@ -73,7 +75,7 @@ def test_everything_is_written_and_nothing_else(written: tuple[Path, list[Path],
     out, paths, _ = written
     assert set(paths) == {path for path in out.rglob("*") if path.is_file()}
     names = {path.relative_to(out).as_posix() for path in paths}
-    assert {"index.html", "report.md", "results.csv", "table.tex"} <= names
+    assert {"index.html", "report.md", "results.csv", "table.tex", "manifest.json"} <= names
     for kind in ("seeds", "curves", "costs", "gallery"):
         for task in ("extended-digits", "synthetic-bags"):
             assert {f"figures/{kind}-{task}.png", f"figures/{kind}-{task}.svg"} <= names
@@ -135,6 +137,25 @@ def test_markdown_links_lead_to_pictures(written: tuple[Path, list[Path], Result
         image = matplotlib.image.imread(written[0] / link)
         assert min(image.shape[:2]) > 200
         assert image[..., :3].std() > 0.02, "not blank"
+
+
+def test_the_manifest_names_what_made_the_report_and_pins_its_files(
+    written: tuple[Path, list[Path], Results],
+) -> None:
+    out, paths, results = written
+    manifest = json.loads((out / "manifest.json").read_text("utf-8"))
+    for path in paths:
+        if path.name != "manifest.json":
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            assert manifest["sha256"][path.relative_to(out).as_posix()] == digest
+    assert {c["cell"]: (c["status"], c["run"]) for c in manifest["cells"]} == {
+        str(cell): (row.status, row.run_id) for cell, row in results.cells.iterrows()
+    }
+    shared = manifest["shared"]
+    assert shared["code"] == "3f2c9e7a" * 5
+    assert shared["device"] == "cpu"
+    assert any(name.startswith("library.") for name in shared)
+    assert all(digest in str(manifest["data"]) for digest in set(results.cells["data_digest"]))
 
 
 def test_results_csv_has_a_row_a_cell_with_values_of_every_rule(written: tuple[Path, list[Path], Results]) -> None:
