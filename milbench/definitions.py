@@ -86,6 +86,88 @@ METRICS: dict[str, Metric] = {
     "excess_posterior_error": Metric(
         "excess posterior error", "Posterior error less that of the exact posterior on the same instances."
     ),
+    "transcription_error": Metric(
+        "transcription error",
+        "Share of the images whose string of digits is not read exactly by the default decoder, see transcription "
+        "error, components.",
+    ),
+    "transcription_error_columns": Metric(
+        "transcription error, columns",
+        "Share of the images whose string is not read exactly by the rule behind the published numbers: the digit of a "
+        "column is the one that wins most of its rows (the lower one of several), written where it differs from the "
+        "column before; a column without one is blank.",
+    ),
+    "transcription_error_posterior": Metric(
+        "transcription error, posterior",
+        "As transcription error, columns, with the classes that positions show given the most probable label set; each "
+        "of its classes is shown somewhere.",
+    ),
+    "transcription_error_components": Metric(
+        "transcription error, components",
+        "Share of the images whose string is not read exactly from the connected components of what positions show "
+        "given the most probable label set, from left to right, or from top to bottom where they are spread further "
+        "down than across. The least mass of a component, the least distance of different digits and how far one digit "
+        "of each class reaches are learnt from the strings of the validation images.",
+    ),
+    "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (default decoder)."),
+    "error_orientation": Metric(
+        "orientation errors",
+        "Share of the images read wrongly with the right digits in another order, or whose digits are written from top "
+        "to bottom (the middles of their boxes are spread further down than across) while the classes that win a "
+        "position are just theirs.",
+    ),
+    "error_clustering": Metric(
+        "clustering errors",
+        "Share of the images read wrongly only in how often a digit is repeated, and not by an orientation error.",
+    ),
+    "error_edge_or_one": Metric(
+        "edges or ones",
+        "Share of the images read wrongly only in digits 1 too many or too few, and by none of the errors before: "
+        "vertical edges look like ones.",
+    ),
+    "error_substitution": Metric(
+        "substitutions",
+        "Share of the images in which as many digits are read as there are, some of them wrong, by none of the errors "
+        "before.",
+    ),
+    "error_other": Metric(
+        "other reading errors",
+        "Share of the images read wrongly in any other way: digits are missing, or too many, or errors coincide. With "
+        "no digit read, orientation, clustering, edges or ones and substitutions these add up to the transcription "
+        "error.",
+    ),
+    "mean_iou": Metric(
+        "mean IoU",
+        "Mean over all instances of the largest intersection over union of their box with a detection of their class, "
+        "0 where there is none. A detection is the box around a connected component of what positions show given the "
+        "most probable label set, with a margin across and one down, each the same for all boxes, that make this "
+        "largest on the validation images, whose boxes are used for it.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "box_average_precision": Metric(
+        "box average precision",
+        "Area under the interpolated precision-recall curve of the detections (see mean IoU), ranked by how many "
+        "positions are expected to show the class there, mean over the classes that have instances; a detection is "
+        "right if the instance of its class that it overlaps most has an IoU of 0.5 at least and was not found before.",
+        lower_is_better=False,
+        percent=False,
+    ),
+    "mass": Metric(
+        "least mass",
+        "Components of which fewer positions than this are expected to show the class are not read, see transcription "
+        "error, components.",
+        percent=False,
+    ),
+    "apart": Metric(
+        "least distance",
+        "Different digits are at least so many positions apart, see transcription error, components.",
+        percent=False,
+    ),
+    "margin_x": Metric(
+        "margin across", "In pixels, on the left and the right of a detection, see mean IoU.", percent=False
+    ),
+    "margin_y": Metric("margin down", "In pixels, above and below a detection, see mean IoU.", percent=False),
     "threshold": Metric(
         "presence threshold",
         "From this presence score on a class counts as detected: see set error; each loss has its own scale.",
@@ -105,7 +187,15 @@ METRICS: dict[str, Metric] = {
 """By the name that follows the split: "instance_error" of "test/instance_error"."""
 
 
+_REACH = (
+    "How many positions one digit of this class reaches in the direction of reading: a run of its components is as "
+    "many digits as stretches of this length are needed to cover it, see transcription error, components."
+)
+
+
 def describe(name: str) -> Metric:
     """Return the metric of that name; one that milbench does not know is written as it is, lower taken as better."""
+    if name.startswith("reach_"):
+        return Metric(f"reach of {name.removeprefix('reach_')}", _REACH, percent=False)
     unknown = "Defined by its task; milbench does not know it and takes lower to be better."
     return METRICS.get(name) or Metric(name.replace("_", " "), unknown, percent=False)

@@ -1,0 +1,157 @@
+"""Reading components: in which direction, which of them, and how many digits a run of equal ones is.
+
+A digit shows as one component, or as a few beside each other; two equal digits in a row show as two components, or as
+one. What tells these apart is how far a single digit reaches. Networks differ in that, so a handful of numbers is
+learnt from validation data, of which nothing but the strings is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from milbench.blobs import Blobs
+
+CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""How a class is written in a string."""
+DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
+"""Tried for `Reader.apart`: halves, as distances along an axis are near to integers."""
+MASSES = 9
+"""How many values are tried for `Reader.mass`: quantiles of the masses, none above the median."""
+PRIOR_RUNS = 10.0
+"""How many runs of any class weigh as much as the runs of a class itself in learning its reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How to turn components into a string; lengths are in positions.
+
+    mass: a component with less probability in all is dropped.
+    apart: of two components of different classes whose middles are nearer than this, the one with less mass is dropped.
+    reach: for each class, how far one digit reaches in the direction of reading.
+    """
+
+    mass: float = 0.0
+    apart: float = 0.0
+    reach: tuple[float, ...] = (math.inf,) * 10
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers by the names that a run's metrics have."""
+        return {"chosen/mass": self.mass, "chosen/apart": self.apart} | {
+            f"chosen/reach_{CHARACTERS[c]}": reach for c, reach in enumerate(self.reach)
+        }
+
+    @classmethod
+    def of_metrics(cls, metrics: Mapping[str, float]) -> Reader:
+        """Return the reader whose numbers are among the metrics of a run. Raises KeyError where they are not."""
+        reach = itertools.takewhile(lambda name: name in metrics, (f"chosen/reach_{c}" for c in CHARACTERS))
+        return cls(metrics["chosen/mass"], metrics["chosen/apart"], tuple(metrics[name] for name in reach))
+
+
+class Piece(NamedTuple):
+    """A component in the direction of reading: where its middle is, its class, and the positions start to stop."""
+
+    middle: float
+    cls: int
+    start: int
+    stop: int
+
+
+Row = list[Piece]
+
+
+def spell(blobs: Blobs, images: int, reader: Reader) -> list[str]:
+    """Return the strings that the components of so many images spell."""
+    return ["".join(_written(row, reader.reach)) for row in rows(blobs, images, reader.mass, reader.apart)]
+
+
+def rows(blobs: Blobs, images: int, mass: float, apart: float) -> list[Row]:
+    """Return the components of every image that are kept, in their order.
+
+    Read from left to right, or from top to bottom where their middles are spread further that way.
+    """
+    blobs = blobs[blobs.mass >= mass]
+    ends = np.searchsorted(blobs.image, np.arange(images + 1)).tolist()
+    x, y, masses, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.mass, blobs.cls))
+    across = list(zip(x, cls, blobs.left.tolist(), blobs.right.tolist(), strict=True))
+    down = list(zip(y, cls, blobs.top.tolist(), blobs.bottom.tolist(), strict=True))
+    found = []
+    for first, last in itertools.pairwise(ends):
+        kept: list[int] = []
+        for j in sorted(range(first, last), key=lambda j: -masses[j]):
+            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= apart for i in kept):
+                kept.append(j)
+        vertical = kept and _spread(y, kept) > _spread(x, kept)
+        found.append(sorted(Piece(*(down if vertical else across)[j]) for j in kept))
+    return found
+
+
+def copies(pieces: Iterable[Piece], reach: float) -> int:
+    """Return the fewest stretches of length `reach` that cover all pieces, at least 1."""
+    count, covered = 0, -math.inf
+    for piece in sorted(pieces, key=lambda p: p.start):
+        start = max(piece.start, covered)
+        if start < piece.stop:
+            more = max(math.ceil((piece.stop - start) / reach), 1)
+            count, covered = count + more, start + more * reach
+    return max(count, 1)
+
+
+def learn_reader(blobs: Blobs, truth: Sequence[str], classes: int = 10) -> Reader:
+    """Return the reader that suits these components of images whose strings are known.
+
+    `apart`, then `mass`, are those with the fewest strings wrong in more than how often a digit is repeated; of equally
+    good ones the smallest. `reach` is then learnt from the strings right in that sense, whose runs of equal digits and
+    of equal components belong to each other: the reach that counts the fewest runs of a class wrongly, where runs of
+    any class have a say as well, as PRIOR_RUNS of them; of equally good ones the middle one.
+    """
+    collapsed = [_collapsed(string) for string in truth]
+
+    def wrong(mass: float, apart: float) -> int:
+        read = (_collapsed(CHARACTERS[p.cls] for p in row) for row in rows(blobs, len(truth), mass, apart))
+        return sum(a != b for a, b in zip(read, collapsed, strict=True))
+
+    apart = min(DISTANCES, key=lambda distance: (wrong(0.0, distance), distance))
+    quantiles = np.quantile(blobs.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(blobs) else []
+    mass = min([0.0, *quantiles], key=lambda mass: (wrong(mass, apart), mass))
+    return Reader(mass, apart, _learn_reach(rows(blobs, len(truth), mass, apart), truth, classes))
+
+
+def _learn_reach(found: list[Row], truth: Sequence[str], classes: int) -> tuple[float, ...]:
+    """Return the reach of every class."""
+    longest = max((p.stop for row in found for p in row), default=1)
+    wrong = np.zeros((classes, longest))
+    runs = 0
+    for row, string in zip(found, truth, strict=True):
+        if _collapsed(CHARACTERS[p.cls] for p in row) != _collapsed(string):
+            continue
+        for pieces, digits in zip(_runs(row), itertools.groupby(string), strict=True):
+            count = len(list(digits[1]))
+            wrong[pieces[0].cls] += [copies(pieces, reach) != count for reach in range(1, longest + 1)]
+            runs += 1
+    prior = wrong.sum(axis=0) / max(runs, 1)
+    scores = wrong + PRIOR_RUNS * prior
+    best = (np.flatnonzero(row <= row.min() + 1e-9) for row in scores)
+    return tuple(float(b[len(b) // 2] + 1) for b in best)
+
+
+def _written(row: Row, reach: Sequence[float]) -> Iterable[str]:
+    return (CHARACTERS[run[0].cls] * copies(run, reach[run[0].cls]) for run in _runs(row))
+
+
+def _runs(row: Row) -> Iterable[Row]:
+    return (list(run) for _, run in itertools.groupby(row, key=lambda p: p.cls))
+
+
+def _collapsed(string: Iterable[str]) -> str:
+    return "".join(character for character, _ in itertools.groupby(string))
+
+
+def _spread(values: Sequence[float], chosen: Sequence[int]) -> float:
+    some = [values[i] for i in chosen]
+    return max(some) - min(some)

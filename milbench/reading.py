@@ -1,0 +1,175 @@
+"""Metrics of reading: batches of maps and their truth in, `split/metric` out, nothing of the maps kept in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from milbench.bags import Bags, Truth
+from milbench.blobs import Blobs, concatenate, find_blobs, winners
+from milbench.localisation import Detections, box_average_precision, detections, grown, learn_margin, mean_iou
+from milbench.reader import CHARACTERS, Reader, learn_reader, spell
+from milbench.reading_errors import is_vertical, patterns, shares
+from milbench.task import ScoreFunction, Scores, Split
+from milbench.transcription import read_columns, shown_given_best, strings
+
+Centres = Callable[[int, int], tuple[Tensor, Tensor]]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is needed of a batch of images once their maps are gone, on the CPU.
+
+    truth, columns, posterior: B strings; the two decoders need nothing learnt.
+    seen: B strings, the classes that win a position.
+    vertical: B, whether the number is written from top to bottom.
+    blobs: components of what the positions show given the most probable label set.
+    found: their boxes; None where the truth has none.
+    instances: the truth.
+    """
+
+    truth: list[str]
+    columns: list[str]
+    posterior: list[str]
+    seen: list[str]
+    vertical: list[bool]
+    blobs: Blobs
+    found: Detections | None
+    instances: Truth
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+
+def read_page(probs: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Page:
+    """Read one batch: probs (B, C+1, h, w), the probability that a position shows each class.
+
+    centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
+    """
+    probs, truth = probs.detach().cpu(), truth.to(CPU)
+    background = probs.shape[1] - 1
+    won, shown = winners(probs), shown_given_best(probs)
+    blobs = find_blobs(shown.probs, shown.classes)
+    boxed = truth.boxes is not None and centres is not None
+    return Page(
+        truth=strings(truth.classes),
+        columns=read_columns(won, background),
+        posterior=read_columns(shown.classes, background),
+        seen=["".join(CHARACTERS[c] for c in row.unique().tolist() if c < background) for row in won],
+        vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
+        blobs=blobs,
+        found=detections(blobs, centres) if boxed and centres is not None else None,
+        instances=truth,
+    )
+
+
+def join(pages: Sequence[Page]) -> Page:
+    """Return the pages of a split as one."""
+    first, blobs, found, classes, boxes = 0, [], [], [], []
+    most = max(page.instances.classes.shape[1] for page in pages)
+    for page in pages:
+        blobs.append(dataclasses.replace(page.blobs, image=page.blobs.image + first))
+        if page.found is not None:
+            found.append(dataclasses.replace(page.found, image=page.found.image + first))
+        short = most - page.instances.classes.shape[1]
+        classes.append(torch.nn.functional.pad(page.instances.classes, (0, short), value=-1))
+        if page.instances.boxes is not None:
+            boxes.append(torch.nn.functional.pad(page.instances.boxes, (0, 0, 0, short)))
+        first += len(page)
+    fields = [f.name for f in dataclasses.fields(Detections)]
+    return Page(
+        truth=[string for page in pages for string in page.truth],
+        columns=[string for page in pages for string in page.columns],
+        posterior=[string for page in pages for string in page.posterior],
+        seen=[string for page in pages for string in page.seen],
+        vertical=[flag for page in pages for flag in page.vertical],
+        blobs=concatenate(blobs),
+        found=Detections(*(torch.cat([getattr(f, name) for f in found]) for name in fields)) if found else None,
+        instances=Truth(torch.cat(classes), torch.cat(boxes) if boxes else None),
+    )
+
+
+class ReadAlong:
+    """A score function that reads the bags it scores, so that one pass through the network serves all metrics.
+
+        read = ReadAlong(score, self.centres)
+        values = evaluate(read, exams, calibration, self.centres)
+        values |= transcription_metrics({split: read.page(exam.bags) for split, exam in exams.items()})
+
+    Bags without truth are scored and not read.
+    """
+
+    def __init__(self, score: ScoreFunction, centres: Centres) -> None:
+        self._score = score
+        self._centres = centres
+        self._pages: dict[int, tuple[Bags, Page]] = {}  # the bags are held: an id is theirs as long as they live
+
+    def __call__(self, bags: Bags) -> Scores:
+        """Return the scores of the bags, and keep what is read."""
+        scores = self._score(bags)
+        if bags.truth is not None:
+            where = self._centres(*bags.instances.shape[-2:])
+            self._pages[id(bags)] = bags, read_page(scores.instances, bags.truth, where)
+        return scores
+
+    def page(self, batches: Sequence[Bags]) -> Page:
+        """Return the page of these batches; those that were not scored yet are. Raises ValueError without truth."""
+        if any(bags.truth is None for bags in batches):
+            raise ValueError("bags to read need their truth")
+        for bags in batches:
+            if id(bags) not in self._pages:
+                self(bags)
+        return join([self._pages[id(bags)][1] for bags in batches])
+
+
+def transcription_metrics(
+    pages: Mapping[Split, Page], calibration: Page | None = None, classes: int = 10
+) -> dict[str, float]:
+    """Return the reading metrics of every split by `split/metric`, and by `chosen/...` the reader that was learnt.
+
+    calibration: the page that the reader is learnt from (its strings) and the margin of boxes (its boxes), where that
+    is not the validation split. The test split is read, and nothing is learnt from it. Metrics that are undefined for
+    these images are left out.
+    """
+    learnt_from = pages["validation"] if calibration is None else calibration
+    reader = learn_reader(learnt_from.blobs, learnt_from.truth, classes)
+    values = reader.metrics()
+    margin = (0.0, 0.0)
+    if learnt_from.found is not None:
+        margin = learn_margin(learnt_from.found, learnt_from.instances)
+        values |= {"chosen/margin_x": margin[0], "chosen/margin_y": margin[1]}
+    for split, page in pages.items():
+        values |= {f"{split}/{name}": value for name, value in page_metrics(page, reader, margin, classes).items()}
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def page_metrics(
+    page: Page, reader: Reader, margin: tuple[float, float] = (0.0, 0.0), classes: int = 10
+) -> dict[str, float]:
+    """Return the reading metrics of one split; NaN where one is undefined. margin: see `grown`."""
+    read = spell(page.blobs, len(page), reader)
+    values = {
+        "transcription_error": error(read, page.truth),
+        "transcription_error_columns": error(page.columns, page.truth),
+        "transcription_error_posterior": error(page.posterior, page.truth),
+        "transcription_error_components": error(read, page.truth),
+    }
+    wrong = patterns(read, page.truth, page.vertical, page.seen)
+    values |= {f"error_{name}": share for name, share in shares(wrong).items()}
+    if page.found is not None:
+        boxes = grown(page.found, margin)
+        values["mean_iou"] = mean_iou(boxes, page.instances)
+        values["box_average_precision"] = box_average_precision(boxes, page.instances, classes)
+    return values
+
+
+def error(read: Sequence[str], truth: Sequence[str]) -> float:
+    """Return the share of strings that are not read exactly; NaN of none."""
+    wrong = [a != b for a, b in zip(read, truth, strict=True)]
+    return sum(wrong) / len(wrong) if wrong else math.nan
