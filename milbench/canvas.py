@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,9 +19,15 @@ from milbench.bags import Bags, Truth, generator, label_matrix
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
 from milbench.networks import AllConvolutional, Layer, output_size, position_centres
+from milbench.pictures import grey
 from milbench.task import Network, ScoreFunction, Split, Task
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 CLASSES = 10
+TRIES = 1000
+"""To put digits onto a canvas so that none overlaps another."""
 SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
@@ -159,6 +165,10 @@ class NestedDigits(Task):
         """Return the all-convolutional network of `layers`."""
         return AllConvolutional(self.layers(), 1, seed)
 
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return the picture in grey, (1, H, W) in [0, 1]: digits are light on dark."""
+        return torch.from_numpy(grey(picture)) / 255
+
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of plain digits (instance_error) and of the fixed canvases (all others)."""
         return evaluate(score, self._exams, self._calibration, self.centres)
@@ -170,6 +180,28 @@ class NestedDigits(Task):
     def gallery(self) -> Bags:
         """Return eight test canvases of one size."""
         return first(self._exams["test"].bags[0], 8)
+
+    def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
+        """Return one canvas, high and wide in sides of a digit, with test digits drawn by `rng` that do not overlap.
+
+        Where there is no place left for another digit, the canvas has fewer.
+        """
+        instances = torch.cat([bags.instances for bags in self._exams["test"].singles])
+        classes = torch.cat([bags.labels for bags in self._exams["test"].singles]).int().argmax(dim=1)
+        side = instances.shape[-1]
+        height, width = round(high * side), round(wide * side)
+        places: list[tuple[int, int]] = []
+        for _ in range(TRIES):
+            top = int(torch.randint(height - side + 1, (), generator=rng))
+            left = int(torch.randint(width - side + 1, (), generator=rng))
+            if len(places) < count and all(max(abs(top - t), abs(left - x)) >= side for t, x in places):
+                places.append((top, left))
+        index = torch.randint(len(instances), (1, len(places)), generator=rng)
+        tops, lefts = (torch.tensor([v]) for v in zip(*places, strict=True))
+        boxes = torch.stack([lefts, tops, lefts + side, tops + side], dim=-1).float()
+        canvas = nest(instances[index.to(instances.device), 0].cpu(), tops, lefts, height, width)
+        drawn = classes[index.to(classes.device)].cpu()
+        return Bags(canvas, label_matrix(drawn, CLASSES), truth=Truth(drawn, boxes))
 
     def _singles(self, digits: Digits) -> list[Bags]:
         step = self.exam_batches[0]

@@ -26,6 +26,10 @@ app.add_typer(bench_app, name="bench")
 
 RootOption = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
 DataOption = Annotated[Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data.")]
+DecoderOption = Annotated[
+    Literal["columns", "posterior", "components", "each"] | None,
+    typer.Option(help="How to read the map; default: what the run has learnt, else what suits its task."),
+]
 HERE = Path()
 WrongWords: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and lives in click or in typer itself by version."""
@@ -192,28 +196,70 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535)] = 5000, root: RootOp
     return commands.ui(port, root)
 
 
+@app.command()
+def predict(
+    images: Annotated[list[Path], typer.Argument(help="Picture files, of any size and any format.")],
+    run: Annotated[str, typer.Option("--run", help="Run id or cell id of milbench status, or how it begins.")],
+    out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
+    decoder: DecoderOption = None,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Put what every position shows into NAME.json.")
+    ] = False,
+    invert: Annotated[
+        bool, typer.Option("--invert", help="Of a picture with dark digits for a task with light ones.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataOption = None,
+    root: RootOption = HERE,
+) -> int:
+    """Show what a trained network reads in pictures, and where. More than 1,000,000 pixels are shrunk to that."""
+    from milbench.commands_predict import Asked, predict
+
+    return predict(Asked(images, run, out, device, decoder, positions, invert, data_dir), root)
+
+
+@app.command()
+def figure(
+    number: Annotated[
+        Literal["1", "2", "4"],
+        typer.Argument(help="1: crops of house numbers and their maps; 2: scattered digits; 4: whole house pictures."),
+    ],
+    run: Annotated[str, typer.Option("--run", help="Run id or cell id of milbench status, or how it begins.")],
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
+    seed: Annotated[int, typer.Option(min=0, help="Other seeds draw other test pictures.")] = 0,
+    decoder: DecoderOption = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    data_dir: DataOption = None,
+    root: RootOption = HERE,
+) -> int:
+    """Draw a figure of arXiv:1811.12346 again, from a run and its task's test data."""
+    from milbench import commands_predict
+
+    return commands_predict.figure(number, run, out, seed, root, device, data_dir, decoder)
+
+
 @data_app.command("list")
 def data_list(data_dir: DataOption = None) -> int:
     """Show which data sets are here."""
-    from milbench import commands
+    from milbench import commands_data
 
-    return commands.data_status(data_dir, strict=False)
+    return commands_data.status(data_dir, strict=False)
 
 
 @data_app.command("verify")
 def data_verify(data_dir: DataOption = None) -> int:
     """Check every data set that is here; exit code 1 if one is damaged."""
-    from milbench import commands
+    from milbench import commands_data
 
-    return commands.data_status(data_dir, strict=True)
+    return commands_data.status(data_dir, strict=True)
 
 
 @data_app.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: DataOption = None) -> int:
     """Download a data set and check it."""
-    from milbench import commands
+    from milbench import commands_data
 
-    return commands.data_fetch(name, data_dir)
+    return commands_data.fetch(name, data_dir)
 
 
 @data_app.command("make")
@@ -225,9 +271,9 @@ def data_make(
     test: Annotated[int, typer.Option(min=1, help="Pictures to test on.")] = 1000,
 ) -> int:
     """Render a data set of street numbers, in SVHN's format, without a download."""
-    from milbench import commands
+    from milbench import commands_data
 
-    return commands.data_make(name, data_dir, seed, train, test)
+    return commands_data.make(name, data_dir, seed, train, test)
 
 
 @bench_app.command("losses")

@@ -113,7 +113,7 @@ def report(name: str | None, root_path: Path, gallery: Literal["all", "none"], o
     from milbench.report import render
     from milbench.tracking import Store
 
-    root = _existing(root_path)
+    root = existing(root_path)
     results = collect(Store(root), name)
     out = root.reports / results.name
     render(results, out, gallery=gallery)
@@ -130,7 +130,7 @@ def status(name: str | None, root_path: Path) -> int:
     """Print every cell of a comparison."""
     from milbench.tracking import Store
 
-    store = Store(_existing(root_path))
+    store = Store(existing(root_path))
     plan, _, launched = store.plan(name)
     runs = store.cell_runs()
     table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
@@ -162,7 +162,7 @@ def export(name: str | None, out: Path, root_path: Path, *, weights: bool, galle
     from milbench.tracking import Store
 
     left_out = {"model.safetensors": not weights, "gallery.npz": not gallery}
-    store = Store(_existing(root_path))
+    store = Store(existing(root_path))
     console.print(
         exchange.export(store, name, out, [k for k, v in left_out.items() if v]), soft_wrap=True, markup=False
     )
@@ -185,7 +185,7 @@ def list_(what: str, root_path: Path) -> int:
 
         for heading in ("comparison", "launches", "last launch"):
             table.add_column(heading)
-        for row in Store(_existing(root_path)).names().itertuples():
+        for row in Store(existing(root_path)).names().itertuples():
             table.add_row(str(row.name), str(row.launches), str(row.last))
     elif what == "specs":
         from milbench.spec import built_in_specs, read_spec
@@ -217,43 +217,6 @@ def _list_entries(what: str, table: Table) -> None:
         table.add_row(name, *summary, takes, registry.entry(name).origin)
 
 
-def data_status(data_dir: Path | None, strict: bool) -> int:
-    """Print the state of every data set."""
-    from milbench import data
-
-    with as_usage():
-        rows = data.status(data.data_dir(data_dir))
-    table = Table()
-    for heading in ("data", "state", "where", "digest", "note"):
-        table.add_column(heading)
-    for row in rows:
-        table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
-    console.print(table)
-    return 1 if strict and any(row.state == "damaged" for row in rows) else 0
-
-
-def data_fetch(name: str, data_dir: Path | None) -> int:
-    """Download a data set."""
-    from milbench import data
-
-    with as_usage():
-        row = data.fetch(name, data_dir or data.data_dir(None))
-    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
-    return 0
-
-
-def data_make(name: str, data_dir: Path | None, seed: int, train: int, test: int) -> int:
-    """Render a data set."""
-    from milbench import data, house_numbers
-
-    with as_usage():
-        root = data_dir or data.data_dir(None)
-        place = house_numbers.make(root, seed, train, test)
-        about = data.DATASETS[name].remark(root)
-    console.print(f"{name} is present in {place}: {about}", soft_wrap=True)
-    return 0
-
-
 def bench_losses(device: str, quick: bool) -> int:
     """Measure the exact likelihood."""
     from milbench import bench_losses as bench
@@ -270,7 +233,7 @@ def ui(port: int, root_path: Path) -> int:
 
     from milbench.tracking import Store
 
-    store = Store(_existing(root_path))
+    store = Store(existing(root_path))
     if not store.is_local:
         raise UsageError(f"the store is on a server of its own: open {store.uri}")
     database = store.uri.partition("?")[0]
@@ -306,7 +269,7 @@ def _default_name(tasks: list[str]) -> str:
     return "+".join(Path(task).stem for task in tasks)
 
 
-def _existing(path: Path) -> Root:
+def existing(path: Path) -> Root:
     """Return the root if there is a store, or one that another server keeps. Raises UsageError."""
     import os
 

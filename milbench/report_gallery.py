@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -17,14 +16,11 @@ from numpy.typing import NDArray
 from milbench.errors import UsageError
 from milbench.gallery import Gallery, load
 from milbench.report_study import Row, Study
-from milbench.report_style import INK, LINE, MUTED, WIDTH, literal, wrapped
+from milbench.report_style import INK, LINE, MUTED, WIDTH, class_colours, literal, wrapped
 
 MOST_BAGS = 5
 MOST_NAMED = 5
 _RIGHT, _WRONG = "#159a74", "#cf4456"
-_CLASS_COLOURS = (
-    "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
-)  # fmt: skip
 
 
 def gallery_figure(study: Study, task: str) -> Figure | None:
@@ -109,7 +105,7 @@ def _show_image(axes: Axes, gallery: Gallery, bag: int) -> None:
 def _overlay(axes: Axes, gallery: Gallery, winners: Any, strengths: Any, ys: Any, xs: Any) -> None:
     background = len(gallery.class_names)
     rgba = np.zeros((*winners.shape, 4))
-    colours = np.array([to_rgb(colour) for colour in _class_colours(background)])
+    colours = np.array([to_rgb(colour) for colour in class_colours(background)])
     found = winners < background
     rgba[found, :3] = colours[winners[found]]
     rgba[found, 3] = 0.75 * strengths[found]
@@ -139,7 +135,7 @@ def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: An
     y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
     valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
     winners = np.full(len(points), background) if classes is None else np.asarray(classes)
-    colours = _class_colours(background)
+    colours = class_colours(background)
     empty = valid & (winners == background)
     axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
     for index in np.unique(winners[valid & (winners != background)]):
@@ -179,10 +175,6 @@ def _edges(centres: NDArray[np.float32]) -> tuple[float, float]:
     """Return where cells around evenly spaced centres begin and end."""
     step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
-
-
-def _class_colours(count: int) -> list[Any]:
-    return list(_CLASS_COLOURS[:count]) if count <= len(_CLASS_COLOURS) else list(sns.color_palette("husl", count))
 
 
 def _set_name(classes: set[int], names: tuple[str, ...]) -> str:

@@ -24,6 +24,10 @@ _VARIABLES = {PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LI
 # Middle tones, told apart on white and on black and with the common kinds of colour blindness.
 COLOURS = ("#2f7ed8", "#e0702b", "#159a74", "#b8519f", "#8a6fdf", "#a98600", "#1f9fb8", "#cf4456", "#6f8f2f", "#8d6e63")
 DASHES = ("-", "--", ":", "-.")
+CLASS_COLOURS = (
+    "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
+)  # fmt: skip
+"""Of classes in pictures: lighter, as they lie on dark ones; the name of a class stands beside its colour."""
 WIDTH = 9.6
 
 STYLE: Any = {
@@ -99,6 +103,13 @@ class Picture:
 def wrapped(label: str, width: int = 26) -> str:
     """Return a label broken into lines."""
     return "\n".join(textwrap.wrap(label, width, break_long_words=True)) or label
+
+
+def class_colours(count: int) -> list[Any]:
+    """Return a colour for each class, as matplotlib takes them."""
+    import seaborn as sns
+
+    return list(CLASS_COLOURS[:count]) if count <= len(CLASS_COLOURS) else list(sns.color_palette("husl", count))
 
 
 def literal(text: str) -> str:

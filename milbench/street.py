@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, overload
+from typing import TYPE_CHECKING, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor
@@ -23,10 +23,14 @@ from milbench.crops import SIDE, Variant
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
 from milbench.networks import AllConvolutional, Layer, output_size, position_centres
+from milbench.pictures import colours
 from milbench.reading import ReadAlong
 from milbench.recipe import Recipe
 from milbench.street_augmentation import SIZES, augment
 from milbench.task import Network, ScoreFunction, Split, Task
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 CLASSES = 10
 BATCH, EXAM_BATCH = 32, 250
@@ -110,6 +114,7 @@ class StreetNumbers(Task):
 
     num_classes = CLASSES
     primary = "transcription_error"
+    decoder = "columns"
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -144,7 +149,7 @@ class StreetNumbers(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
         numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(data_dir).items()}
-        train = numbers["train"]
+        train, self._test = numbers["train"], numbers["test"]
         if self.validation >= len(train):
             raise UsageError(
                 f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"
@@ -156,7 +161,7 @@ class StreetNumbers(Task):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
         self._calibration = None if self.validation else Batches(train, kept[:CALIBRATION])
         self._exams: dict[Split, Exam] = {"validation": Exam((), Batches(train, held))} if self.validation else {}
-        self._exams["test"] = Exam((), Batches(numbers["test"], torch.arange(len(numbers["test"]))))
+        self._exams["test"] = Exam((), Batches(self._test, torch.arange(len(self._test))))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -188,6 +193,10 @@ class StreetNumbers(Task):
         """Return the all-convolutional network of `layers`."""
         return AllConvolutional(self.layers(), 3, seed)
 
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return the picture in colours, (3, H, W) in [0, 1)."""
+        return torch.from_numpy(colours(picture)).float() / 256
+
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of the crops as they are, none augmented."""
         read = ReadAlong(self.centres)
@@ -200,6 +209,15 @@ class StreetNumbers(Task):
     def gallery(self) -> Bags:
         """Return eight test crops."""
         return first(self._exams["test"].bags[0], 8)
+
+    def test_crops(self, count: int, rng: torch.Generator) -> Bags:
+        """Return so many test crops, drawn by `rng`."""
+        return self._test.bags(torch.randperm(len(self._test), generator=rng)[:count])
+
+    def test_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
+        """Return the files of the whole test pictures, with the digits in each; needs no `prepare`."""
+        folder = data.data_dir(data_dir) / self.folder / "test"
+        return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         """Return the crops of every part, made now where they are not there. Raises UsageError."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch import Tensor
 from milbench.bags import Bags
 from milbench.errors import UsageError
 from milbench.recipe import Recipe
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Split = Literal["validation", "test"]
 
@@ -87,11 +90,18 @@ class Task(ABC):
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
+    decoder: ClassVar[str] = "each"
+    """How to read what a network of this task shows, a name in milbench.predict.DECODERS, if nothing better was learnt.
+    """
 
     @property
     def class_names(self) -> list[str]:
         """Return how to write each class in a picture."""
         return [str(c) for c in range(self.num_classes)]
+
+    def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
+        """Return (N, H, W), what the network is shown of a picture of any size, mode L or RGB: needs no data."""
+        raise UsageError(f"{self.name} has no pictures: its networks cannot look at one")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:

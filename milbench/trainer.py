@@ -99,7 +99,7 @@ class Trainer:
 
     def _set_up(self) -> None:
         cell = self.cell
-        _check_unchanged(cell)
+        check_unchanged(cell)
         self.recipe = Recipe(**cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
         self.task.prepare(self.data_dir, self.device)
@@ -244,7 +244,7 @@ def network_for(loss: Loss, task: Task, seed: int) -> Network:
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 
-def _check_unchanged(cell: Cell) -> None:
+def check_unchanged(cell: Cell) -> None:
     """Raise UsageError if a plug-in file is no longer the one that was planned and hashed."""
     for registry, file, revision in (
         (losses(), cell.loss_file, cell.loss_revision),

@@ -91,9 +91,17 @@ def shown_given_best(probs: Tensor) -> Shown:
     return Shown(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
 
+def shown_given(probs: Tensor, labels: Tensor) -> Shown:
+    """Return the same given label sets (B, C) bool; of one that is too large for its posterior, what P says."""
+    return _shown_given(_logarithms(probs), labels, probs.dtype)
+
+
 def _shown(probs: Tensor) -> Shown:
     log_probs = _logarithms(probs)
-    labels = likely_label_sets(log_probs)
+    return _shown_given(log_probs, likely_label_sets(log_probs), probs.dtype)
+
+
+def _shown_given(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Shown:
     few = labels.sum(dim=1) <= MOST
     given = log_probs.exp()
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
@@ -106,7 +114,7 @@ def _shown(probs: Tensor) -> Shown:
         chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
         bags, best = bags[chance >= 0], best[chance >= 0]
         shown.flatten(1)[bags, best] = c
-    return Shown(shown, given.to(probs.dtype), labels)
+    return Shown(shown, given.to(dtype), labels)
 
 
 def likely_label_sets(log_probs: Tensor) -> Tensor:

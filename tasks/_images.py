@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -17,7 +17,11 @@ from milbench.bags import Bags, Truth, label_matrix
 from milbench.errors import UsageError
 from milbench.evaluation import THRESHOLD
 from milbench.networks import AllConvolutional, Classifier, Layer, output_size
+from milbench.pictures import colours, grey
 from milbench.task import Network, ScoreFunction, Task
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 CLASSES = 10
 WHITE = 255
@@ -117,6 +121,10 @@ class OneInstanceImages(Task):
     def classifier(self, seed: int) -> Network:
         """Return the paper's baseline, of one position."""
         return Classifier(self.classifier_layers(), self.channels, seed)
+
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return the picture in grey or in colours, as the images are: (channels, H, W) in [0, 1]."""
+        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / WHITE
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return how often the wrong class is named, and what the presence scores say of all classes.

@@ -62,7 +62,7 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
     def call(*words: str) -> Ran:
         computes = words[0] in ("run", "reproduce")
-        takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import")
+        takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import", "predict", "figure")
         jobs = ["--threads", "1", *([] if "--jobs" in words else ["--jobs", "1"])] if computes else []
         where = ["--root", str(root)] if takes_root and "--root" not in words else []
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])

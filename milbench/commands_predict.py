@@ -1,0 +1,143 @@
+"""What `milbench predict` and `milbench figure` do, behind the command line's parsing."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from milbench.commands import console, existing
+from milbench.errors import UsageError, as_usage
+from milbench.files import write_atomically
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from milbench.predict import Decoder, Prediction
+    from milbench.trained import Trained
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked `milbench predict` for."""
+
+    images: list[Path]
+    run: str
+    out: Path
+    device: str = "auto"
+    decoder: Decoder | None = None
+    positions: bool = False
+    invert: bool = False
+    data_dir: Path | None = None
+
+
+def predict(asked: Asked, root_path: Path) -> int:
+    """Read every picture; all of them are looked at before the first file is written."""
+    from milbench import pictures
+    from milbench.predict import as_json, chosen_decoder, look, set_name, spelled
+
+    model = _model(asked.run, root_path, asked.device, asked.data_dir)
+    chosen_decoder(model, asked.decoder)
+    names = pictures.names(asked.images)
+    with as_usage():
+        _check_out(asked, names)
+    for path in asked.images:
+        _prepared(model, path, asked.invert)
+    table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
+    for heading in ("picture", "reads", "label set", "probability", "written"):
+        table.add_column(heading)
+    for path, name in zip(asked.images, names, strict=True):
+        size, picture = _prepared(model, path, asked.invert)
+        found = look(model, picture, asked.decoder)
+        about = as_json(model, path, size, picture.size, found, positions=asked.positions)
+        page = _page(model, picture, found)
+        with as_usage():
+            _write(asked.out / f"{name}.json", json.dumps(about, indent=None if asked.positions else 1) + "\n")
+            _save(asked.out / f"{name}.png", page)
+        reads = f"{spelled(model, found)} ({found.decoder})" if found.reading else f"nothing ({found.decoder})"
+        row = (str(path), reads, set_name(model, found.labels), f"{about['label_set_probability']:.3g}")
+        table.add_row(*map(escape, (*row, f"{asked.out / name}.png, .json")))
+    console.print(table)
+    return 0
+
+
+def figure(number: str, run: str, out: Path, seed: int, root_path: Path, device: str, data_dir: Path | None,
+           decoder: Decoder | None) -> int:  # fmt: skip
+    """Draw a figure of the paper."""
+    from milbench import paper_figures
+
+    with as_usage():
+        if out.is_dir():
+            raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
+    model = _model(run, root_path, device, data_dir)
+    page, notes = paper_figures.draw(number, model, seed, data_dir, decoder)
+    with as_usage():
+        _save(out, page)
+    for note in notes:
+        console.print(escape(note), soft_wrap=True, highlight=False)
+    console.print(f"wrote {escape(str(out))}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _model(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
+    from milbench.devices import resolve
+    from milbench.tracking import Store
+    from milbench.trained import load
+
+    where = resolve(device)
+    return load(Store(existing(root_path)), run, where, data_dir)
+
+
+def _prepared(model: Trained, path: Path, invert: bool) -> tuple[tuple[int, int], Image]:
+    """Return the size of a picture and what the network is shown of it. Raises UsageError where it cannot be read."""
+    from PIL import ImageOps
+
+    from milbench import pictures
+    from milbench.predict import check_size
+
+    whole = pictures.open_picture(path)
+    picture = pictures.shrunk(whole)
+    model.task.instances_from(picture)
+    try:
+        check_size(model, *picture.size)
+    except UsageError as error:
+        raise UsageError(f"{path} is too small, {error}") from None
+    return whole.size, ImageOps.invert(picture) if invert else picture
+
+
+def _check_out(asked: Asked, names: list[str]) -> None:
+    """Refuse a folder that is none, that cannot be written, or where an output would take the place of a picture."""
+    nearest = next(p for p in (asked.out.absolute(), *asked.out.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"--out {asked.out}: {nearest} is a file, not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"--out {asked.out}: cannot write in {nearest}")
+    inputs = {path.resolve() for path in asked.images}
+    for name in names:
+        for ending in (".png", ".json"):
+            place = asked.out / (name + ending)
+            if place.resolve() in inputs:
+                raise UsageError(f"--out {asked.out}: {place} is one of the pictures and would be overwritten")
+            if place.is_dir():
+                raise UsageError(f"--out {asked.out}: {place} is a folder")
+
+
+def _page(model: Trained, picture: Image, found: Prediction) -> Any:
+    from milbench.overlay import captioned, enlargement, overlay
+    from milbench.paper_figures import lines
+
+    factor = enlargement(*picture.size)
+    return captioned(overlay(picture, found, model.task.class_names, factor), lines(model, found))
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: temporary.write_text(text, "utf-8"))
+
+
+def _save(path: Path, page: Any) -> None:
+    write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))
