@@ -28,7 +28,7 @@ demo: $(READY)
 	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && exit $${failed:-0}
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
