@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milbench.errors import unknown
+from milbench.errors import UsageError, unknown
 from milbench.muon import Muon
 from milbench.psgd import KroneckerPSGD
 from milbench.recipe import Recipe
@@ -65,12 +65,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SCHEDULES: dict[str, Schedule] = {"one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "constant": _constant}
 
 
-def check_names(recipe: Recipe) -> None:
-    """Raise UsageError if the recipe names an optimiser or a schedule that is not here."""
+def check(recipe: Recipe) -> None:
+    """Raise UsageError if the recipe names what is not here, or sets what its optimiser would ignore."""
     if recipe.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
     if recipe.schedule not in SCHEDULES:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
+    if recipe.clip_rms is not None and recipe.optimizer != "psgd":
+        raise UsageError(f"recipe.clip_rms shortens the steps of psgd alone, not of {recipe.optimizer}; see clip_norm")
+    if recipe.weight_decay and recipe.optimizer == "psgd":
+        raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
 
 
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:

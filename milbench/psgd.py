@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,19 +18,19 @@ class KroneckerPSGD(torch.optim.Optimizer):
     """Stochastic gradient descent, preconditioned by an estimate of the inverse of the absolute Hessian.
 
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
-    product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction V ~ N(0, I) over all
-    parameters together, takes the exact Hessian-vector product H of the batch's loss along it, and moves L and R
-    against the relative gradient of E[tr(H^T P H) + tr(V^T P^-1 V)], whose only minimum is the P with P H P = V in the
-    mean: |Hessian|^-1 where it has this form, also where the Hessian is indefinite. The step that the factors make is
-    normalised by the largest entry of that gradient; they start at the identity.
+    product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
+    parameters together, takes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
+    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint its minimum has P E[h h^T] P =
+    E[v v^T]: |Hessian|^-1 for a fixed Hessian, also an indefinite one. The step that the factors make is normalised by
+    the largest entry of that gradient; they start at the identity.
 
     Directions come from the suite's own generator, named by `seed` and the number of the step, so that two losses see
     the same ones and a resumed run goes on with the next.
 
     Not known to torch: `backward(loss)` takes the place of `loss.backward()` and must be called before `step`.
 
-    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015 (Section IV.C: Kronecker products;
-    triangular factors); settings as in X.-L. Li, arXiv:1811.12346, 2018.
+    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
+    X.-L. Li, arXiv:1811.12346, 2018.
     """
 
     def __init__(
@@ -63,15 +63,12 @@ class KroneckerPSGD(torch.optim.Optimizer):
         rng = generator("curvature probe", self.seed, int(first["step"]))
         # Drawn on the CPU, so that a GPU sees the same directions.
         directions = [torch.randn(p.shape, generator=rng).to(p) for p in parameters]
-        # A loss that is piecewise linear in some weight has no second derivative there: it comes back as zeros.
-        differentiable = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
-        products = torch.autograd.grad(
-            [g for g, _ in differentiable],
-            parameters,
-            [v for _, v in differentiable],
-            allow_unused=True,
-            materialize_grads=True,
-        )
+        # A gradient that does not depend on any weight has no curvature: its products are zeros.
+        curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+        products: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
+        if curved:
+            slopes, along = zip(*curved, strict=True)
+            products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.detach()
         self._curvature = []

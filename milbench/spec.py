@@ -245,14 +245,14 @@ def _check_tiers(spec: Spec) -> None:
 
 def _recipe(defaults: Params, changes: Params) -> Params:
     """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
-    from milbench.optimizers import SETTINGS, check_names
+    from milbench.optimizers import SETTINGS, check
     from milbench.recipe import Recipe
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
     settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
-    check_names(recipe)
+    check(recipe)
     return recipe.model_dump()
 
 

@@ -169,3 +169,11 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
     before = float(loss().detach())
     descend(optimizer, loss(), None)
     assert float(loss().detach()) < 0.02 * before
+
+
+def test_a_loss_without_curvature_is_descended_along_its_gradient() -> None:
+    layer = nn.Linear(2, 1, bias=False).double()
+    before, slope = layer.weight.detach().clone(), torch.tensor([[3.0, -4.0]]).double()
+    descend(KroneckerPSGD(layer, lr=0.1), (layer.weight * slope).sum(), None)
+    moved = before - layer.weight.detach()
+    assert (moved * slope > 0).all()

@@ -212,6 +212,18 @@ def test_another_optimiser_brings_its_own_settings() -> None:
     assert tiny_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
 
 
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [
+        ({"optimizer": "muon", "clip_rms": 0.1}, "clip_rms shortens the steps of psgd alone, not of muon"),
+        ({"optimizer": "psgd", "weight_decay": 0.1}, "weight_decay = 0.1: psgd has none"),
+    ],
+)
+def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        tiny_cell(recipe=recipe)
+
+
 def test_schedules() -> None:
     def rates(name: str, steps: int = 1000) -> list[float]:
         return [learning_rate(Recipe(schedule=name, lr=2.0), step, steps) for step in range(steps)]
