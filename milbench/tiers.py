@@ -43,7 +43,8 @@ def tell(facts: Facts, bags: Bags, logits: Tensor, network: Network) -> Tensor |
 def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
     """Return (B, h, w), the class whose box has its middle nearest, background where none is near enough.
 
-    A box too small for any centre near its middle is shown by the position that comes nearest.
+    A box too small for any centre near its middle is shown by the position that comes nearest; one without an area,
+    whose instance augmentation has cut away, by none.
     """
     ys, xs = (c.to(boxes).view(shape) for c, shape in zip(centres, ((1, 1, -1, 1), (1, 1, 1, -1)), strict=True))
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
@@ -52,7 +53,7 @@ def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], backgrou
         (xs - (left + right) / 2).abs() / (right - left).clamp(min=1e-6),
     )
     shows = (away < CENTRAL) | (away == away.amin(dim=(2, 3), keepdim=True))
-    shows &= (truth.classes >= 0)[..., None, None]
+    shows &= ((truth.classes >= 0)[..., None, None]) & (right > left) & (bottom > top)
     nearest = away.masked_fill(~shows, torch.inf).argmin(dim=1)
     classes = truth.classes[..., None, None].expand(away.shape).gather(1, nearest.unsqueeze(1)).squeeze(1)
     return torch.where(shows.any(dim=1), classes, background)

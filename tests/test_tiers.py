@@ -56,6 +56,11 @@ def test_a_tiny_box_is_shown_by_the_nearest_position() -> None:
     assert positions(bags([[2]], [[[5.4, 1.6, 5.5, 1.7]]]))[0] == [[3, 3, 2, 3], [3] * 4, [3] * 4, [3] * 4]
 
 
+def test_what_augmentation_has_cut_away_is_shown_nowhere() -> None:
+    gone, thin = [8.0, 2.0, 8.0, 6.0], [2.0, 0.0, 6.0, 0.0]
+    assert positions(bags([[1, 2]], [[gone, thin]]))[0] == [[3] * 4] * 4
+
+
 def test_entries_that_pad_a_bag_show_nothing() -> None:
     whole, nothing = [0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]
     one = positions(bags([[1]], [[whole]]))
