@@ -15,6 +15,8 @@ from milbench.task import Network
 
 SLOPE = 0.1
 """Of every leaky ReLU, as in the paper."""
+LEAST_CONTRAST = 1 / 32
+"""Of images in [0, 1]: eight of 256 levels."""
 
 
 class Layer(NamedTuple):
@@ -80,13 +82,18 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 
 
 class AllConvolutional(Network):
-    """Convolutions with leaky ReLUs between them: images (B, N, H, W) to logits (B, C+1, h, w), background last."""
+    """Convolutions with leaky ReLUs between them: images (B, N, H, W) to logits (B, C+1, h, w), background last.
+
+    standardised: whether every image is first brought to mean 0 and standard deviation 1, over all of its pixels and
+    channels.
+    """
 
     head: nn.Conv2d
 
-    def __init__(self, layers: Sequence[Layer], in_channels: int, seed: int) -> None:
+    def __init__(self, layers: Sequence[Layer], in_channels: int, seed: int, *, standardised: bool = False) -> None:
         super().__init__()
         self.layers = tuple(layers)
+        self.standardised = standardised
         inputs = [in_channels, *(layer.channels for layer in layers)]
         convolutions = [nn.Conv2d(n, *layer) for n, layer in zip(inputs, self.layers, strict=False)]
         self.body = nn.Sequential(*(m for c in convolutions[:-1] for m in (c, nn.LeakyReLU(SLOPE))))
@@ -95,7 +102,7 @@ class AllConvolutional(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
-        logits: Tensor = self.head(self.body(images))
+        logits: Tensor = self.head(self.body(standardise(images) if self.standardised else images))
         return logits
 
     def output_shape(self, height: int, width: int) -> tuple[int, int]:
@@ -135,6 +142,16 @@ class InstanceMLP(Network):
         """Return the logits (B, C+1, K) of instances (B, K, D)."""
         logits: Tensor = self.head(self.body(instances))
         return logits.transpose(1, 2)
+
+
+def standardise(images: Tensor) -> Tensor:
+    """Return images (B, N, H, W) with mean 0 and standard deviation 1 each; one without contrast becomes near 0.
+
+    A photograph of little contrast then looks to a network like one of much. The smallest deviation divided by is
+    LEAST_CONTRAST: an image that is flat but for noise does not become noise alone.
+    """
+    spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
+    return (images - mean) / spread.clamp(min=LEAST_CONTRAST)
 
 
 def initialise(network: nn.Module, seed: int) -> None:

@@ -50,6 +50,10 @@ def _drop_at_half(step: int, steps: int) -> float:
     return 1.0 if 2 * step < steps else 0.1
 
 
+def _drop_at_thirds(step: int, steps: int) -> float:
+    return 1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
+
+
 def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of a schedule
     return 1.0
 
@@ -62,7 +66,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1},
 }
 """What goes with an optimiser where a task's recipe is written for another one. Of psgd: as published."""
-SCHEDULES: dict[str, Schedule] = {"one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "constant": _constant}
+SCHEDULES: dict[str, Schedule] = {
+    "one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "drop-at-thirds": _drop_at_thirds,
+    "constant": _constant,
+}  # fmt: skip
 
 
 def check(recipe: Recipe) -> None:

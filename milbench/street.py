@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 10
-BATCH, EXAM_BATCH = 32, 250
+EXAM_BATCH = 250
 CALIBRATION = 1000
 """Training crops that thresholds are chosen on where there is no validation split."""
 Size = Literal["small", "medium", "large"]
 Parts = Literal["train", "train+extra"]
+Contrast = Literal["standard", "raw"]
 WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
 
 
@@ -120,12 +121,23 @@ class StreetNumbers(Task):
     instead: ClassVar[str]
     """How to get the data, for whom it is missing."""
 
-    def __init__(self, network: Size, crop: Variant, parts: Parts, validation: int, augmentation: bool) -> None:
+    def __init__(
+        self,
+        network: Size,
+        crop: Variant,
+        parts: Parts,
+        contrast: Contrast,
+        validation: int,
+        augmentation: bool,
+        batch_bags: int,
+    ) -> None:
         self.size: Size = network
         self.crop: Variant = crop
         self.parts: Parts = parts
+        self.contrast = contrast
         self.validation = validation
         self.augmentation = augmentation
+        self.batch_bags = batch_bags
         self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else SIDE) ** 2
 
     @abstractmethod
@@ -170,7 +182,7 @@ class StreetNumbers(Task):
         That is the paper's 7,367 for SVHN with no validation split.
         """
         count = sum(len(index) for _, index in self._pools)
-        return -(-count // BATCH) if len(self._pools) == 1 else max(count // BATCH, 1)
+        return -(-count // self.batch_bags) if len(self._pools) == 1 else max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield train in random order; with extra, every batch from train, odd or even extra with equal chances.
@@ -180,18 +192,18 @@ class StreetNumbers(Task):
         chance = rng if self.augmentation else None
         if len(self._pools) == 1:
             numbers, index = self._pools[0]
-            for some in index[torch.randperm(len(index), generator=rng)].split(BATCH):
+            for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
                 yield numbers.bags(some, chance)
             return
         orders = [_endless(index, rng) for _, index in self._pools]
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self._pools), (), generator=rng))
-            some = torch.tensor(list(islice(orders[pool], BATCH)))
+            some = torch.tensor(list(islice(orders[pool], self.batch_bags)))
             yield self._pools[pool][0].bags(some, chance)
 
     def network(self, seed: int) -> Network:
-        """Return the all-convolutional network of `layers`."""
-        return AllConvolutional(self.layers(), 3, seed)
+        """Return the all-convolutional network of `layers`, which standardises a picture first where told to."""
+        return AllConvolutional(self.layers(), 3, seed, standardised=self.contrast == "standard")
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return the picture in colours, (3, H, W) in [0, 1)."""

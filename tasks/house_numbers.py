@@ -10,7 +10,7 @@ from pydantic import Field
 
 from milbench.crops import Variant
 from milbench.house_numbers import manifest
-from milbench.street import Size, StreetNumbers
+from milbench.street import Contrast, Size, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):
@@ -31,10 +31,12 @@ class HouseNumbers(StreetNumbers):
         self,
         network: Size = "small",
         crop: Variant = "paper",
+        contrast: Contrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 500,
         augmentation: bool = True,
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:
-        super().__init__(network, crop, "train", validation, augmentation)
+        super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
         """Return the seed too: other seeds are other pictures."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from milbench import svhn_files
 from milbench.crops import Variant
-from milbench.street import Parts, Size, StreetNumbers
+from milbench.street import Contrast, Parts, Size, StreetNumbers
 
 
 class SVHN(StreetNumbers):
@@ -23,6 +23,7 @@ class SVHN(StreetNumbers):
     network: widths (48, 64, 96), (96, 128, 192) or (128, 192, 256).
     crop: `paper` shows the more the fewer digits there are, at test time too; `tight` shows 30 % more of all.
     parts: with `train+extra` a batch comes from train, odd extra or even extra with equal chances.
+    contrast: with `standard` the network brings every picture to mean 0 and deviation 1; the paper's is `raw`.
     validation: how many house numbers of train are kept for validation; the paper keeps none.
     """
 
@@ -38,10 +39,12 @@ class SVHN(StreetNumbers):
         network: Size = "small",
         crop: Variant = "paper",
         parts: Parts = "train",
+        contrast: Contrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 1000,
         augmentation: bool = True,
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:
-        super().__init__(network, crop, parts, validation, augmentation)
+        super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
         """Return SVHN, or SVHN-format images where the numbers are not SVHN's."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from milbench.networks import (
     output_size,
     set_prior_head,
     small_digits_layers,
+    standardise,
 )
 
 PAPER = extended_mnist_layers(10)
@@ -124,3 +126,22 @@ def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple
     torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
     half.float().logsumexp(dim=1).mean().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
+    images = torch.rand(3, 2, 9, 7) * torch.tensor([1.0, 0.5, 0.2]).view(3, 1, 1, 1) + 0.2
+    for image, result in zip(images.numpy(), standardise(images).numpy(), strict=True):
+        np.testing.assert_allclose(result, (image - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
+    flat = 0.5 + 0.001 * torch.randn(1, 3, 8, 8)
+    assert standardise(flat).abs().max() < 0.2  # noise is not blown up to the contrast of a picture
+    assert torch.equal(standardise(torch.full((1, 3, 8, 8), 0.25)), torch.zeros(1, 3, 8, 8))
+
+
+def test_a_network_that_standardises_sees_neither_brightness_nor_contrast() -> None:
+    images = 0.25 + 0.5 * torch.rand(2, 3, 20, 24).double()
+    seeing, blind = (AllConvolutional(SMALL, 3, seed=1, standardised=flag).double() for flag in (False, True))
+    other = 0.4 * images + 0.1
+    with torch.no_grad():
+        torch.testing.assert_close(blind(other), blind(images))
+        assert (seeing(other) - seeing(images)).abs().max() > 0.01
+        torch.testing.assert_close(blind(images), seeing(standardise(images)))

@@ -237,6 +237,7 @@ def test_schedules() -> None:
         if step < 999:
             theirs.step()
     assert rates("drop-at-half") == [2.0] * 500 + [0.2] * 500
+    assert rates("drop-at-thirds") == pytest.approx([2.0] * 334 + [0.2] * 333 + [0.02] * 333)
     assert rates("constant") == [2.0] * 1000
     assert all(0 < rate <= 2.0 for name in SCHEDULES for rate in rates(name, 1) + rates(name, 2))
 

@@ -70,6 +70,22 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert torch.equal(held, again)
 
 
+def test_batches_have_as_many_bags_as_they_are_told(root: Path) -> None:
+    task = make(root, batch_bags=8)
+    assert [len(bags) for bags in task.train_batches(0, generator(1))] == [8] * 6 + [2]
+    assert task.steps_per_epoch == 7
+    assert make(root, "svhn", parts="train+extra", validation=0, batch_bags=8).steps_per_epoch == (60 + 60) // 8
+
+
+def test_the_network_standardises_pictures_unless_they_are_to_stay_raw() -> None:
+    bags = torch.rand(1, 3, 64, 64)
+    standard, raw = (load_task("svhn", contrast=contrast).network(3) for contrast in ("standard", "raw"))
+    with torch.no_grad():
+        torch.testing.assert_close(standard(bags / 2), standard(bags), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(standard(bags), raw((bags - bags.mean()) / bags.std(correction=0)))
+        assert not torch.allclose(raw(bags / 2), raw(bags))
+
+
 def test_training_bags_are_augmented_by_the_generator_alone(root: Path) -> None:
     task = make(root)
     one, two, other = (list(task.train_batches(0, generator(seed))) for seed in (1, 1, 2))
