@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from milbench.definitions import Metric, describe
 from milbench.report_format import seconds, size
 from milbench.report_gallery import gallery_figure
+from milbench.report_published import draw_others, published, published_caption
 from milbench.report_study import Row, Study
 from milbench.report_style import (
     COLOURS,
@@ -68,25 +68,6 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     return pictures
 
 
-def published(study: Study, task: str) -> dict[Row, list[dict[str, Any]]]:
-    """Return what the literature reports for the primary metric, by the rows whose loss it names."""
-    cells = study.cells[study.cells["task_label"] == task]
-    columns = ["tier", "loss_label", "recipe_label", "loss"]
-    names = {Row(*map(str, key)): str(loss) for *key, loss in cells[columns].itertuples(index=False, name=None)}
-    tasks = set(cells["task"].astype(str))
-    facts = [p for p in study.results.published if p["task"] in tasks and p["metric"] == study.primary(task)]
-    return {row: found for row, loss in names.items() if (found := [p for p in facts if p["loss"] in (loss, row.loss)])}
-
-
-def published_caption(study: Study, task: str) -> str:
-    """Return the sentence that explains the dashed lines, with their sources; "" where there are none."""
-    facts = {(p["loss"], p["value"], p["source"]) for found in published(study, task).values() for p in found}
-    metric = study.metric(task)
-    listed = "; ".join(f"{loss} {_scaled(value, metric):.3g}{' %' if metric.percent else ''} ({source})"
-                       for loss, value, source in sorted(facts))  # fmt: skip
-    return f"Dashed: published, by the rule of its source: {listed}." if listed else ""
-
-
 def seeds_figure(study: Study, task: str) -> Figure | None:
     """Draw a dot for every seed of every row, the mean and its interval."""
     rows = study.rows_of(task)
@@ -119,9 +100,12 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 spread = _scaled(fact["spread"], metric)
                 axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
     _bayes_line(axes, study, task)
+    shown += draw_others(axes, study, task, "x")
     scale_axis(axes, "x", shown)
     _row_labels(axes, study, task, rows)
     axes.set_xlabel(metric.heading)
+    if axes.get_legend_handles_labels()[1]:
+        figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
@@ -143,7 +127,8 @@ def curves_figure(study: Study, task: str) -> Figure | None:
             _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
             for fact in published(study, task).get(row, []) if name.startswith("test/") else []:
                 axes.axhline(_scaled(fact["value"], metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
-        scale_axis(axes, "y", list(curves["value"]), widest_linear=10)
+        lines = draw_others(axes, study, task, "y") if name.startswith("test/") else []
+        scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")
         axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))

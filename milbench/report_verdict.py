@@ -23,6 +23,7 @@ _DEFAULTS: dict[str, Any] = {
     "rule": "test",
     "protocol": {},
     "minor": {},
+    "data": "",
 }
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs"}
 _ABSENT = object()
@@ -165,7 +166,7 @@ def _compare(study: Study, task: str, row: Row, fact: dict[str, Any]) -> Compari
     params = [study.results.params.get(str(cell), {}) for cell in study.group(task, row).index]
     minor = deviations(fact["minor"], params)
     tolerated = ("minor differences: " + ", ".join(minor),) if minor else ()
-    obstacles = _obstacles(study, task, fact, sample, params)
+    obstacles = _obstacles(study, task, row, fact, sample, params)
     if obstacles:
         return Comparison(task, row, fact, sample, value, runs, "not comparable", (*obstacles, *tolerated))
     outcome, grounds = _judge(fact, sample)
@@ -173,12 +174,15 @@ def _compare(study: Study, task: str, row: Row, fact: dict[str, Any]) -> Compari
 
 
 def _obstacles(
-    study: Study, task: str, fact: dict[str, Any], sample: Sample, params: list[dict[str, Any]]
+    study: Study, task: str, row: Row, fact: dict[str, Any], sample: Sample, params: list[dict[str, Any]]
 ) -> tuple[str, ...]:
     """Return everything that keeps a figure from being compared with a sample."""
     seeds, runs = len(sample.by_seed), fact["runs"]
     different = deviations(fact["protocol"], params)
     found = ["another protocol: " + ", ".join(different)] if different else []
+    data = dict.fromkeys(study.group(task, row)["data_digest"].astype(str))
+    if any(not name.startswith(fact["data"]) for name in data):
+        found.append(f"other data: {' and '.join(data)}")
     if fact["rule"] == "validation" and not study.validated(task):
         found.append("no validation metric here to choose the epoch by, as its source did")
     if fact["rule"] != "last" and fact["metric"] != study.primary(task):

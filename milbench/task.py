@@ -47,6 +47,8 @@ class Published:
     protocol: the parameters it was measured with, by the names that `milbench.cells.Cell.params` gives them: a run that
         differs in one of them is not comparable.
     minor: further ones whose difference is named, and tolerated.
+    data: how the name of its data begins; those of a run on others are not comparable.
+    method: the name of what is no loss here (`loss` is then ""), to be drawn as a line.
     """
 
     loss: str
@@ -59,6 +61,8 @@ class Published:
     rule: Literal["last", "validation", "test"] = "test"
     protocol: Mapping[str, Any] = field(default_factory=dict)
     minor: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    method: str = ""
 
 
 class Network(torch.nn.Module, ABC):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from report_data import LOSSES, ONE, TWO, constant, make_results
 
-from milbench import figures
+from milbench import figures, report_published
 from milbench.report import latex_table, render
 from milbench.report_provenance import provenance, results_frame, status_counts, unfinished
 from milbench.report_study import Row, Study
@@ -181,12 +181,12 @@ def test_latex_is_balanced() -> None:
 
 def test_published_values_are_matched_by_task_loss_and_metric() -> None:
     study = Study(make_results(None, TWO, epochs=2))
-    found = figures.published(study, "extended-digits")
+    found = report_published.published(study, "extended-digits")
     assert {row.loss: facts[0]["value"] for row, facts in found.items()} == {"exact": 0.004, "max-pooling": 0.08}
-    assert figures.published(study, "synthetic-bags") == {}
-    assert "exact 0.4 % (Li 2018, Supplementary A)" in figures.published_caption(study, "extended-digits")
+    assert report_published.published(study, "synthetic-bags") == {}
+    assert "exact 0.4 % (Li 2018, Supplementary A)" in report_published.published_caption(study, "extended-digits")
     none = Study(make_results(None, TWO, epochs=2, published=[]))
-    assert figures.published_caption(none, "extended-digits") == ""
+    assert report_published.published_caption(none, "extended-digits") == ""
 
 
 def test_a_published_value_is_drawn_where_it_is() -> None:
@@ -194,6 +194,28 @@ def test_a_published_value_is_drawn_where_it_is() -> None:
     assert figure is not None
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert sorted(float(np.asarray(line.get_xdata())[0]) for line in dashed) == pytest.approx([0.4, 8.0])
+
+
+def test_methods_that_are_no_losses_here_are_lines_with_a_legend() -> None:
+    results = make_results(None, TWO, ONE, 3, 2)
+    other = {"task": "extended-digits", "loss": "", "metric": "instance_error"}
+    theirs = [
+        other | {"value": value, "source": f"{name} 2014", "method": name, "data": "SVHN, "}
+        for name, value in (("Goodfellow", 0.04), ("Ba", 0.039))
+    ]
+    study = Study(replace(results, published=[*theirs, theirs[0] | {"metric": "set_error"}, *results.published]))
+    assert {row.loss for row in report_published.published(study, "extended-digits")} == {"exact", "max-pooling"}
+    caption = report_published.published_caption(study, "extended-digits")
+    assert caption.endswith("no losses here: Ba 3.9 % (Ba 2014); Goodfellow 4 % (Goodfellow 2014).")
+    for make in (figures.seeds_figure, figures.curves_figure):
+        figure = make(study, "extended-digits")
+        assert figure is not None
+        axes = figure.axes[0]
+        lines = {line.get_label(): line for line in axes.lines}
+        for name, value in (("Ba, 3.9 %", 3.9), ("Goodfellow, 4 %", 4.0)):
+            data = lines[name].get_xdata() if make is figures.seeds_figure else lines[name].get_ydata()
+            assert list(np.asarray(data)) == [value, value]
+        assert {text.get_text() for text in figure.legends[0].get_texts()} >= {"Ba, 3.9 %", "Goodfellow, 4 %"}
 
 
 def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_path: Path) -> None:

@@ -119,6 +119,18 @@ def test_another_protocol_is_not_comparable_and_every_parameter_is_named() -> No
     assert found.reasons[0] == "another protocol: optimizer sgd and psgd (published: psgd)", "one cell is enough"
 
 
+def test_other_data_are_not_comparable_and_are_named() -> None:
+    results = ours(0.07, 0.08, 0.09, published=[summary(SIX) | {"data": "SVHN, "}])
+    for names, outcome in (
+        (("SVHN, 9 train",) * 3, "agrees"),
+        (("SVHN, 9 train", "SVHN-format, 4") * 2, "not comparable"),
+    ):
+        results.cells["data_digest"] = list(names)[: len(results.cells)]
+        found = only(results)
+        assert found.outcome == outcome
+    assert found.reasons == ("other data: SVHN, 9 train and SVHN-format, 4",)
+
+
 def test_a_parameter_that_is_not_there_counts_where_its_section_has_others() -> None:
     assert deviations({"loss.rule": "sum"}, [{"recipe.lr": 0.1}]) == []
     assert deviations({"loss.rule": "sum"}, [{"loss.other": 1}]) == ["rule not known (published: sum)"]
