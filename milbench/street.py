@@ -150,7 +150,7 @@ class StreetNumbers(Task):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision."""
-        return Recipe(lr=1e-3, clip_norm=1.0, precision="bfloat16", epochs=20)
+        return Recipe(lr=5e-4, clip_norm=1.0, precision="bfloat16", epochs=20)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
