@@ -144,7 +144,7 @@ def _read(probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None
     blobs = find_blobs(shown.probs, shown.classes)
     if decoder == "components" and reader is not None:
         return [CHARACTERS.index(character) for character in spell(blobs, 1, reader)[0]]
-    return [piece.cls for piece in rows(blobs, 1, mass=0.0, apart=0.0)[0]]
+    return [piece.cls for piece in rows(blobs, 1, Reader())[0]]
 
 
 def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:

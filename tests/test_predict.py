@@ -49,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
         return Runs(
             store.root.path,
             publish(store, cell("extended-digits"), digits),
-            publish(store, cell("house-numbers"), street),
+            publish(store, cell("house-numbers", contrast="raw"), street),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
