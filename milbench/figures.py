@@ -45,9 +45,9 @@ _GALLERY = (
     "told."
 )
 _SENSITIVITY = (
-    "The same bags and networks. Colour: the detected class whose probability, where it is detected, depends most on a "
-    "pixel, by the sum over the colour channels of |d log p / d pixel| relative to the largest of the class; strength: "
-    "the root of that, as a few pixels matter by far the most (arXiv:1811.12346, Section 5.5)."
+    "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
+    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the nearer "
+    "to the largest of that class (arXiv:1811.12346, Section 5.5)."
 )
 
 

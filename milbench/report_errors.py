@@ -17,7 +17,7 @@ from milbench.report_style import INK, MUTED, WIDTH, literal, wrapped
 
 COLUMNS = 8
 """Examples side by side, all that are stored of a pattern."""
-_LABEL = 1.5
+_LABEL = 1.2
 """How much wider than an example the names of the patterns are."""
 
 
@@ -51,7 +51,7 @@ def _figure(gallery: Gallery, misread: Misread) -> Figure:
     rows = [name for name in misread.counts if misread.of(name)]
     side = WIDTH / (COLUMNS + _LABEL)
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.03)
-    figure = Figure(figsize=(WIDTH, (side + 0.2) * len(rows)), layout=layout)
+    figure = Figure(figsize=(WIDTH, (side + 0.2) * len(rows) + 0.1), layout=layout)
     grid = figure.subplots(len(rows), 1 + COLUMNS, squeeze=False, width_ratios=[_LABEL, *[1] * COLUMNS])
     for name, (label, *places) in zip(rows, grid, strict=True):
         _draw_label(label, name, misread)

@@ -20,7 +20,7 @@ from milbench.report_style import INK, MUTED, WIDTH, class_colours, literal, wra
 
 MOST_BAGS = 5
 MOST_NAMED = 5
-DIMMED = 0.6
+DIMMED = 0.5
 """Of the image below a sensitivity map, so that its colours stand out."""
 _RIGHT, _WRONG = "#159a74", "#cf4456"
 
@@ -116,10 +116,9 @@ def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
     maps = gallery.sensitivities(bag)
     if maps:
         ids, values = np.array(list(maps)), np.stack(list(maps.values()))
-        # The class that a pixel matters to most; roots, as a few pixels matter by far the most.
-        classes, strengths = ids[values.argmax(axis=0)], np.sqrt(values.max(axis=0))
-        left, right, bottom, top = 0, values.shape[2], values.shape[1], 0
-        overlay(axes, classes, strengths, len(gallery.class_names), (left, right, bottom, top), most=1.0)
+        classes, strengths = ids[values.argmax(axis=0)], values.max(axis=0)
+        height, width = strengths.shape
+        overlay(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
     _name_classes(axes, gallery, bag)
     _judge(axes, gallery, bag)
 
