@@ -46,8 +46,8 @@ _GALLERY = (
 )
 _SENSITIVITY = (
     "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
-    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the nearer "
-    "to the largest of that class (arXiv:1811.12346, Section 5.5)."
+    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the "
+    "closer it is to the largest of that class (arXiv:1811.12346, Section 5.5)."
 )
 
 

@@ -15,6 +15,8 @@ from milbench.report_overlay import extent_of, name_at, overlay, plain, show_col
 from milbench.report_study import Study
 from milbench.report_style import INK, MUTED, WIDTH, literal, wrapped
 
+LONGEST = 6
+"""Characters of a string that are shown, so that titles side by side do not touch; no house number is longer."""
 COLUMNS = 8
 """Examples side by side, all that are stored of a pattern."""
 _LABEL = 1.2
@@ -80,5 +82,9 @@ def _draw_example(axes: Axes, gallery: Gallery, misread: Misread, example: int) 
     for c in np.unique(winners[winners < background]):
         row, column = np.unravel_index(int(np.where(winners == c, strengths, -1).argmax()), winners.shape)
         name_at(axes, xs[column], ys[row], gallery.class_names[c], size=8)
-    title = f"{misread.truth[example]} → {misread.read[example] or '∅'}"
-    axes.set_title(literal(title), fontsize=8.5, fontweight="normal", loc="center", color=INK, pad=3)
+    title = f"{_short(misread.truth[example])} → {_short(misread.read[example])}"
+    axes.set_title(literal(title), fontsize=8, fontweight="normal", loc="center", color=INK, pad=3)
+
+
+def _short(string: str) -> str:
+    return (string if len(string) <= LONGEST else string[: LONGEST - 1] + "…") or "∅"
