@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from milbench.errors import UsageError
+from milbench.files import staged
 
 
 def unpack(archive: Path, place: Path, check: Callable[[Path], None] | None = None) -> None:
@@ -22,9 +22,8 @@ def unpack(archive: Path, place: Path, check: Callable[[Path], None] | None = No
     """
     if not archive.is_file():
         raise UsageError(f"{archive} not found")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as temporary:
-        folder = Path(temporary) / place.name
+    with staged(place.parent, place.name) as temporary:
+        folder = temporary / place.name
         folder.mkdir()
         try:
             with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as members:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from milbench import digit_struct
 from milbench.crops import SIDE, Crop, Variant, crop, parameters
 from milbench.digit_struct import Record
 from milbench.errors import UsageError
+from milbench.files import staged
 
 FORMAT = 1
 FOLDER = ".crops"
@@ -58,7 +58,7 @@ class Crops:
 def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
     """Return the crops of a folder with pictures and a digitStruct.mat, made now where they are not there or outdated.
 
-    most_digits: how many digits a picture may have.
+    most_digits: how many digits a picture may have, the number of the network's positions.
 
     Raises UsageError where the folder, a record or a picture is at fault, where the cache is damaged or of another
     format (it is left as it is: perhaps another version needs it), and where the disk is full (nothing is left then).
@@ -66,15 +66,12 @@ def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
     place = cache_place(folder) / f"{folder.name}-{variant}"
     try:
         state = _fingerprint(folder)
-        found = _open(place)
-        if found is None or found["inputs"] != state or found["parameters"] != parameters(variant):
-            _make(folder, place, state, variant, most_digits)
-            found = _open(place)
-        crops = _mapped(place, found or {})
+        found = _current(place, state, variant) or _made(folder, place, state, variant, most_digits)
+        crops = _mapped(place, found)
     except OSError as error:
         raise UsageError(f"cannot keep crops of {folder} in {place}: {error.strerror or error}") from error
     if crops.classes.shape[1] > most_digits:
-        raise UsageError(f"{folder} has a number of {crops.classes.shape[1]} digits, more than {most_digits}")
+        raise UsageError(f"{folder} has a number of {crops.classes.shape[1]} digits, {_too_many(most_digits)}")
     return crops
 
 
@@ -128,6 +125,13 @@ def _open(place: Path) -> dict[str, Any] | None:
     return about
 
 
+def _current(place: Path, state: str, variant: Variant) -> dict[str, Any] | None:
+    """Return what `_open` does, None also where the crops are of other files than these or made otherwise."""
+    about = _open(place)
+    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, parameters(variant))
+    return about if as_wanted else None
+
+
 def _digest_of(about: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
@@ -155,13 +159,14 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make(folder: Path, place: Path, state: str, variant: Variant, most_digits: int) -> None:
-    """Crop every picture and put the cache in its place, also where there was one."""
+def _made(folder: Path, place: Path, state: str, variant: Variant, most_digits: int) -> dict[str, Any]:
+    """Crop every picture, put the cache in its place, also where there was one, and return what cache.json says."""
     records = digit_struct.read(folder / digit_struct.FILE)
     _check_records(folder, records, most_digits)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-", ignore_cleanup_errors=True) as name:
-        new = Path(name) / "new"
+    with staged(place.parent, place.name) as temporary:
+        if about := _current(place, state, variant):  # of another process, by now
+            return about
+        new = temporary / "new"
         new.mkdir()
         digest = _write(folder, new, records, variant)
         about = {
@@ -173,12 +178,9 @@ def _make(folder: Path, place: Path, state: str, variant: Variant, most_digits: 
         }
         (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}, indent=1))
         if place.exists():
-            place.rename(Path(name) / "old")
-        try:
-            new.rename(place)
-        except OSError:
-            if not (place / "cache.json").exists():  # else another process was quicker, with the same crops
-                raise
+            place.rename(temporary / "old")
+        new.rename(place)
+    return about
 
 
 def _check_records(folder: Path, records: Sequence[Record], most_digits: int) -> None:
@@ -190,7 +192,11 @@ def _check_records(folder: Path, records: Sequence[Record], most_digits: int) ->
         raise UsageError(f"{folder / digit_struct.FILE} has no record of {extra[0]} ({len(extra)} pictures have none)")
     for record in records:
         if len(record.classes) > most_digits:
-            raise UsageError(f"{folder / record.name} has {len(record.classes)} digits, more than {most_digits}")
+            raise UsageError(f"{folder / record.name} has {len(record.classes)} digits, {_too_many(most_digits)}")
+
+
+def _too_many(most_digits: int) -> str:
+    return f"more than the network has positions ({most_digits})"
 
 
 def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant) -> str:

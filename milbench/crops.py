@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,8 @@ SIDE = 64
 """Height and width of a crop, in pixels."""
 MOST_PIXELS = 50_000_000
 """Of a picture that is decoded; SVHN's largest have less than a million."""
+SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+"""How a PNG file begins; its width and height follow, of four bytes each."""
 TIGHT = 1.3
 """`tight` shows the square around the union of the boxes, 30 % larger, as I. Goodfellow et al. 2014 enlarge theirs."""
 
@@ -88,22 +91,31 @@ def crop(picture: bytes, path: Path, record: Record, variant: Variant) -> Crop:
     """
     from PIL import Image
 
+    from milbench.pictures import eight_bits
+
+    _check_size(picture, path)
     try:
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
-            width, height = image.size
-            _check(path, record, width, height)
-            shown = window(record, width, height, variant)
-            cut = image.convert("RGB").crop(shown).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+            _check_boxes(path, record, *image.size)
+            shown = window(record, *image.size, variant)
+            cut = eight_bits(image).convert("RGB").crop(shown).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     except UsageError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as a PNG picture: {error}") from error
     return Crop(np.asarray(cut), shown, boxes_in(shown, record))
 
 
-def _check(path: Path, record: Record, width: int, height: int) -> None:
+def _check_size(picture: bytes, path: Path) -> None:
+    """Look at the first bytes alone: Pillow warns of large pictures, and of those that are none it names the buffer."""
+    if len(picture) < len(SIGNATURE) + 8 or not picture.startswith(SIGNATURE):
+        raise UsageError(f"{path} cannot be read as a PNG picture: it does not begin as one")
+    width, height = struct.unpack(">II", picture[len(SIGNATURE) :][:8])
     if width * height > MOST_PIXELS:
         raise UsageError(f"{path} has {width}x{height} pixels, more than {MOST_PIXELS:,}")
+
+
+def _check_boxes(path: Path, record: Record, width: int, height: int) -> None:
     left, top, right, bottom = corners(record).T
     outside = (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height)
     if outside.any():

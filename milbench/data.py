@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from milbench.errors import UsageError, unknown
+from milbench.files import staged
 from milbench.house_numbers import HouseNumbers
 from milbench.svhn_files import SvhnFiles
 
@@ -107,8 +107,7 @@ class Dataset:
         """Download into a temporary folder, check, then move every file to its place, if one is missing or damaged."""
         if not (self.missing(root) or self.problems(root)):
             return
-        with tempfile.TemporaryDirectory(dir=root, prefix=f".{self.name}-") as name, _impatient():
-            folder = Path(name)
+        with staged(root, self.name) as folder, _impatient():
             self.download(folder)
             if bad := self.missing(folder) or self.problems(folder):
                 raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")

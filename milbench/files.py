@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from milbench import locks
 from milbench.errors import UsageError
 
 
@@ -19,6 +23,22 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged(parent: Path, name: str) -> Iterator[Path]:
+    """Yield an empty folder, gone after the block, for what is moved to `parent/name` when it is whole.
+
+    One process at a time has one in `parent`, others wait: look then whether what is to be made is there. What a killed
+    process left of such a folder is removed.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{name}-"
+    with locks.waited_for(parent) as alone:
+        for left in parent.glob(f"{prefix}*") if alone else ():
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
 
 def folder_digest(folder: Path) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from milbench import digit_struct
 from milbench.digit_struct import Record
 from milbench.errors import UsageError
-from milbench.files import folder_digest
+from milbench.files import folder_digest, staged
 
 NAME = "house-numbers"
 REVISION = 1
@@ -70,27 +69,30 @@ def make(root: Path, seed: int = 0, train: int = TRAIN, test: int = TEST) -> Pat
     Raises UsageError where pictures made otherwise are there.
     """
     place, pictures = root / NAME, {"train": train, "test": test}
-    if place.exists():
-        about = manifest(root)
-        if (about["revision"], about["seed"], about["pictures"]) == (REVISION, seed, pictures):
-            return place
+    if not place.exists():
+        with staged(root, NAME) as folder:
+            if not place.exists():  # another process may just have made them
+                _fill(folder / NAME, seed, pictures)
+                (folder / NAME).rename(place)
+    about = manifest(root)
+    if (about["revision"], about["seed"], about["pictures"]) != (REVISION, seed, pictures):
         raise UsageError(f"{place} has other pictures: {HouseNumbers().remark(root)}; remove it first")
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f".{NAME}-") as name:
-        folder = Path(name) / NAME
-        for part, count in pictures.items():
-            (folder / part).mkdir(parents=True)
-            digit_struct.write(folder / part / digit_struct.FILE, _render_all(folder / part, seed, count))
-        about = {
-            "revision": REVISION,
-            "seed": seed,
-            "pictures": pictures,
-            "versions": _versions(),
-            "sha256": {part: folder_digest(folder / part) for part in pictures},
-        }
-        (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
-        folder.rename(place)
     return place
+
+
+def _fill(folder: Path, seed: int, pictures: Mapping[str, int]) -> None:
+    """Write as many pictures of each part, their records and the manifest."""
+    for part, count in pictures.items():
+        (folder / part).mkdir(parents=True)
+        digit_struct.write(folder / part / digit_struct.FILE, _render_all(folder / part, seed, count))
+    about = {
+        "revision": REVISION,
+        "seed": seed,
+        "pictures": pictures,
+        "versions": _versions(),
+        "sha256": {part: folder_digest(folder / part) for part in pictures},
+    }
+    (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
 
 def manifest(root: Path) -> dict[str, Any]:
@@ -98,7 +100,9 @@ def manifest(root: Path) -> dict[str, Any]:
     path = root / NAME / MANIFEST
     try:
         about: dict[str, Any] = json.loads(path.read_text())
-        if not {"revision", "seed", "pictures", "sha256"} <= set(about):
+        if not {"revision", "seed", "pictures", "sha256"} <= set(about) or not (
+            set(about["pictures"]) == set(about["sha256"]) == {"train", "test"}
+        ):
             raise ValueError("something is missing in it")
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error

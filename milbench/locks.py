@@ -1,4 +1,4 @@
-"""One cell is computed by one process at a time: an advisory lock that dies with its holder."""
+"""What one process does at a time, such as to compute a cell: advisory locks that die with their holder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,26 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Hold the lock for the block; yield False, without waiting, if another process holds it."""
+    """Hold the lock, a file or a folder, for the block; yield False, without waiting, if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
     try:
         yield _taken(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def waited_for(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder for the block, after a wait for it; yield False where its file system has no locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
 

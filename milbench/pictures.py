@@ -39,7 +39,7 @@ def open_picture(path: Path) -> Image.Image:
                     raise UsageError(
                         f"{path} has {image.width}x{image.height} pixels, more than {MOST_DECODED:,}: shrink it first"
                     )
-                return _eight_bits(ImageOps.exif_transpose(image))
+                return eight_bits(ImageOps.exif_transpose(image))
     except UsageError:
         raise
     except Image.DecompressionBombError:
@@ -49,7 +49,7 @@ def open_picture(path: Path) -> Image.Image:
         raise UsageError(f"{path} cannot be read as a picture: {reason or type(error).__name__}") from None
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def eight_bits(image: Image.Image) -> Image.Image:
     """Return the picture in mode L or RGB. Integers of 16 bits are divided by 257, those of 32 and floats by a peak."""
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_as_bytes(np.asarray(image).astype(np.float64), image.mode))

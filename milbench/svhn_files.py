@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from milbench import digit_struct
+from milbench import digit_struct, locks
 from milbench.archives import unpack
 from milbench.download import download
 from milbench.errors import UsageError
@@ -68,19 +68,24 @@ class SvhnFiles:
 
     def problems(self, root: Path) -> list[str]:
         """Return which fetched parts are not what they were; every file is read."""
-        found = []
-        for part in self.archives:
-            if (receipt := self._receipt(root, part)) and self._folder(root, part).is_dir():
-                now = folder_digest(self._folder(root, part))
-                if now != receipt["sha256"]:
-                    found.append(
-                        f"{self._folder(root, part)} is damaged: expected SHA-256 {receipt['sha256']}, found {now}"
-                    )
-        return found
+        return [problem for part in self.archives if (problem := self._problem(root, part))]
+
+    def _problem(self, root: Path, part: str) -> str | None:
+        folder = self._folder(root, part)
+        if not folder.is_dir() or not (receipt := self._receipt(root, part)):
+            return None
+        now = folder_digest(folder)
+        if now == receipt["sha256"]:
+            return None
+        return f"{folder} is damaged: expected SHA-256 {receipt['sha256']}, found {now}"
 
     def identity(self, root: Path) -> str:
         """Return a digest of what was fetched, "" where nothing was."""
-        receipts = [f"{part} {r['sha256']}\n" for part in self.archives if (r := self._receipt(root, part))]
+        receipts = [
+            f"{part} {receipt['sha256']}\n"
+            for part in self.archives
+            if self._folder(root, part).is_dir() and (receipt := self._receipt(root, part))
+        ]
         return hashlib.sha256("".join(receipts).encode()).hexdigest()[:16] if receipts else ""
 
     def remark(self, root: Path) -> str:
@@ -99,17 +104,29 @@ class SvhnFiles:
 
         An archive that already lies in svhn/ is used instead of a download. Raises UsageError and OSError.
         """
+        there = {part: self._folder(root, part).exists() for part in self.archives}
         for part, archive in self.archives.items():
-            if self._folder(root, part).exists():
+            if there[part]:
                 self._keep(root, part, archive)
-            else:
-                self._fetch_part(root, part, archive)
+        downloads = self._downloads(root)
+        if all(there.values()) and not downloads.exists():
+            return
+        downloads.mkdir(parents=True, exist_ok=True)
+        with locks.held(downloads) as alone:
+            if not alone:
+                raise UsageError(f"another process is fetching into {self.place(root)}: wait until it has ended")
+            for part, archive in self.archives.items():
+                if not there[part]:
+                    self._fetch_part(root, part, archive)
+            shutil.rmtree(downloads)
 
     def _keep(self, root: Path, part: str, archive: Archive) -> None:
         """Leave a part that is there alone. Raises UsageError where it is no such part, or not whole any more."""
         folder = self._folder(root, part)
-        if bad := [problem for problem in self.problems(root) if problem.startswith(f"{folder} ")]:
-            raise UsageError(f"{bad[0]}; remove the folder, and it is fetched again")
+        if not (folder / digit_struct.FILE).is_file():
+            raise UsageError(f"{folder} has no {digit_struct.FILE}: remove it, and it is fetched, or move it away")
+        if bad := self._problem(root, part):
+            raise UsageError(f"{bad}; remove the folder, and it is fetched again")
         count = digit_struct.count(folder / digit_struct.FILE)
         if count != archive.pictures:
             raise UsageError(
@@ -121,8 +138,7 @@ class SvhnFiles:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
         given = self.place(root) / f"{part}.tar.gz"
-        path = given if given.exists() else self.place(root) / ".download" / f"{part}.tar.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = given if given.exists() else self._downloads(root) / f"{part}.tar.gz"
         columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
         with Progress(*columns) as bars:
             bar = bars.add_task(f"{part}.tar.gz", total=archive.size)
@@ -132,13 +148,20 @@ class SvhnFiles:
                 url = f"{self.address}{part}.tar.gz"
                 download(url, path, archive.size, archive.sha256, lambda done: bars.update(bar, completed=done))
             bars.update(bar, completed=archive.size, description=f"{part}: unpacking")
-            unpack(path, self._folder(root, part), lambda folder: _check_count(folder, archive))
+            unpack(path, self._folder(root, part), lambda folder: self._accept(root, part, archive, folder))
             bars.update(bar, description=part)
-        receipt = json.dumps({"archive": archive.sha256, "sha256": folder_digest(self._folder(root, part))})
-        write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
         if path != given:
             path.unlink()
-            path.parent.rmdir()
+
+    def _accept(self, root: Path, part: str, archive: Archive, folder: Path) -> None:
+        """Note what was unpacked before it is moved to its place: whatever is there then has its digest."""
+        _check_count(folder, archive)
+        receipt = json.dumps({"archive": archive.sha256, "sha256": folder_digest(folder)})
+        write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
+
+    def _downloads(self, root: Path) -> Path:
+        """Return where archives are until they are unpacked."""
+        return self.place(root) / ".download"
 
     def _folder(self, root: Path, part: str) -> Path:
         return self.place(root) / part
@@ -146,14 +169,15 @@ class SvhnFiles:
     def _receipt_path(self, root: Path, part: str) -> Path:
         return self.place(root) / f".{part}.json"
 
-    def _receipt(self, root: Path, part: str) -> dict[str, Any] | None:
+    def _receipt(self, root: Path, part: str) -> dict[str, str] | None:
         """Return what was noted when the part was fetched, None where it was not."""
         try:
-            receipt: dict[str, Any] = json.loads(self._receipt_path(root, part).read_text())
+            receipt: dict[str, str] = json.loads(self._receipt_path(root, part).read_text())
+            receipt["sha256"].encode()
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise UsageError(f"{self._receipt_path(root, part)} is damaged: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{self._receipt_path(root, part)} is damaged: remove it") from error
         return receipt
 
 

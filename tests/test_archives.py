@@ -71,6 +71,13 @@ def test_a_member_that_would_leave_the_place_is_refused(tmp_path: Path, member: 
     assert not (tmp_path / "evil").exists()
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    for name in (".train-x1", ".test-x1"):
+        (tmp_path / "svhn" / name / "half").mkdir(parents=True)
+    unpack(archive(tmp_path / "a.tar.gz", GOOD), tmp_path / "svhn" / "train")
+    assert sorted(p.name for p in (tmp_path / "svhn").iterdir()) == [".test-x1", "train"]
+
+
 @pytest.mark.parametrize("left", [0, 5, 1000, 299_000, -1])
 def test_a_truncated_archive_leaves_nothing(tmp_path: Path, left: int) -> None:
     path = archive(tmp_path / "a.tar.gz", GOOD)

@@ -4,8 +4,12 @@ import errno
 import hashlib
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +172,11 @@ def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Pa
 
 
 def test_more_digits_than_the_network_has_positions(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"2.png has 2 digits, more than 1"):
+    with pytest.raises(UsageError, match=r"2.png has 2 digits, more than the network has positions \(1\)"):
         load(folder, "paper", 1)
     assert list(folder.parent.iterdir()) == [folder]
     load(folder, "paper", 2)
-    with pytest.raises(UsageError, match="a number of 2 digits, more than 1"):
+    with pytest.raises(UsageError, match=r"a number of 2 digits, more than the network has positions \(1\)"):
         load(folder, "paper", 1)
 
 
@@ -189,6 +193,44 @@ def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match=r"cannot keep crops of .*: No space left on device"):
         load(folder, "paper", 5)
     assert list((folder.parent / FOLDER).iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from milbench import crop_cache
+real = crop_cache.crop
+def crop(picture, path, *rest):
+    if path.name == "2.png":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(picture, path, *rest)
+crop_cache.crop = crop
+crop_cache.load(Path(sys.argv[1]), "paper", 5)
+"""
+
+
+def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_by_the_next(folder: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+    assert ran.returncode == -signal.SIGKILL
+    (left,) = (folder.parent / FOLDER).iterdir()
+    assert left.name.startswith(".train-paper-")
+    assert len(load(folder, "paper", 5)) == 3
+    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
+
+
+def test_of_two_at_once_one_crops_and_the_other_waits_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.1)
+        made.append(args[1].name)
+        return crop(*args)
+
+    monkeypatch.setattr(crop_cache, "crop", slow)
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: load(folder, "paper", 5), range(2))
+    assert sorted(made) == ["1.png", "2.png", "3.png"]
+    assert np.array_equal(one.crops, two.crops)
 
 
 def test_a_folder_closed_to_writing_is_cached_elsewhere(folder: Path, tmp_path: Path) -> None:

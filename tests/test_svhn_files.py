@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from street_files import write_folder
 
-from milbench import data
+from milbench import data, locks, svhn_files
+from milbench.archives import unpack
 from milbench.errors import UsageError
 from milbench.svhn_files import OFFICIAL, Archive, SvhnFiles, caption
 
@@ -82,8 +84,48 @@ def test_an_interrupted_download_is_resumed(tmp_path: Path, known: SvhnFiles, ma
     part = tmp_path / "svhn/.download/train.tar.gz"
     part.parent.mkdir(parents=True)
     part.write_bytes((made[0] / "train.tar.gz").read_bytes()[:100])
+    part.with_name("extra.tar.gz").write_bytes(b"begun, while train is not there")
     assert data.fetch("svhn", tmp_path).state == "present"
-    assert not part.exists()
+    assert not part.parent.exists()
+
+
+def test_killed_after_unpacking_it_is_still_known_as_fetched(
+    tmp_path: Path, known: SvhnFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack_and_die(*args: Any) -> None:
+        unpack(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(svhn_files, "unpack", unpack_and_die)
+    for _ in COUNTS:
+        with pytest.raises(KeyboardInterrupt):
+            data.fetch("svhn", tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(data, "DATASETS", {"svhn": known})
+    row = data.fetch("svhn", tmp_path)
+    assert (row.state, row.note) == ("present", "3 train, 2 test, 4 extra")
+    assert not (tmp_path / "svhn/.download").exists()
+
+
+def test_one_process_at_a_time_fetches(tmp_path: Path, known: SvhnFiles) -> None:
+    (tmp_path / "svhn/.download").mkdir(parents=True)
+    with locks.held(tmp_path / "svhn/.download") as mine:
+        assert mine
+        with pytest.raises(UsageError, match=r"another process is fetching into .*svhn: wait until it has ended"):
+            data.fetch("svhn", tmp_path)
+    assert data.fetch("svhn", tmp_path).state == "present"
+
+
+def test_a_folder_or_a_note_that_says_nothing_is_named(tmp_path: Path, known: SvhnFiles) -> None:
+    (tmp_path / "svhn/test").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"svhn/test has no digitStruct.mat: remove it, and it is fetched"):
+        data.fetch("svhn", tmp_path)
+    (tmp_path / "svhn/test").rmdir()
+    data.fetch("svhn", tmp_path)
+    for text in ("{", "{}", "[]", '{"sha256": 3}'):
+        (tmp_path / "svhn/.test.json").write_text(text)
+        (row,) = data.status(tmp_path)
+        assert (row.state, row.note) == ("damaged", f"{tmp_path / 'svhn/.test.json'} is damaged: remove it")
 
 
 def test_an_archive_that_lies_there_is_used(tmp_path: Path, made: tuple[Path, SvhnFiles]) -> None:
