@@ -92,11 +92,14 @@ def _fingerprint(folder: Path) -> str:
     if not folder.is_dir():
         raise UsageError(f"{folder} not found")
     digest = hashlib.sha256()
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if _counts(entry.name):
-                facts = entry.stat()
-                digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}\n".encode())
+    try:
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if _counts(entry.name):
+                    facts = entry.stat()
+                    digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}\n".encode())
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     return digest.hexdigest()
 
 

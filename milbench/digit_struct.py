@@ -28,6 +28,8 @@ FIELDS = ("label", "left", "top", "width", "height")
 ZERO = 10
 """The label of the digit 0."""
 LABELS = range(1, ZERO + 1)
+FARTHEST = 1_000_000_000
+"""Pixels from the picture's corner, along an axis, beyond which sums of sides need not be finite."""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 
 
@@ -49,7 +51,7 @@ def read(path: Path) -> list[Record]:
 
     Boxes may reach beyond the image: how large that is, is not known here. Raises UsageError, naming the file and the
     record, where the file is missing, damaged or empty, and where a record has no digits, labels other than 1 to 10,
-    numbers that are not finite, empty boxes, or a name that is no plain `*.png` or is taken.
+    numbers that are not finite or beyond any picture, empty boxes, or a name that is no plain `*.png` or is taken.
     """
     with _opened(path) as file:
         reader = _Reader(path, file)
@@ -83,10 +85,13 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def write(path: Path, records: Sequence[Record]) -> None:
-    """Write records as SVHN does, so that `read`, and what else reads SVHN, finds them again."""
+    """Write records as SVHN does, so that `read`, and what else reads SVHN, finds them again.
+
+    The file is made in memory and then written at once: of a full disk HDF5 tells in tracebacks that nothing can catch.
+    """
     import h5py
 
-    with h5py.File(path, "w") as file:
+    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         pool = file.create_group("#refs#")
         columns: dict[str, list[Any]] = {"name": [], "bbox": []}
         for n, record in enumerate(records):
@@ -105,6 +110,9 @@ def write(path: Path, records: Sequence[Record]) -> None:
         structure.attrs["MATLAB_class"] = np.bytes_("struct")
         for key, references in columns.items():
             _write_references(structure, key, references)
+        file.flush()
+        content = file.id.get_file_image()
+    path.write_bytes(content)
 
 
 def _write_references(group: Any, name: str, references: Sequence[Any]) -> None:
@@ -149,6 +157,8 @@ class _Reader:
             raise UsageError(f"{where} has a number that is not finite")
         if any(label not in LABELS for label in labels):
             raise UsageError(f"{where} has labels other than 1 to {ZERO}: {', '.join(f'{v:g}' for v in labels)}")
+        if (np.abs(boxes) > FARTHEST).any():
+            raise UsageError(f"{where} has a box that reaches farther than {FARTHEST:,} pixels")
         if (boxes[:, 2:] <= 0).any():
             raise UsageError(f"{where} has a box without width or height")
         return Record(name, tuple(int(label) % ZERO for label in labels), boxes)

@@ -15,12 +15,15 @@ from milbench.errors import UsageError
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step. An OSError names the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk is met in the middle of a file, and tells none
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

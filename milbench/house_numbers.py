@@ -66,14 +66,17 @@ def make(root: Path, seed: int = 0, train: int = TRAIN, test: int = TEST) -> Pat
     """Render the pictures to root/house-numbers, whole or not at all, and return that folder.
 
     A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
-    Raises UsageError where pictures made otherwise are there.
+    Raises UsageError where pictures made otherwise are there, and where they cannot be written.
     """
     place, pictures = root / NAME, {"train": train, "test": test}
-    if not place.exists():
-        with staged(root, NAME) as folder:
-            if not place.exists():  # another process may just have made them
-                _fill(folder / NAME, seed, pictures)
-                (folder / NAME).rename(place)
+    try:
+        if not place.exists():
+            with staged(root, NAME) as folder:
+                if not place.exists():  # another process may just have made them
+                    _fill(folder / NAME, seed, pictures)
+                    (folder / NAME).rename(place)
+    except OSError as error:
+        raise UsageError(f"cannot make {NAME} in {root}: {error.strerror or error}") from error
     about = manifest(root)
     if (about["revision"], about["seed"], about["pictures"]) != (REVISION, seed, pictures):
         raise UsageError(f"{place} has other pictures: {HouseNumbers().remark(root)}; remove it first")

@@ -150,6 +150,11 @@ def unreadable(folder: Path) -> None:
     (folder / "2.png").mkdir()
 
 
+def nowhere(folder: Path) -> None:
+    (folder / "2.png").unlink()
+    (folder / "2.png").symlink_to("/nowhere/2.png")
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -158,6 +163,7 @@ def unreadable(folder: Path) -> None:
         (stranger, r"digitStruct.mat has no record of 9.png \(1 pictures have none\)"),
         (no_struct, "digitStruct.mat not found"),
         (unreadable, "2.png cannot be read: Is a directory"),
+        (nowhere, "2.png cannot be read: No such file or directory"),
     ],
 )
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:

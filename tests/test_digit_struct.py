@@ -106,6 +106,7 @@ def given(digits: Any) -> Callable[[Path], None]:
         (spoil(empty_boxes), r"record 2 \(2.png\) has no digits"),
         (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
         (given([*THREE, (float("inf"), 1, 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
+        (given([(1, 1e308, 2, 1e308, 4)]), r"record 2 \(2.png\) has a box that reaches farther than 1,000,000,000 pix"),
         (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10: 11"),
         (given([(0, 1, 2, 3, 4)]), r"labels other than 1 to 10: 0"),
         (given([(1.5, 1, 2, 3, 4)]), r"labels other than 1 to 10: 1.5"),
@@ -122,6 +123,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], c
     with pytest.raises(UsageError, match=complaint) as caught:
         digit_struct.read(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_an_error_that_can_be_caught(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        digit_struct.write(Path("/dev/full"), [Record("1.png", (1,), np.ones((1, 4)))])
+    assert capfd.readouterr().err == ""
 
 
 def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:

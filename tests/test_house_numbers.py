@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from conftest import Ran
 from PIL import Image
 
-from milbench import data
+from milbench import data, digit_struct
 from milbench.digit_struct import read
 from milbench.errors import UsageError
 from milbench.house_numbers import REVISION, make
@@ -55,10 +57,11 @@ def test_the_state_is_listed_and_damage_is_found(street_data: Path, tmp_path: Pa
     (row,) = [row for row in data.status(tmp_path) if row.dataset == "house-numbers"]
     assert row.state == "damaged"
     assert str(tmp_path / "house-numbers/train") in row.note
-    (tmp_path / "house-numbers/manifest.json").write_text("{")
-    (row,) = [row for row in data.status(tmp_path) if row.dataset == "house-numbers"]
-    assert row.state == "damaged"
-    assert "manifest.json cannot be read" in row.note
+    for text in ("{", '{"revision": 1, "seed": 3, "pictures": [], "sha256": []}'):
+        (tmp_path / "house-numbers/manifest.json").write_text(text)
+        (row,) = [row for row in data.status(tmp_path) if row.dataset == "house-numbers"]
+        assert row.state == "damaged"
+        assert "manifest.json cannot be read" in row.note
 
 
 def test_the_manifest_says_what_drew_the_pictures(street_data: Path) -> None:
@@ -78,6 +81,22 @@ def test_on_the_command_line(milbench: Callable[..., Ran], tmp_path: Path) -> No
     assert tree(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir() if "house" in p.name] == ["house-numbers"]
     assert "house-numbers" in milbench("data", "make", "houses", "--data-dir", str(tmp_path)).complaint()
+
+
+def test_a_full_disk_and_a_killed_process_leave_nothing(
+    milbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, records: object) -> None:
+        path.write_bytes(b"a little")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    words = ("data", "make", "house-numbers", "--data-dir", str(tmp_path), "--train", "2", "--test", "1")
+    (tmp_path / ".house-numbers-x1" / "house-numbers" / "train").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(digit_struct, "write", full)
+        complaint = milbench(*words).complaint()
+    assert complaint == f"cannot make house-numbers in {tmp_path}: No space left on device"
+    assert list(tmp_path.glob("*house-numbers*")) == []
 
 
 def test_a_folder_without_a_manifest_is_not_taken_for_one(tmp_path: Path) -> None:

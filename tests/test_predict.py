@@ -161,8 +161,8 @@ def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Mil
     # Pixels are divided by 256: the largest logit is 30 * 255 / 256 - 10.
     peak = max(v for row in about["positions"]["probabilities"][1] for v in row)
     assert math.log(1 / peak - 1) == pytest.approx(-(30 * 255 / 256 - 10), abs=1e-4)
-    complaint = predict("house.png", "--decoder", "components", run=runs.street).complaint()
-    assert "has not learnt to read components" in complaint
+    ran = predict("house.png", "--decoder", "components", run=runs.street)
+    assert "has not learnt to read components" in ran.complaint()
     assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.street).code == 0
     assert read("house", "p")["reading"] == "1192"
 
@@ -179,6 +179,8 @@ def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None
     plain.save("grey.png")
     plain.convert("RGB").save("rgb.webp", lossless=True)
     plain.convert("RGB").quantize(8).save("palette.gif")
+    plain.convert("P").save("moving.gif", save_all=True, append_images=[Image.new("P", plain.size)] * 2)
+    plain.convert("RGB").convert("CMYK").save("printed.jpg", quality=100, subsampling=0)
     plain.convert("1", dither=Image.Dither.NONE).save("bits.tif")
     see_through = plain.convert("RGBA")
     see_through.paste((255, 255, 255, 0), (6, 4, 12, 10))  # the three is a hole, shown on white
@@ -188,14 +190,14 @@ def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None
     Image.fromarray(squares().astype(np.uint16) * 257).save("deep.png")
     Image.fromarray(squares().astype(np.float32) / 255).save("float.tif")
     Image.fromarray(255 - squares()).save("inverted.png")
-    files = ["grey.png", "rgb.webp", "palette.gif", "rgba.png", "turned.tif", "turned_too.png", "deep.png"]
-    files += ["float.tif"]
-    assert predict(*files).code == 0
-    for name in files:
+    files = ["grey.png", "rgb.webp", "palette.gif", "moving.gif", "rgba.png", "deep.png", "float.tif"]
+    assert predict(*files, "turned.tif", "turned_too.png").code == 0
+    for name in [*files, "turned.tif", "turned_too.png"]:
         about = read(Path(name).stem)
         assert (about["size"], about["reading"]) == ([40, 24], "37"), name
         assert [d["box"] for d in about["detections"]] == [[5.5, 3.5, 11.5, 9.5], [25.5, 13.5, 31.5, 19.5]], name
-    assert predict("bits.tif", "--out", "bits").code == 0
+    assert predict("printed.jpg", "bits.tif", "--out", "bits").code == 0
+    assert read("printed", "bits")["reading"] == "37"
     assert read("bits", "bits")["label_set"] == ["3"]  # 128 is white there
     assert predict("inverted.png", "--invert", "--out", "bits").code == 0
     assert read("inverted", "bits")["reading"] == "37"
@@ -206,8 +208,9 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
         Image.new("L", size, 255).save(f"{size[0]}.png")
     assert predict("5.png", "41.png", "9.png").code == 0
     assert {read(n)["reading"] for n in ("5", "41", "9")} == {"3"}
-    Image.new("L", (4, 30)).save("thin.png")
-    assert "thin.png is too small, 4x30 pixels" in predict("5.png", "thin.png", "--out", "no").complaint()
+    for name, size in (("thin.png", (4, 30)), ("dot.png", (1, 1))):
+        Image.new("L", size).save(name)
+        assert f"{name} is too small, {size[0]}x{size[1]} pixels" in predict("5.png", name, "--out", "no").complaint()
     assert not Path("no").exists()
     monkeypatch.setattr(pictures.shrunk, "__defaults__", (2400,))
     Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
