@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from milbench.cells import Cell, Plan
 from milbench.files import Root
 from milbench.networks import AllConvolutional
+from milbench.reader import Reader
 from milbench.registry import tasks
 from milbench.task import Network, Task
 from milbench.tracking import Store
@@ -54,8 +55,10 @@ def network_of(name: str) -> Network:
     return network
 
 
-def publish(store: Store, one: Cell, network: torch.nn.Module | None, status: str = "FINISHED") -> str:
-    """Put a run of a cell into a store as a launch leaves it; return its id."""
+def publish(
+    store: Store, one: Cell, network: torch.nn.Module | None, status: str = "FINISHED", reader: Reader | None = None
+) -> str:
+    """Put a run of a cell into a store as a launch leaves it, with what it has learnt to read by; return its id."""
     plan = Plan("handmade", "", "flags", [replace(one)])
     parent = store.launch(plan, "milbench run")
     run_id = store.child(plan, one, parent)
@@ -65,6 +68,8 @@ def publish(store: Store, one: Cell, network: torch.nn.Module | None, status: st
         save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)
         store.log_file(run_id, path)
         path.unlink()
+    if reader is not None:
+        store.log(run_id, 1, reader.metrics())
     store.end(run_id, status)
     store.end(parent, "FINISHED")
     return run_id

@@ -21,6 +21,7 @@ from milbench import pictures
 from milbench.likelihood import best_label_set, label_set_distribution, presence_prob
 from milbench.overlay import DIMMED, STRENGTH
 from milbench.predict import most_probable_set
+from milbench.reader import Reader
 from milbench.report_style import CLASS_COLOURS
 from milbench.tracking import Store
 
@@ -30,11 +31,16 @@ ALIKE = next(s for s in range(2, 1000) if cell("extended-digits", seed=s).id[:2]
 """A seed whose cell has an id that begins as that of the failed one."""
 
 
+READER = Reader(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8))
+"""A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
+
+
 @dataclass(frozen=True)
 class Runs:
     root: Path
     digits: str
     street: str
+    reader: str
     failed: str
     bare: str
     sets: str
@@ -50,6 +56,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
             store.root.path,
             publish(store, cell("extended-digits"), digits),
             publish(store, cell("house-numbers", contrast="raw"), street),
+            publish(store, cell("house-numbers", seed=1, contrast="raw"), street, reader=READER),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
@@ -165,6 +172,18 @@ def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Mil
     assert "has not learnt to read components" in ran.complaint()
     assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.street).code == 0
     assert read("house", "p")["reading"] == "1192"
+
+
+def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: Milbench, runs: Runs) -> None:
+    """Two ones that touch, a nine far lower but less steep than the reader asks for, and a speck."""
+    picture = np.zeros((60, 90, 3), np.uint8)
+    for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
+        picture[top : top + height, left : left + width, channel] = 255
+    Image.fromarray(picture).save("house.png")
+    assert predict("house.png", run=runs.reader).code == 0
+    assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
+    assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.reader).code == 0
+    assert read("house", "c")["reading"] == "192"
 
 
 def orientation(value: int) -> Image.Exif:
