@@ -202,12 +202,9 @@ def predict(
     run: Annotated[str, typer.Option("--run", help="Run id or cell id of milbench status, or how it begins.")],
     out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
     decoder: DecoderOption = None,
-    positions: Annotated[
-        bool, typer.Option("--positions", help="Put what every position shows into NAME.json.")
-    ] = False,
-    invert: Annotated[
-        bool, typer.Option("--invert", help="Of a picture with dark digits for a task with light ones.")
-    ] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="Put P of every position into NAME.json.")] = False,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="For dark digits and a task with light ones.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_dir: DataOption = None,
     root: RootOption = HERE,
@@ -215,7 +212,7 @@ def predict(
     """Show what a trained network reads in pictures, and where. More than 1,000,000 pixels are shrunk to that."""
     from milbench.commands_predict import Asked, predict
 
-    return predict(Asked(images, run, out, device, decoder, positions, invert, data_dir), root)
+    return predict(Asked(images, run, out, device, decoder, positions, sensitivity, invert, data_dir), root)
 
 
 @app.command()

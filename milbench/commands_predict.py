@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from milbench.predict import Decoder, Prediction
     from milbench.trained import Trained
 
+SENSITIVITY = "-sensitivity.png"
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -32,8 +34,14 @@ class Asked:
     device: str = "auto"
     decoder: Decoder | None = None
     positions: bool = False
+    sensitivity: bool = False
     invert: bool = False
     data_dir: Path | None = None
+
+    def outputs(self, name: str) -> list[Path]:
+        """Return the files that are written of the picture of that name."""
+        endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
+        return [self.out / (name + ending) for ending in endings]
 
 
 def predict(asked: Asked, root_path: Path) -> int:
@@ -59,9 +67,13 @@ def predict(asked: Asked, root_path: Path) -> int:
         with as_usage():
             _write(asked.out / f"{name}.json", json.dumps(about, indent=None if asked.positions else 1) + "\n")
             _save(asked.out / f"{name}.png", page)
+        if asked.sensitivity:
+            heat = _sensitivity_page(model, picture, found)
+            with as_usage():
+                _save(asked.out / (name + SENSITIVITY), heat)
         reads = f"{spelled(model, found)} ({found.decoder})" if found.reading else f"nothing ({found.decoder})"
         row = (str(path), reads, set_name(model, found.labels), f"{about['label_set_probability']:.3g}")
-        table.add_row(*map(escape, (*row, f"{asked.out / name}.png, .json")))
+        table.add_row(*map(escape, (*row, _written(asked, name))))
     console.print(table)
     return 0
 
@@ -118,13 +130,15 @@ def _check_out(asked: Asked, names: list[str]) -> None:
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"--out {asked.out}: cannot write in {nearest}")
     inputs = {path.resolve() for path in asked.images}
-    for name in names:
-        for ending in (".png", ".json"):
-            place = asked.out / (name + ending)
-            if place.resolve() in inputs:
-                raise UsageError(f"--out {asked.out}: {place} is one of the pictures and would be overwritten")
-            if place.is_dir():
-                raise UsageError(f"--out {asked.out}: {place} is a folder")
+    taken: set[str] = set()
+    for place in (place for name in names for place in asked.outputs(name)):
+        if place.resolve() in inputs:
+            raise UsageError(f"--out {asked.out}: {place} is one of the pictures and would be overwritten")
+        if place.is_dir():
+            raise UsageError(f"--out {asked.out}: {place} is a folder")
+        if place.name.casefold() in taken:
+            raise UsageError(f"--out {asked.out}: {place} would be written of two pictures; give them one at a time")
+        taken.add(place.name.casefold())
 
 
 def _page(model: Trained, picture: Image, found: Prediction) -> Any:
@@ -133,6 +147,22 @@ def _page(model: Trained, picture: Image, found: Prediction) -> Any:
 
     factor = enlargement(*picture.size)
     return captioned(overlay(picture, found, model.task.class_names, factor), lines(model, found))
+
+
+def _sensitivity_page(model: Trained, picture: Image, found: Prediction) -> Any:
+    from milbench.overlay import Line, captioned, enlargement, sensitivity_overlay
+    from milbench.paper_figures import lines
+    from milbench.predict import sensitivities
+
+    factor = enlargement(*picture.size)
+    image = sensitivity_overlay(picture, found, sensitivities(model, picture, found), model.task.class_names, factor)
+    meaning = Line("colour: the class that depends most on a pixel, and how much of its largest dependence", 13)
+    return captioned(image, [*lines(model, found), meaning])
+
+
+def _written(asked: Asked, name: str) -> str:
+    first, *others = asked.outputs(name)
+    return ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
 
 
 def _write(path: Path, text: str) -> None:

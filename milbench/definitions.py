@@ -105,9 +105,9 @@ METRICS: dict[str, Metric] = {
     "transcription_error_components": Metric(
         "transcription error, components",
         "Share of the images whose string is not read exactly from the connected components of what positions show "
-        "given the most probable label set, from left to right, or from top to bottom where they are spread further "
-        "down than across. The least mass of a component, the least distance of different digits and how far one digit "
-        "of each class reaches are learnt from the strings of the validation images.",
+        "given the most probable label set, from left to right, or from top to bottom where they are spread so many "
+        "times as far down as across. That number, the least mass of a component, the least distance of different "
+        "digits and how far one digit of each class reaches are learnt from the strings of the validation images.",
     ),
     "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (default decoder)."),
     "error_orientation": Metric(
@@ -162,6 +162,12 @@ METRICS: dict[str, Metric] = {
     "apart": Metric(
         "least distance",
         "Different digits are at least so many positions apart, see transcription error, components.",
+        percent=False,
+    ),
+    "tilt": Metric(
+        "least tilt",
+        "A number is read from top to bottom where its components are spread more than so many times as far down as "
+        "across, see transcription error, components.",
         percent=False,
     ),
     "margin_x": Metric(

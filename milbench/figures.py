@@ -1,4 +1,4 @@
-"""The figures of a report: every seed, learning curves, cost. What each loss detects where is in `report_gallery`."""
+"""The figures of a report: every seed, learning curves, cost. Bags are drawn in `report_gallery`, `report_errors`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from milbench.definitions import Metric, describe
+from milbench.report_errors import misread_figures
 from milbench.report_format import seconds, size
-from milbench.report_gallery import gallery_figure
+from milbench.report_gallery import gallery_figure, sensitivity_figure
 from milbench.report_published import draw_others, published, published_caption
 from milbench.report_study import Row, Study
 from milbench.report_style import (
@@ -43,6 +44,11 @@ _GALLERY = (
     "recorded); each is named where it is most probable. Frames: the true instances, which no loss of the set tier is "
     "told."
 )
+_SENSITIVITY = (
+    "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
+    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the "
+    "closer it is to the largest of that class (arXiv:1811.12346, Section 5.5)."
+)
 
 
 def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[Picture]:
@@ -59,12 +65,16 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     ]
     if gallery:
         plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure))
+        plans.append(("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure))
     pictures = []
     with rc_context(STYLE):
         for kind, title, caption, make in plans:
             figure = make(study, task)
             if figure is not None:
                 pictures.append(Picture(f"{kind}-{suffix}", kind, task, title, caption.strip(), figure))
+        for n, (label, caption, figure) in enumerate(misread_figures(study, task) if gallery else (), start=1):
+            title = f"How numbers are misread: {label}"
+            pictures.append(Picture(f"errors-{n}-{suffix}", f"errors-{n}", task, title, caption, figure))
     return pictures
 
 

@@ -9,7 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench import misread
 from milbench.errors import UsageError
+from milbench.misread import Misread
 
 Kind = Literal["image", "set"]
 FORMAT = 1
@@ -27,6 +29,9 @@ class Gallery:
     threshold: on presence, from which a class counts as detected; None: a class is detected where it wins a position.
     classes: (B, M) true instances, -1 for none; boxes: (B, M, 4) theirs (left, top, right, bottom) in pixels.
     position_classes: for sets, (B, K) true class of each position, C for background.
+    sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, see
+        `milbench.localisation.sensitivity`, 255 where that is most; sensitivity_of: (S, 2), the bag and the class.
+    misread: what is read wrongly, not only in these bags; None where nothing is read.
     """
 
     kind: Kind
@@ -41,6 +46,9 @@ class Gallery:
     classes: NDArray[np.int64] | None = None
     boxes: NDArray[np.float32] | None = None
     position_classes: NDArray[np.int64] | None = None
+    sensitivity: NDArray[np.uint8] | None = None
+    sensitivity_of: NDArray[np.int64] | None = None
+    misread: Misread | None = None
 
     def __post_init__(self) -> None:
         bags, classes = self.labels.shape
@@ -56,6 +64,12 @@ class Gallery:
             "centres": self.centres is None or tuple(map(len, self.centres)) == positions,
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
+            "sensitivity": self.sensitivity is None
+            or (self.sensitivity_of is not None and self.sensitivity.shape[1:] == self.instances.shape[2:]),
+            "sensitivity_of": self.sensitivity_of is None
+            or (self.sensitivity is not None and self.sensitivity_of.shape == (len(self.sensitivity), 2)),
+            "misread": self.misread is None
+            or (self.misread.images.shape[1:], self.misread.winners.shape[1:]) == (self.instances.shape[1:], positions),
         }
         wrong = [name for name, good in fits.items() if not good]
         if wrong:
@@ -79,13 +93,19 @@ class Gallery:
             return {int(c) for c in np.flatnonzero(self.presence[bag] >= self.threshold)}
         return {int(c) for c in np.unique(self.winners(bag))} - {len(self.class_names)}
 
+    def sensitivities(self, bag: int) -> dict[int, NDArray[np.float32]]:
+        """Return how much each pixel (H, W) of a bag's image matters to each detected class, from 0 to 1."""
+        if self.sensitivity is None or self.sensitivity_of is None:
+            return {}
+        maps = zip(self.sensitivity_of.tolist(), self.sensitivity, strict=True)
+        return {cls: values.astype(np.float32) / 255 for (of, cls), values in maps if of == bag}
+
     def true(self, bag: int) -> set[int]:
         """Return the true label set of a bag."""
         return {int(c) for c in np.flatnonzero(self.labels[bag])}
 
 
-def save(
-    path: Path,
+def make(
     *,
     kind: Kind,
     instances: Any,
@@ -99,9 +119,10 @@ def save(
     classes: Any = None,
     boxes: Any = None,
     position_classes: Any = None,
-) -> None:
-    """Write a gallery from arrays, see `Gallery` for their shapes. Raises ValueError where they do not fit together."""
-    gallery = Gallery(
+    misread: Misread | None = None,
+) -> Gallery:
+    """Return a gallery of arrays of any type, see `Gallery`. Raises ValueError where they do not fit together."""
+    return Gallery(
         kind=kind,
         instances=np.asarray(instances, np.float32),
         labels=np.asarray(labels, np.bool_),
@@ -114,21 +135,33 @@ def save(
         classes=None if classes is None else np.asarray(classes, np.int64),
         boxes=None if boxes is None else np.asarray(boxes, np.float32),
         position_classes=None if position_classes is None else np.asarray(position_classes, np.int64),
+        misread=misread,
     )
+
+
+def save(path: Path, **arrays: Any) -> None:
+    """Write what `make` makes of arrays."""
+    write(path, make(**arrays))
+
+
+def write(path: Path, gallery: Gallery) -> None:
+    """Write a gallery as one file."""
     arrays: dict[str, Any] = {
         "format": FORMAT, "kind": gallery.kind, "instances": gallery.instances, "labels": gallery.labels,
         "presence": gallery.presence, "probs": gallery.probs, "class_names": np.asarray(gallery.class_names, np.str_),
-        "threshold": np.nan if threshold is None else threshold,
+        "threshold": np.nan if gallery.threshold is None else gallery.threshold,
     }  # fmt: skip
     arrays |= {name: value for name in _OPTIONAL if (value := getattr(gallery, name)) is not None}
     if gallery.centres is not None:
         arrays["ys"], arrays["xs"] = gallery.centres
+    if gallery.misread is not None:
+        arrays |= gallery.misread.arrays()
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
         np.savez_compressed(file, **arrays)
 
 
 def load(path: Path) -> Gallery:
-    """Read what `save` wrote. Raises UsageError, one line, where the file is missing, damaged or of another format."""
+    """Read what `write` wrote. Raises UsageError, one line, where the file is missing, damaged or of another format."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if int(stored["format"]) != FORMAT:
@@ -143,6 +176,7 @@ def load(path: Path) -> Gallery:
                 class_names=tuple(map(str, stored["class_names"])),
                 centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
                 threshold=None if np.isnan(threshold) else threshold,
+                misread=misread.stored(stored),
                 **{name: stored[name] for name in _OPTIONAL if name in stored},
             )
     except UsageError:
@@ -151,4 +185,4 @@ def load(path: Path) -> Gallery:
         raise UsageError(f"gallery {path} cannot be read: {error}") from None
 
 
-_OPTIONAL = ("mask", "classes", "boxes", "position_classes")
+_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")

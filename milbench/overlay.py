@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,6 +57,25 @@ def overlay(picture: Image.Image, found: Prediction, names: Sequence[str], facto
     rgb, opacity = cells(found, len(names), base.shape[0], base.shape[1], factor)
     blended = base + opacity[..., None] * (rgb - base)
     image = Image.fromarray(blended.round().astype(np.uint8))
+    _name_components(image, found, names, factor)
+    return image
+
+
+def sensitivity_overlay(
+    picture: Image.Image, found: Prediction, maps: Mapping[int, NDArray[np.float64]], names: Sequence[str], factor: int
+) -> Image.Image:
+    """Return the picture in a darker grey, and over each pixel the class to which it matters most; components named.
+
+    maps: class -> (H, W), from 0 to 1, how opaque its colour is.
+    """
+    base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
+    if maps:
+        values = np.stack(list(maps.values()))
+        strongest = np.array(list(maps))[values.argmax(axis=0)]
+        rgb, opacity = _colours(len(names))[strongest], values.max(axis=0)
+        rgb, opacity = (v.repeat(factor, axis=0).repeat(factor, axis=1) for v in (rgb, opacity))
+        base = base + opacity[..., None] * (rgb - base)
+    image = Image.fromarray(base.round().astype(np.uint8))
     _name_components(image, found, names, factor)
     return image
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from milbench.likelihood.search import LISTED_CLASSES
 from milbench.localisation import detections
 from milbench.networks import AllConvolutional
 from milbench.reader import CHARACTERS, Reader, rows, spell
+from milbench.sensitivity_maps import sensitivity_maps
 from milbench.trained import Trained
 from milbench.transcription import columns, read_columns, shown_given
 
@@ -71,6 +74,17 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         reading=_read(probs, labels, chosen, reader_of(model)),
         decoder=chosen,
     )
+
+
+def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
+    """Return for each class that wins a position how much each pixel (H, W) of the picture matters to it there.
+
+    See `sensitivity_maps`. Needs the memory of a training step on the whole picture.
+    """
+    shown, _ = shown_by(found)
+    positions = {c: shown == c for c in sorted(set(found.blobs.cls.tolist()))}
+    instances = model.task.instances_from(picture).to(model.device)
+    return sensitivity_maps(model.network, model.loss, instances, positions)
 
 
 def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
@@ -144,7 +158,7 @@ def _read(probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None
     blobs = find_blobs(shown.probs, shown.classes)
     if decoder == "components" and reader is not None:
         return [CHARACTERS.index(character) for character in spell(blobs, 1, reader)[0]]
-    return [piece.cls for piece in rows(blobs, 1, mass=0.0, apart=0.0)[0]]
+    return [piece.cls for piece in rows(blobs, 1, Reader())[0]]
 
 
 def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """How a class is written in a string."""
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
 """Tried for `Reader.apart`: halves, as distances along an axis are near to integers."""
+TILTS = (1.0, 1.25, 1.5, 2.0, 3.0)
+"""Tried for `Reader.tilt`."""
 MASSES = 9
 """How many values are tried for `Reader.mass`: quantiles of the masses, none above the median."""
 PRIOR_RUNS = 10.0
@@ -33,16 +35,19 @@ class Reader:
 
     mass: a component with less probability in all is dropped.
     apart: of two components of different classes whose middles are nearer than this, the one with less mass is dropped.
+    tilt: read from top to bottom where the middles are spread more than this many times as far down as across: places
+        of digits beside each other differ in height too, as a network is sure of a 2 at its foot and of a 7 at its bar.
     reach: for each class, how far one digit reaches in the direction of reading.
     """
 
     mass: float = 0.0
     apart: float = 0.0
+    tilt: float = 1.0
     reach: tuple[float, ...] = (math.inf,) * 10
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers by the names that a run's metrics have."""
-        return {"chosen/mass": self.mass, "chosen/apart": self.apart} | {
+        return {"chosen/mass": self.mass, "chosen/apart": self.apart, "chosen/tilt": self.tilt} | {
             f"chosen/reach_{CHARACTERS[c]}": reach for c, reach in enumerate(self.reach)
         }
 
@@ -50,7 +55,8 @@ class Reader:
     def of_metrics(cls, metrics: Mapping[str, float]) -> Reader:
         """Return the reader whose numbers are among the metrics of a run. Raises KeyError where they are not."""
         reach = itertools.takewhile(lambda name: name in metrics, (f"chosen/reach_{c}" for c in CHARACTERS))
-        return cls(metrics["chosen/mass"], metrics["chosen/apart"], tuple(metrics[name] for name in reach))
+        mass, apart, tilt = (metrics[f"chosen/{name}"] for name in ("mass", "apart", "tilt"))
+        return cls(mass, apart, tilt, tuple(metrics[name] for name in reach))
 
 
 class Piece(NamedTuple):
@@ -67,15 +73,12 @@ Row = list[Piece]
 
 def spell(blobs: Blobs, images: int, reader: Reader) -> list[str]:
     """Return the strings that the components of so many images spell."""
-    return ["".join(_written(row, reader.reach)) for row in rows(blobs, images, reader.mass, reader.apart)]
+    return ["".join(_written(row, reader.reach)) for row in rows(blobs, images, reader)]
 
 
-def rows(blobs: Blobs, images: int, mass: float, apart: float) -> list[Row]:
-    """Return the components of every image that are kept, in their order.
-
-    Read from left to right, or from top to bottom where their middles are spread further that way.
-    """
-    blobs = blobs[blobs.mass >= mass]
+def rows(blobs: Blobs, images: int, reader: Reader) -> list[Row]:
+    """Return the components of every image that a reader keeps, in their order: what it does not need `reach` for."""
+    blobs = blobs[blobs.mass >= reader.mass]
     ends = np.searchsorted(blobs.image, np.arange(images + 1)).tolist()
     x, y, masses, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.mass, blobs.cls))
     across = list(zip(x, cls, blobs.left.tolist(), blobs.right.tolist(), strict=True))
@@ -84,9 +87,9 @@ def rows(blobs: Blobs, images: int, mass: float, apart: float) -> list[Row]:
     for first, last in itertools.pairwise(ends):
         kept: list[int] = []
         for j in sorted(range(first, last), key=lambda j: -masses[j]):
-            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= apart for i in kept):
+            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= reader.apart for i in kept):
                 kept.append(j)
-        vertical = kept and _spread(y, kept) > _spread(x, kept)
+        vertical = kept and _spread(y, kept) > reader.tilt * _spread(x, kept)
         found.append(sorted(Piece(*(down if vertical else across)[j]) for j in kept))
     return found
 
@@ -105,21 +108,25 @@ def copies(pieces: Iterable[Piece], reach: float) -> int:
 def learn_reader(blobs: Blobs, truth: Sequence[str], classes: int = 10) -> Reader:
     """Return the reader that suits these components of images whose strings are known.
 
-    `apart`, then `mass`, are those with the fewest strings wrong in more than how often a digit is repeated; of equally
-    good ones the smallest. `reach` is then learnt from the strings right in that sense, whose runs of equal digits and
-    of equal components belong to each other: the reach that counts the fewest runs of a class wrongly, where runs of
-    any class have a say as well, as PRIOR_RUNS of them; of equally good ones the middle one.
+    `apart`, then `tilt`, then `mass`, are those with the fewest strings wrong in more than how often a digit is
+    repeated; of equally good ones the smallest. `reach` is then learnt from the strings right in that sense, whose runs
+    of equal digits and of equal components belong to each other: the reach that counts the fewest runs of a class
+    wrongly, where runs of any class have a say as well, as PRIOR_RUNS of them; of equally good ones the middle one.
     """
     collapsed = [_collapsed(string) for string in truth]
 
-    def wrong(mass: float, apart: float) -> int:
-        read = (_collapsed(CHARACTERS[p.cls] for p in row) for row in rows(blobs, len(truth), mass, apart))
+    def wrong(reader: Reader) -> int:
+        read = (_collapsed(CHARACTERS[p.cls] for p in row) for row in rows(blobs, len(truth), reader))
         return sum(a != b for a, b in zip(read, collapsed, strict=True))
 
-    apart = min(DISTANCES, key=lambda distance: (wrong(0.0, distance), distance))
+    def best(readers: Iterable[Reader]) -> Reader:
+        return min(readers, key=wrong)  # the first of equally good ones
+
     quantiles = np.quantile(blobs.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(blobs) else []
-    mass = min([0.0, *quantiles], key=lambda mass: (wrong(mass, apart), mass))
-    return Reader(mass, apart, _learn_reach(rows(blobs, len(truth), mass, apart), truth, classes))
+    reader = best(Reader(apart=apart) for apart in DISTANCES)
+    reader = best(replace(reader, tilt=tilt) for tilt in TILTS)
+    reader = best(replace(reader, mass=mass) for mass in [0.0, *quantiles])
+    return replace(reader, reach=_learn_reach(rows(blobs, len(truth), reader), truth, classes))
 
 
 def _learn_reach(found: list[Row], truth: Sequence[str], classes: int) -> tuple[float, ...]:

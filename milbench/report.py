@@ -33,7 +33,7 @@ from milbench.report_verdict import differences_table, verdict_frame, verdict_ta
 from milbench.results import Results
 
 TEMPLATES = Path(__file__).parent / "templates"
-_OURS = ("seeds-*", "curves-*", "costs-*", "gallery-*")
+_OURS = ("seeds-*", "curves-*", "costs-*", "gallery-*", "sensitivity-*", "errors-*")
 _VERDICTS = "verdict.csv"
 
 
@@ -49,6 +49,11 @@ class Section:
     metrics: Table | None
     cost: Table | None
     pictures: dict[str, Picture]
+
+    @property
+    def errors(self) -> list[Picture]:
+        """Return the pictures of what is misread, one for each loss that has one."""
+        return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
 
 
 def render(

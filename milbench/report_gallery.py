@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from milbench.errors import UsageError
 from milbench.gallery import Gallery, load
+from milbench.report_overlay import extent_of, name_at, overlay, plain, show_grey
 from milbench.report_study import Row, Study
-from milbench.report_style import INK, LINE, MUTED, WIDTH, class_colours, literal, wrapped
+from milbench.report_style import INK, MUTED, WIDTH, class_colours, literal, wrapped
 
 MOST_BAGS = 5
 MOST_NAMED = 5
+DIMMED = 0.5
+"""Of the image below a sensitivity map, so that its colours stand out."""
 _RIGHT, _WRONG = "#159a74", "#cf4456"
+
+
+class Seen(NamedTuple):
+    """A gallery and the cell that it is of."""
+
+    cell: str
+    gallery: Gallery
 
 
 def gallery_figure(study: Study, task: str) -> Figure | None:
     """Draw the first test bags as every loss with a gallery sees them; None where there is none."""
-    seen = galleries(study, task)
-    if not seen:
-        return None
-    bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
-    columns = 1 + len(seen)
-    side = max(1.25, WIDTH / max(columns, 5))
-    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-    figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * bags + 0.5), layout=layout)
-    grid = figure.subplots(bags, columns, squeeze=False)
-    first = next(iter(seen.values()))
-    for bag in range(bags):
-        _draw_truth(grid[bag, 0], first, bag)
-        for axes, gallery in zip(grid[bag, 1:], seen.values(), strict=True):
-            _draw_detections(axes, gallery, bag)
-    for axes, name in zip(grid[0], ["truth", *(row.label for row in seen)], strict=True):
-        axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
-                      textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
-    return figure
+    seen = {row: found.gallery for row, found in galleries(study, task).items()}
+    return _bags_by_loss(seen, _draw_detections)
 
 
-def galleries(study: Study, task: str) -> dict[Row, Gallery]:
+def sensitivity_figure(study: Study, task: str) -> Figure | None:
+    """Draw for the same bags which pixels each detected class rests on; None where no gallery has that."""
+    found = {row: found.gallery for row, found in galleries(study, task).items()}
+    seen = {row: gallery for row, gallery in found.items() if gallery.sensitivity is not None}
+    return _bags_by_loss(seen, _draw_sensitivity)
+
+
+def galleries(study: Study, task: str) -> dict[Row, Seen]:
     """Return the gallery of the first finished seed of every row that has one which can be read."""
     found = {}
     for row in study.rows_of(task):
@@ -55,18 +55,39 @@ def galleries(study: Study, task: str) -> dict[Row, Gallery]:
             if path is None:
                 continue
             try:
-                found[row] = load(path)
+                found[row] = Seen(cell, load(path))
             except UsageError:
                 continue  # a lost picture is no reason to lose the numbers
             break
     return found
 
 
+def _bags_by_loss(seen: dict[Row, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
+    """Draw a row a bag and a column a loss, beside a first one for the truth; None for no loss."""
+    if not seen:
+        return None
+    bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
+    columns = 1 + len(seen)
+    side = max(1.25, WIDTH / max(columns, 5))
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+    figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * bags + 0.5), layout=layout)
+    grid = figure.subplots(bags, columns, squeeze=False)
+    first = next(iter(seen.values()))
+    for bag, axes in enumerate(grid):
+        _draw_truth(axes[0], first, bag)
+        for one, gallery in zip(axes[1:], seen.values(), strict=True):
+            draw(one, gallery, bag)
+    for axes, name in zip(grid[0], ["truth", *(row.label for row in seen)], strict=True):
+        axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
+                      textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
+    return figure
+
+
 def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
-    _plain(axes)
+    plain(axes)
     names = gallery.class_names
     if gallery.kind == "image":
-        _show_image(axes, gallery, bag)
+        show_grey(axes, gallery.instances[bag])
         _frames(axes, gallery, bag)
     else:
         classes = gallery.position_classes
@@ -75,19 +96,35 @@ def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
 
 
 def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
-    _plain(axes)
+    plain(axes)
     winners = gallery.winners(bag)
     strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
     if gallery.kind == "image":
-        _show_image(axes, gallery, bag)
-        ys, xs = _centres(gallery)
-        _overlay(axes, gallery, winners, strengths, ys, xs)
+        show_grey(axes, gallery.instances[bag])
+        ys, xs = centres(gallery)
+        overlay(axes, winners, strengths, len(gallery.class_names), extent_of(ys, xs))
         _frames(axes, gallery, bag)
-        for (row, column), name in _named_places(gallery, bag).items():
-            axes.text(xs[column], ys[row], literal(name), color="white", fontsize=11, fontweight="bold", ha="center",
-                      va="center", path_effects=[withStroke(linewidth=2.2, foreground="black")])  # fmt: skip
+        _name_classes(axes, gallery, bag)
     else:
         _scatter(axes, gallery, bag, winners, strengths)
+    _judge(axes, gallery, bag)
+
+
+def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
+    plain(axes)
+    show_grey(axes, gallery.instances[bag], DIMMED)
+    maps = gallery.sensitivities(bag)
+    if maps:
+        ids, values = np.array(list(maps)), np.stack(list(maps.values()))
+        classes, strengths = ids[values.argmax(axis=0)], values.max(axis=0)
+        height, width = strengths.shape
+        overlay(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
+    _name_classes(axes, gallery, bag)
+    _judge(axes, gallery, bag)
+
+
+def _judge(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Write above a bag what is detected in it, and whether that is its label set."""
     true, detected = gallery.true(bag), gallery.detected(bag)
     mark = "✓" if detected == true else "✗"
     colour = _RIGHT if detected == true else _WRONG
@@ -95,25 +132,10 @@ def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
     axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
 
 
-def _show_image(axes: Axes, gallery: Gallery, bag: int) -> None:
-    image = np.clip(gallery.instances[bag].mean(axis=0), 0, 1)
-    height, width = image.shape
-    # Pixel i covers [i, i + 1], as boxes and centres count.
-    axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=(0, width, height, 0))
-
-
-def _overlay(axes: Axes, gallery: Gallery, winners: Any, strengths: Any, ys: Any, xs: Any) -> None:
-    background = len(gallery.class_names)
-    rgba = np.zeros((*winners.shape, 4))
-    colours = np.array([to_rgb(colour) for colour in class_colours(background)])
-    found = winners < background
-    rgba[found, :3] = colours[winners[found]]
-    rgba[found, 3] = 0.75 * strengths[found]
-    top, bottom = _edges(ys)
-    left, right = _edges(xs)
-    limits = (axes.get_xlim(), axes.get_ylim())
-    axes.imshow(rgba, interpolation="none", extent=(left, right, bottom, top))
-    axes.set(xlim=limits[0], ylim=limits[1])
+def _name_classes(axes: Axes, gallery: Gallery, bag: int) -> None:
+    ys, xs = centres(gallery)
+    for (row, column), name in _named_places(gallery, bag).items():
+        name_at(axes, xs[column], ys[row], name)
 
 
 def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
@@ -163,7 +185,8 @@ def _frames(axes: Axes, gallery: Gallery, bag: int) -> None:
             )
 
 
-def _centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return y of every row and x of every column of positions of images, in pixels."""
     if gallery.centres is not None:
         return gallery.centres
     sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
@@ -171,20 +194,7 @@ def _centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]
     return ys, xs
 
 
-def _edges(centres: NDArray[np.float32]) -> tuple[float, float]:
-    """Return where cells around evenly spaced centres begin and end."""
-    step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
-    return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
-
-
 def _set_name(classes: set[int], names: tuple[str, ...]) -> str:
     if len(classes) > MOST_NAMED:
         return f"{len(classes)} classes"
     return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"
-
-
-def _plain(axes: Axes) -> None:
-    axes.set(xticks=[], yticks=[])
-    axes.grid(visible=False)
-    for spine in axes.spines.values():
-        spine.set(visible=True, edgecolor=LINE)

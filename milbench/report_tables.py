@@ -268,7 +268,8 @@ def _main_notes(study: Study) -> list[str]:
     notes = [_LEGEND, _FEW_SEEDS]
     for task in study.tasks:
         if study.validated(task):
-            chosen = f"at the epoch with the best validation {study.metric(task).label} (the first of equals)"
+            best = f"the best validation {study.metric(task).label}"
+            chosen = f"at the epoch with {best} (the first of equals; the last epoch where all are equal)"
         else:
             chosen = "at the last epoch, since not every finished cell has a validation metric to choose by"
         notes.append(f"{task}: {chosen}.")

@@ -33,8 +33,9 @@ def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better
     """Return the epoch that the rule picks from the history of one cell, or None where it has nothing to go by.
 
     history: columns epoch, metric ("test/<metric>", "validation/<metric>"), value. Only epochs with a test value are
-    candidates; the earlier one wins a tie; values that are not finite are passed over, except that the last epoch is
-    the last one however it ended.
+    candidates; the earlier one wins a tie, but where the validation values are all the same they tell nothing, and the
+    last epoch stands. Values that are not finite are passed over, except that the last epoch is the last one however it
+    ended.
     """
     tested = history.loc[history["metric"] == f"test/{metric}"]
     if rule == "last":
@@ -44,6 +45,8 @@ def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better
     if judged.empty:
         return None
     values = judged["value"].to_numpy(dtype=float)
+    if rule == "validation" and np.ptp(values) == 0:
+        return int(judged["epoch"].max())
     return int(judged["epoch"].iloc[int(np.argmin(values if lower_is_better else -values))])
 
 

@@ -22,9 +22,12 @@ from milbench.crop_cache import Crops
 from milbench.crops import SIDE, Variant
 from milbench.errors import UsageError
 from milbench.evaluation import Exam, evaluate, first
+from milbench.misread import Misread
 from milbench.networks import AllConvolutional, Layer, output_size, position_centres
 from milbench.pictures import colours
+from milbench.reader import Reader
 from milbench.reading import ReadAlong
+from milbench.reading_examples import collect
 from milbench.recipe import Recipe
 from milbench.street_augmentation import SIZES, augment
 from milbench.task import Network, ScoreFunction, Split, Task
@@ -150,7 +153,7 @@ class StreetNumbers(Task):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision."""
-        return Recipe(lr=1e-3, clip_norm=1.0, precision="bfloat16", epochs=20)
+        return Recipe(lr=5e-4, clip_norm=1.0, precision="bfloat16", epochs=20)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
@@ -221,6 +224,10 @@ class StreetNumbers(Task):
     def gallery(self) -> Bags:
         """Return eight test crops."""
         return first(self._exams["test"].bags[0], 8)
+
+    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread:
+        """Return examples of the test crops that the learnt reader misreads, by error pattern."""
+        return collect(score, self._exams["test"].bags, Reader.of_metrics(metrics))
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""

@@ -18,6 +18,8 @@ from milbench.recipe import Recipe
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from milbench.misread import Misread
+
 Split = Literal["validation", "test"]
 
 
@@ -143,3 +145,10 @@ class Task(ABC):
     @abstractmethod
     def gallery(self) -> Bags:
         """Return a few test bags, always the same, for pictures of what each loss detects where."""
+
+    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread | None:  # noqa: ARG002
+        """Return examples of the test bags whose string is misread; None for a task that reads none.
+
+        metrics: what `evaluate` gave last, with what it learnt from validation bags in order to read.
+        """
+        return None

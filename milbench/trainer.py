@@ -16,12 +16,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from milbench import cost, gallery
-from milbench.bags import Bags, Truth, generator
+from milbench import cost, trained_gallery
+from milbench.bags import Bags, generator
 from milbench.cells import Cell
 from milbench.checkpoints import Checkpoint
 from milbench.errors import UsageError
-from milbench.evaluation import THRESHOLD
 from milbench.loss import Loss
 from milbench.networks import set_prior_head
 from milbench.optimizers import descend, learning_rate, make_optimizer
@@ -92,10 +91,9 @@ class Trainer:
             state.end_epoch(metrics)
             self.listener.epoch(state.epoch, metrics)
             self._save(state)
-        threshold = state.history[-1].get(THRESHOLD)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state.history)
-        return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, threshold))
+        return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, state.history[-1]))
 
     def _set_up(self) -> None:
         cell = self.cell
@@ -210,29 +208,8 @@ class Trainer:
             "cost/peak_bytes": _peak_bytes(self.device),
         }
 
-    def _save_gallery(self, path: Path, threshold: float | None) -> None:
-        bags = self.task.gallery()
-        scores = self._score(bags)
-        truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
-        image = bags.instances.ndim == 4
-        arrays: dict[str, Tensor | None] = {
-            "instances": bags.instances,
-            "labels": bags.labels,
-            "mask": bags.mask,
-            "presence": scores.presence,
-            "probs": scores.instances,
-            "classes": truth.classes,
-            "boxes": truth.boxes,
-            "position_classes": truth.position_classes,
-        }
-        gallery.save(
-            path,
-            threshold=threshold,
-            kind="image" if image else "set",
-            centres=self.network.position_centres(*bags.instances.shape[-2:]) if image else None,
-            class_names=self.task.class_names,
-            **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
-        )
+    def _save_gallery(self, path: Path, metrics: dict[str, float]) -> None:
+        trained_gallery.write(path, self.task, self.network, self.loss, self._score, metrics)
 
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer)

@@ -22,7 +22,7 @@ COLOURS = {1: 0, 2: 1, 9: 2}
 """House numbers: red is a one, green a two and blue a nine."""
 
 
-def cell(task: str, seed: int = 0, **params: int) -> Cell:
+def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
     return Cell("exact", {}, "1", "set", task, params, "1", f"data of {task}", {}, seed)
 
 

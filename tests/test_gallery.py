@@ -11,7 +11,8 @@ from report_data import images, make_results, sets
 
 from milbench import gallery
 from milbench.errors import UsageError
-from milbench.report_gallery import _edges, gallery_figure
+from milbench.report_gallery import gallery_figure
+from milbench.report_overlay import edges
 from milbench.report_study import Study
 
 
@@ -91,8 +92,8 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) 
 
 
 def test_edges_of_positions() -> None:
-    assert _edges(np.array([1.0, 3.0, 5.0], np.float32)) == (0, 6)
-    assert _edges(np.array([4.0], np.float32)) == (0, 8)
+    assert edges(np.array([1.0, 3.0, 5.0], np.float32)) == (0, 6)
+    assert edges(np.array([4.0], np.float32)) == (0, 8)
 
 
 def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def where(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> tup
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         store = store_in(tmp_path_factory.mktemp("figures") / "root", fresh_database)
         digits = publish(store, cell("extended-digits"), network_of("extended-digits"))
-        street = publish(store, cell("house-numbers", validation=10), network_of("house-numbers"))
+        street = publish(store, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
         return store.root.path, digits, street
 
 

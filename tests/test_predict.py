@@ -49,7 +49,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
         return Runs(
             store.root.path,
             publish(store, cell("extended-digits"), digits),
-            publish(store, cell("house-numbers"), street),
+            publish(store, cell("house-numbers", contrast="raw"), street),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
@@ -130,6 +130,24 @@ def test_the_overlay_has_its_colours_in_their_places(predict: Milbench) -> None:
         assert (middle.min(axis=2) > 250).any(), "the digit is written in white"
         assert np.abs(page[round((y - 1) * factor), x * factor] - 0).max() == 0
     assert np.abs(page[12 * factor, 20 * factor]).max() == 0
+
+
+def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbench) -> None:
+    Image.fromarray(squares()).save("two.png")
+    assert predict("two.png", "--sensitivity").code == 0
+    page = np.asarray(Image.open("predictions/two-sensitivity.png").convert("RGB")).astype(float)
+    factor = 20  # 800 / 40
+    for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
+        colour = [int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)]
+        # The network looks at pixels of even row and column alone, and at all of a square in the same way.
+        for row, column, expected in ((y, x, colour), (y + 4, x + 4, colour), (y, x + 1, [DIMMED * value] * 3)):
+            tile = page[row * factor : (row + 1) * factor, column * factor : (column + 1) * factor]
+            assert np.abs(tile - expected).max() <= 2
+    assert np.abs(page[2 * factor, 2 * factor]).max() == 0
+    Image.fromarray(squares()).save("two-sensitivity.png")
+    complaint = predict("two.png", "two-sensitivity.png", "--sensitivity", "--out", "p").complaint()
+    assert "two-sensitivity.png would be written of two pictures" in complaint
+    assert not Path("p").exists()
 
 
 def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Milbench, runs: Runs) -> None:

@@ -40,6 +40,13 @@ def test_epoch_rules_by_hand() -> None:
     assert select_epoch(past, "validation", "error", lower_is_better=False) == 1
 
 
+def test_a_validation_value_that_never_changes_chooses_nothing_and_the_last_epoch_stands() -> None:
+    past = history(test_error=[1.0, 1.0, 1.0], validation_error=[1.0, 1.0, 1.0])
+    assert select_epoch(past, "validation", "error") == 3
+    assert select_epoch(past, "test", "error") == 1
+    assert select_epoch(history(test_error=[1.0, 0.9], validation_error=[1.0, math.nan]), "validation", "error") == 1
+
+
 def test_epoch_rules_do_not_depend_on_the_order_of_rows() -> None:
     past = history(test_error=[0.5, 0.2, 0.1, 0.3], validation_error=[0.4, 0.2, 0.3, 0.2]).iloc[::-1]
     assert [select_epoch(past, rule, "error") for rule in ("last", "validation", "test")] == [4, 2, 3]

@@ -216,6 +216,20 @@ def test_a_reader_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
     assert all(isinstance(value, float) for value in reader.metrics().values())
 
 
+def test_a_reader_learns_how_steep_a_number_beside_each_other_may_look() -> None:
+    """A network is sure of a 2 at its foot and of a 7 at its bar: 27 falls more than it goes, and is read across."""
+    across = "...77. ...77. ...... ...... .22... .22..."
+    down = "..22.. ..22.. ...... ...... ..77.. ..77.."
+    blobs = find_blobs(draw(*[across] * 5, down, sure=0.999))
+    truth = ["27"] * 6
+    assert spell(blobs, 6, Reader(reach=(4.0,) * 10)) == ["72"] * 5 + ["27"]
+    reader = learn_reader(blobs, truth)
+    assert spell(blobs, 6, reader) == truth
+    assert 2 <= reader.tilt < 100
+    assert learn_reader(find_blobs(draw(down, sure=0.999)), ["27"]).tilt == 1, "what is not needed is not learnt"
+    assert Reader.of_metrics(reader.metrics()) == reader
+
+
 def test_a_reader_can_learn_from_nothing() -> None:
     nothing = find_blobs(draw("..."))
     assert spell(nothing, 1, learn_reader(nothing, ["12"])) == [""]

@@ -59,6 +59,39 @@ def test_normalised_over_the_batch_the_cost_is_the_sum_over_its_label_set(seed: 
         assert value[b].item() == pytest.approx(sum(-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]))
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+def test_normalised_at_every_position_the_background_belongs_to_every_label_set(seed: int, mask: Tensor) -> None:
+    logits = some_logits(seed)
+    p: dict[tuple[int, int, int], float] = {}
+    for b, k in mask.nonzero().tolist():
+        odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
+        p |= {(b, c, k): value / sum(odds) for c, value in enumerate(odds)}
+    loss = load_loss("max-pooling", normalization="position")
+    value, scores, presence = (
+        loss(logits, LABELS, mask),
+        loss.class_scores(logits, mask),
+        loss.presence_scores(logits, mask),
+    )
+    for b in range(B):
+        terms = [-math.log(highest(p, b, c)) for c in range(C + 1) if c == C or LABELS[b, c]]
+        assert value[b].item() == pytest.approx(sum(terms) / len(terms))
+        for c in range(C):
+            assert float(scores[b, c]) == pytest.approx(highest(p, b, c))
+            assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
+
+
+def test_normalised_at_every_position_a_bag_without_any_costs_nothing() -> None:
+    logits = some_logits(0).requires_grad_()
+    mask = MASK.clone()
+    mask[2] = False
+    value = load_loss("max-pooling", normalization="position")(logits, LABELS, mask)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    assert value[2] == 0
+    assert torch.isfinite(gradient).all()
+    assert (gradient[2] == 0).all()
+
+
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 def test_an_empty_label_set_costs_nothing(normalization: str) -> None:
     logits = some_logits(0).requires_grad_()
@@ -104,7 +137,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 
 def test_presence_does_not_depend_on_the_batch() -> None:
     logits = some_logits(2)
-    for normalization in ("bag", "batch"):
+    for normalization in ("bag", "batch", "position"):
         loss = load_loss("max-pooling", normalization=normalization)
         assert torch.equal(loss.presence_scores(logits)[:1], loss.presence_scores(logits[:1]))
 
@@ -112,7 +145,7 @@ def test_presence_does_not_depend_on_the_batch() -> None:
 def test_only_the_batch_variant_sees_the_other_bags() -> None:
     logits, other = some_logits(3), some_logits(3)
     other[1] += 3.0
-    for normalization in ("bag", "batch"):
+    for normalization in ("bag", "batch", "position"):
         loss = load_loss("max-pooling", normalization=normalization)
         same = bool(torch.isclose(loss(logits, LABELS)[0], loss(other, LABELS)[0]))
-        assert same == (normalization == "bag")
+        assert same == (normalization != "batch")
