@@ -104,20 +104,20 @@ class SvhnFiles:
 
         An archive that already lies in svhn/ is used instead of a download. Raises UsageError and OSError.
         """
-        there = {part: self._folder(root, part).exists() for part in self.archives}
+        missing = [part for part in self.archives if not self._folder(root, part).exists()]
         for part, archive in self.archives.items():
-            if there[part]:
+            if part not in missing:
                 self._keep(root, part, archive)
         downloads = self._downloads(root)
-        if all(there.values()) and not downloads.exists():
+        if not missing and not downloads.exists():
             return
         downloads.mkdir(parents=True, exist_ok=True)
         with locks.held(downloads) as alone:
             if not alone:
                 raise UsageError(f"another process is fetching into {self.place(root)}: wait until it has ended")
-            for part, archive in self.archives.items():
-                if not there[part]:
-                    self._fetch_part(root, part, archive)
+            for part in missing:
+                if not self._folder(root, part).exists():  # another process may just have ended
+                    self._fetch_part(root, part, self.archives[part])
             shutil.rmtree(downloads)
 
     def _keep(self, root: Path, part: str, archive: Archive) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,3 +62,13 @@ def write_folder(folder: Path, pictures: Sequence[tuple[int, int, Digits]]) -> P
         Image.fromarray(picture(width, height, n)).save(folder / f"{n}.png")
     write_struct(folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in enumerate(pictures, start=1)])
     return folder
+
+
+def bomb(side: int) -> bytes:
+    """Return a PNG file whose header promises a square picture of this side."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")

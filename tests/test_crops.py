@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import struct
-import zlib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from street_files import picture
+from street_files import bomb, picture
 from torchvision.transforms.v2 import functional as transforms
 
 from milbench.crops import SIDE, Variant, boxes_in, crop, parameters, window
@@ -95,16 +93,6 @@ def test_sixteen_bits_and_holes_look_as_they_do_to_a_viewer() -> None:
     assert np.array_equal(crop(png(grey.astype(np.uint16) * 257), PATH, marked, "paper").pixels, plain)
     hole = np.dstack([picture(40, 30), np.zeros((30, 40), dtype=np.uint8)])
     assert (crop(png(hole), PATH, marked, "paper").pixels == 255).all()
-
-
-def bomb(side: int) -> bytes:
-    """A header that promises a square picture of this side."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 def jpeg() -> bytes:
