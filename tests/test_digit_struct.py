@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,11 +127,22 @@ def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], c
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_an_error_that_can_be_caught(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(OSError, match="No space left on device"):
-        digit_struct.write(Path("/dev/full"), [Record("1.png", (1,), np.ones((1, 4)))])
-    assert capfd.readouterr().err == ""
+FULL = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from milbench.digit_struct import Record, write
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    write(Path(sys.argv[1]), [Record(f"{n}.png", (1, 2), np.ones((2, 4))) for n in range(50)])
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_disk_that_fills_up_while_it_is_written_is_one_error(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "x.mat")], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "File too large\n", "")
 
 
 def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:
