@@ -22,7 +22,7 @@ class MaxPooling(Loss):
     `batch`, as the code behind Li's published numbers has it: P sums to 1 over classes, positions and the whole batch
     (so a bag's loss depends on its batch), the cost is the sum over L without 1/|L|, and the class is the channel of
     the largest raw score, background included: a bag whose background is strictly above all classes names no class.
-    `position`, as Pathak et al. have it: P sums to 1 at every position, and the background is in every label set;
+    `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
     classes are scored by max_k p_{c,k}. The other two never ask for background: with them no position is left blank.
 
     An empty label set costs 0 where the sum has no terms: with `bag` nothing is learnt from a bag without instances,

@@ -139,11 +139,6 @@ def make(
     )
 
 
-def save(path: Path, **arrays: Any) -> None:
-    """Write what `make` makes of arrays."""
-    write(path, make(**arrays))
-
-
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
     arrays: dict[str, Any] = {

@@ -148,9 +148,10 @@ def images(path: Path, error: float, seed: int = 0) -> None:
             logits[b, named] += 10 * np.exp(-((near / 4) ** 2))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
-    gallery.save(path, kind="image", instances=canvas, labels=labels, presence=probs[:, :-1].max(axis=(2, 3)),
+    made = gallery.make(kind="image", instances=canvas, labels=labels, presence=probs[:, :-1].max(axis=(2, 3)),
                  probs=probs, class_names=[str(d) for d in range(10)], centres=(centres, centres), threshold=0.5,
                  classes=classes, boxes=boxes)  # fmt: skip
+    gallery.write(path, made)
 
 
 def sets(path: Path, error: float, seed: int = 0) -> None:
@@ -166,5 +167,6 @@ def sets(path: Path, error: float, seed: int = 0) -> None:
     probs = np.full((bags, kinds + 1, most), 0.02)
     np.put_along_axis(probs, guess[:, None], 0.9, axis=1)
     labels = (truth[..., None] == np.arange(kinds)).any(axis=1)
-    gallery.save(path, kind="set", instances=points, labels=labels, presence=probs[:, :-1].max(axis=2), probs=probs,
+    made = gallery.make(kind="set", instances=points, labels=labels, presence=probs[:, :-1].max(axis=2), probs=probs,
                  class_names=list("ABCDE"), mask=mask, position_classes=truth)  # fmt: skip
+    gallery.write(path, made)

@@ -28,7 +28,7 @@ def image_arrays() -> dict[str, Any]:
 
 def test_round_trip_of_images(tmp_path: Path) -> None:
     arrays = image_arrays()
-    gallery.save(tmp_path / "g.npz", **arrays)
+    gallery.write(tmp_path / "g.npz", gallery.make(**arrays))
     read = gallery.load(tmp_path / "g.npz")
     assert read.kind == "image"
     assert read.class_names == ("0", "1", "β")
@@ -46,8 +46,8 @@ def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
     probs = np.zeros((1, 3, 4))
     probs[0, [0, 1, 2, 0], np.arange(4)] = 1
     mask = [[True, False, True, True]]
-    gallery.save(tmp_path / "g.npz", kind="set", instances=np.zeros((1, 4, 2)), labels=[[True, True]],
-                 presence=[[0.2, 0.9]], probs=probs, class_names=["a", "b"], mask=mask)  # fmt: skip
+    gallery.write(tmp_path / "g.npz", gallery.make(kind="set", instances=np.zeros((1, 4, 2)), labels=[[True, True]],
+                 presence=[[0.2, 0.9]], probs=probs, class_names=["a", "b"], mask=mask))  # fmt: skip
     read = gallery.load(tmp_path / "g.npz")
     assert read.winners(0).tolist() == [0, 2, 2, 0], "a masked position is background"
     assert read.detected(0) == {0}
@@ -55,7 +55,7 @@ def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
 
 
 def test_a_threshold_decides_what_is_detected(tmp_path: Path) -> None:
-    gallery.save(tmp_path / "g.npz", **(image_arrays() | {"presence": [[0.5, 0.4, 0.9]] * 2}))
+    gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {"presence": [[0.5, 0.4, 0.9]] * 2})))
     assert gallery.load(tmp_path / "g.npz").detected(1) == {0, 2}
 
 
@@ -67,13 +67,13 @@ def test_a_threshold_decides_what_is_detected(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
-        gallery.save(tmp_path / "g.npz", **(image_arrays() | {name: value}))
+        gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {name: value})))
     assert not (tmp_path / "g.npz").exists()
 
 
 def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "g.npz"
-    gallery.save(path, **image_arrays())
+    gallery.write(path, gallery.make(**image_arrays()))
     whole = path.read_bytes()
     spoilt = {
         "cut": whole[: len(whole) // 2],
@@ -128,8 +128,8 @@ def test_many_classes_one_position_and_no_truth_can_be_drawn(tmp_path: Path, wri
     probs[:, 11] = 1
     results = make_results(None, {"exact": 0.0}, {"t": "instance_error"}, 1, 2)
     results.galleries[results.cells.index[0]] = tmp_path / "g.npz"
-    gallery.save(tmp_path / "g.npz", kind=kind, instances=np.zeros(shape), labels=np.zeros((1, 12), bool),
-                 presence=np.zeros((1, 12)), probs=probs, class_names=[f"${i}" for i in range(12)])  # fmt: skip
+    gallery.write(tmp_path / "g.npz", gallery.make(kind=kind, instances=np.zeros(shape), labels=np.zeros((1, 12), bool),
+                 presence=np.zeros((1, 12)), probs=probs, class_names=[f"${i}" for i in range(12)]))  # fmt: skip
     figure = gallery_figure(Study(results), "t")
     assert figure is not None
     figure.draw_without_rendering()
