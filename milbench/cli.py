@@ -202,6 +202,8 @@ def predict(
     run: Annotated[str, typer.Option("--run", help="Run id or cell id of milbench status, or how it begins.")],
     out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
     decoder: DecoderOption = None,
+    scale: Annotated[str | None, typer.Option(help="Times to enlarge; auto, as for house numbers: any.")] = None,
+    truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat: counts what is right.")] = None,
     positions: Annotated[bool, typer.Option("--positions", help="Put P of every position into NAME.json.")] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
     invert: Annotated[bool, typer.Option("--invert", help="For dark digits and a task with light ones.")] = False,
@@ -212,7 +214,9 @@ def predict(
     """Show what a trained network reads in pictures, and where. More than 1,000,000 pixels are shrunk to that."""
     from milbench.commands_predict import Asked, predict
 
-    return predict(Asked(images, run, out, device, decoder, positions, sensitivity, invert, data_dir), root)
+    return predict(
+        Asked(images, run, out, device, decoder, scale, truth, positions, sensitivity, invert, data_dir), root
+    )
 
 
 @app.command()

@@ -33,6 +33,8 @@ class Asked:
     out: Path
     device: str = "auto"
     decoder: Decoder | None = None
+    scale: str | None = None
+    truth: Path | None = None
     positions: bool = False
     sensitivity: bool = False
     invert: bool = False
@@ -47,34 +49,50 @@ class Asked:
 def predict(asked: Asked, root_path: Path) -> int:
     """Read every picture; all of them are looked at before the first file is written."""
     from milbench import pictures
-    from milbench.predict import as_json, chosen_decoder, look, set_name, spelled
+    from milbench.predict import as_json, chosen_decoder, set_name, spelled
+    from milbench.scales import look, scale_of, sizes
 
     model = _model(asked.run, root_path, asked.device, asked.data_dir)
     chosen_decoder(model, asked.decoder)
+    scale = scale_of(model, asked.scale)
+    truth = _truth(asked, model)
     names = pictures.names(asked.images)
     with as_usage():
         _check_out(asked, names)
     for path in asked.images:
-        _prepared(model, path, asked.invert)
+        picture = _prepared(model, path, asked.invert)
+        try:
+            sizes(model, picture.size, scale)
+        except UsageError as error:
+            raise UsageError(f"{path} is too small, {error}") from None
     table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
-    for heading in ("picture", "reads", "label set", "probability", "written"):
+    for heading in ("picture", "seen at", "reads", "label set", "probability", "written"):
         table.add_column(heading)
+    right = []
     for path, name in zip(asked.images, names, strict=True):
-        size, picture = _prepared(model, path, asked.invert)
-        found = look(model, picture, asked.decoder)
-        about = as_json(model, path, size, picture.size, found, positions=asked.positions)
-        page = _page(model, picture, found)
+        picture = _prepared(model, path, asked.invert)
+        seen, found = look(model, picture, scale, asked.decoder)
+        about = as_json(model, path, picture.size, seen.size, found, positions=asked.positions)
+        reading = spelled(model, found)
+        reads = f"{reading or 'nothing'} ({found.decoder})"
+        if truth:
+            about["truth"] = truth[path.name]
+            right.append(reading == truth[path.name])
+            reads += " ✓" if right[-1] else f" ✗ {truth[path.name]}"
+        page = _page(model, seen, found)
         with as_usage():
             _write(asked.out / f"{name}.json", json.dumps(about, indent=None if asked.positions else 1) + "\n")
             _save(asked.out / f"{name}.png", page)
         if asked.sensitivity:
-            heat = _sensitivity_page(model, picture, found)
+            heat = _sensitivity_page(model, seen, found)
             with as_usage():
                 _save(asked.out / (name + SENSITIVITY), heat)
-        reads = f"{spelled(model, found)} ({found.decoder})" if found.reading else f"nothing ({found.decoder})"
-        row = (str(path), reads, set_name(model, found.labels), f"{about['label_set_probability']:.3g}")
-        table.add_row(*map(escape, (*row, _written(asked, name))))
+        sets = set_name(model, found.labels), f"{about['label_set_probability']:.3g}"
+        size = f"{seen.width}x{seen.height}"
+        table.add_row(*map(escape, (str(path), size, reads, *sets, _written(asked, name))))
     console.print(table)
+    if truth:
+        console.print(_share(right), highlight=False)
     return 0
 
 
@@ -105,21 +123,42 @@ def _model(run: str, root_path: Path, device: str, data_dir: Path | None) -> Tra
     return load(Store(existing(root_path)), run, where, data_dir)
 
 
-def _prepared(model: Trained, path: Path, invert: bool) -> tuple[tuple[int, int], Image]:
-    """Return the size of a picture and what the network is shown of it. Raises UsageError where it cannot be read."""
+def _prepared(model: Trained, path: Path, invert: bool) -> Image:
+    """Return a picture as it is, or its negative. Raises UsageError where it cannot be read or the task has none."""
     from PIL import ImageOps
 
     from milbench import pictures
-    from milbench.predict import check_size
 
-    whole = pictures.open_picture(path)
-    picture = pictures.shrunk(whole)
-    model.task.instances_from(picture)
-    try:
-        check_size(model, *picture.size)
-    except UsageError as error:
-        raise UsageError(f"{path} is too small, {error}") from None
-    return whole.size, ImageOps.invert(picture) if invert else picture
+    picture = pictures.open_picture(path)
+    model.task.instances_from(picture.resize((1, 1)))
+    return ImageOps.invert(picture) if invert else picture
+
+
+def _truth(asked: Asked, model: Trained) -> dict[str, str]:
+    """Return what each picture holds, by its file name: from a digitStruct.mat, or nothing where none is asked for."""
+    from milbench import digit_struct
+
+    if asked.truth is None:
+        return {}
+    digits = [str(d) for d in range(10)]
+    if model.task.class_names != digits:
+        raise UsageError(f"--truth {asked.truth}: it is about digits, and the classes of {model.cell.task} are others")
+    if not asked.truth.is_file():
+        raise UsageError(f"--truth {asked.truth}: expected a digitStruct.mat as SVHN has it")
+    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(asked.truth)}
+    for path in asked.images:
+        if path.name not in records:
+            raise UsageError(f"--truth {asked.truth} has no record of {path.name}")
+    return {path.name: records[path.name] for path in asked.images}
+
+
+def _share(right: list[bool]) -> str:
+    """Return how many of the pictures were read right, with Wilson's interval."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(sum(right), len(right)).proportion_ci(0.95, method="wilson")
+    share, low, high = (100 * v for v in (sum(right) / len(right), interval.low, interval.high))
+    return f"{sum(right)} of {len(right)} read right: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
 def _check_out(asked: Asked, names: list[str]) -> None:

@@ -13,9 +13,10 @@ from milbench.bags import Bags, generator
 from milbench.canvas import NestedDigits
 from milbench.errors import UsageError
 from milbench.overlay import GAP, PAD, Line, beside, captioned, enlarged, enlargement, glyph_map, overlay, shelves
-from milbench.pictures import open_picture, shrunk
-from milbench.predict import Decoder, Prediction, chosen_decoder, look, predict, set_name, spelled
+from milbench.pictures import open_picture
+from milbench.predict import Decoder, Prediction, chosen_decoder, predict, set_name, spelled
 from milbench.report_style import INK, MUTED
+from milbench.scales import look
 from milbench.street import StreetNumbers
 from milbench.trained import Trained
 
@@ -109,12 +110,12 @@ def _pictures(
     """Whole test pictures as they are, neither cropped nor rescaled, and what is detected in them."""
     records = task.test_pictures(data_dir)
     drawn = torch.randperm(len(records), generator=rng)[:PICTURES].tolist()
-    pictures = [(shrunk(open_picture(records[n][0])), records[n][1]) for n in drawn]
+    pictures = [(open_picture(records[n][0]), records[n][1]) for n in drawn]
     pictures.sort(key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width
     tiles = []
-    for picture, classes in pictures:
-        found = look(model, picture, decoder)
+    for whole, classes in pictures:
+        picture, found = look(model, whole, 1.0, decoder)
         shown = round(200 + 140 * picture.width / widest)
         factor = enlargement(*picture.size)
         images = (enlarged(picture, factor), overlay(picture, found, task.class_names, factor))

@@ -73,16 +73,16 @@ def _as_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
     return scaled
 
 
-def shrunk(image: Image.Image, most: int = MOST_SEEN) -> Image.Image:
-    """Return the picture with at most so many pixels, its proportions kept."""
-    pixels = image.width * image.height
+def bounded(width: int, height: int, most: int = MOST_SEEN) -> tuple[int, int]:
+    """Return the largest size of at most so many pixels that is no larger than the given one, its proportions kept."""
+    pixels = width * height
     if pixels <= most:
-        return image
+        return width, height
     factor = math.sqrt(most / pixels)
-    size = (max(int(image.width * factor), 1), max(int(image.height * factor), 1))
+    size = max(int(width * factor), 1), max(int(height * factor), 1)
     if size[0] * size[1] > most:  # a strip whose shorter side is a single pixel
-        size = (min(size[0], most), min(size[1], most))
-    return image.resize(size, Image.Resampling.LANCZOS)
+        size = min(size[0], most), min(size[1], most)
+    return size
 
 
 def grey(image: Image.Image) -> NDArray[np.uint8]:

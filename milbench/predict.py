@@ -222,8 +222,3 @@ def as_json(
 def shown_by(found: Prediction) -> tuple[Tensor, Tensor]:
     """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
     return winners(found.probs.unsqueeze(0))[0], found.probs.amax(dim=0)
-
-
-def look(model: Trained, picture: Image.Image, decoder: Decoder | None = None) -> Prediction:
-    """Read a picture of mode L or RGB."""
-    return predict(model, model.task.instances_from(picture), decoder)

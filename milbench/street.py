@@ -119,6 +119,7 @@ class StreetNumbers(Task):
     num_classes = CLASSES
     primary = "transcription_error"
     decoder = "columns"
+    crop_side = SIDE
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]

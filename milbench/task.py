@@ -100,6 +100,10 @@ class Task(ABC):
     """How to read what a network of this task shows, a name in milbench.predict.DECODERS, if nothing better was learnt.
     """
 
+    crop_side: ClassVar[int | None] = None
+    """Side in pixels of the crops that are learnt from, where whole pictures show their instances at any size: what
+    reads such a picture then looks for the size as well."""
+
     @property
     def class_names(self) -> list[str]:
         """Return how to write each class in a picture."""

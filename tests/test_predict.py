@@ -230,7 +230,7 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
         Image.new("L", size).save(name)
         assert f"{name} is too small, {size[0]}x{size[1]} pixels" in predict("5.png", name, "--out", "no").complaint()
     assert not Path("no").exists()
-    monkeypatch.setattr(pictures.shrunk, "__defaults__", (2400,))
+    monkeypatch.setattr(pictures.bounded, "__defaults__", (2400,))
     Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
     assert predict("large.png").code == 0
     about = read("large")
