@@ -87,12 +87,24 @@ def stage(store: Store, name: str, copy: LaunchCopy, files: dict[Artifact, bytes
     store.log_values(run_id, copy.params, values)
     if isinstance(copy, CellCopy):
         store.log_data(run_id, copy.cell)
+    _log(store, run_id, files)
+    store.client.set_terminated(run_id, copy.status, copy.end)
+    return run_id
+
+
+def complete(store: Store, run_id: str, files: dict[Artifact, bytes]) -> list[Artifact]:
+    """Add the files that a run here lacks, or has no more than a part of; return which."""
+    sizes = {found.path: found.file_size for found in store.client.list_artifacts(run_id)}
+    lacking: list[Artifact] = [name for name, content in files.items() if sizes.get(name) != len(content)]
+    _log(store, run_id, {name: files[name] for name in lacking})
+    return lacking
+
+
+def _log(store: Store, run_id: str, files: dict[Artifact, bytes]) -> None:
     with tempfile.TemporaryDirectory(prefix="milbench-") as folder:
         for artifact, content in files.items():
             (Path(folder) / artifact).write_bytes(content)
             store.log_file(run_id, Path(folder) / artifact)
-    store.client.set_terminated(run_id, copy.status, copy.end)
-    return run_id
 
 
 def reveal(store: Store, run_id: str, copy: LaunchCopy) -> None:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from milbench import copies, locks
 from milbench._version import __version__
 from milbench.cells import NAME, Plan
+from milbench.claims import claimed
 from milbench.copies import Artifact, CellCopy, LaunchCopy
 from milbench.errors import UsageError
 from milbench.files import Root, write_atomically
@@ -133,6 +134,7 @@ def import_(path: Path, root: Root) -> str:
         store = Store(root.make())
         if not stack.enter_context(locks.held(root.lock("import"))):
             raise UsageError(f"another import into {root.path} is going on")
+        stack.enter_context(claimed(store, manifest.name))
         return _join(manifest, archive, digest, store)
 
 
@@ -200,24 +202,31 @@ def _check_same(run: LaunchCopy, computed: set[str], recorded: set[str]) -> None
 
 
 def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: Store) -> str:
+    def files(run: LaunchCopy) -> dict[Artifact, bytes]:
+        return {name: archive.read(f"{run.run_id}/{name}") for name in run.artifacts}
+
     here = copies.origins(store)
     new = [run for run in manifest.runs if run.run_id not in here]
     _refuse_clashes(new, store)
     copies.discard(store)
+    # What came without its weights or pictures gets them where this file has them.
+    old = [run for run in manifest.runs if run.run_id in here]
+    added = Counter(name for run in old for name in copies.complete(store, here[run.run_id], files(run)))
     moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     for run in new:
         tags = {IMPORTED: moment, IMPORTED_FROM: f"sha256:{digest}"}
         if isinstance(run, CellCopy):
             tags[PARENT] = here[run.launch]
-        files = {name: archive.read(f"{run.run_id}/{name}") for name in run.artifacts}
-        here[run.run_id] = copies.stage(store, manifest.name, run, files, tags)
+        here[run.run_id] = copies.stage(store, manifest.name, run, files(run), tags)
     for run in new:
         copies.reveal(store, here[run.run_id], run)
     came = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
     counts = Counter(came.get(run.run_id, "already here") for run in manifest.cells)
-    if not new:
+    if not new and not added:
         return f"nothing to import: {_cells(counts, manifest.name)}"
-    return f"imported {_cells(counts, manifest.name)}; next: milbench report {manifest.name}"
+    parts = ", ".join(f"{name} of {n}" for name, n in sorted(added.items()))
+    extra = f"; what was here had lacked {parts}" if added else ""
+    return f"imported {_cells(counts, manifest.name)}{extra}; next: milbench report {manifest.name}"
 
 
 def _refuse_clashes(new: Iterable[LaunchCopy], store: Store) -> None:

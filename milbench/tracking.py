@@ -65,7 +65,7 @@ class Store:
         self.owner = {HOST: platform.node(), ROOT: str(root.path)}
         try:
             self.client = mlflow.MlflowClient(self.uri)
-            self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
+            self.look_again()
         except Exception as error:  # noqa: BLE001 whatever the database driver or the server's client raises
             raise UsageError(f"cannot open the store {self.uri}: {str(error).splitlines()[0]}") from None
 
@@ -75,13 +75,14 @@ class Store:
         return self.uri.startswith("sqlite:")
 
     @property
-    def _is_under_root(self) -> bool:
+    def is_under_root(self) -> bool:
+        """Say whether the store is the root's own, which travels with it."""
         return self.uri.partition("?")[0] == f"sqlite:///{self.root.database}"
 
     @property
     def address(self) -> str:
         """Return where the store is, for a reader: relative to the root where it lies under it."""
-        if self._is_under_root:
+        if self.is_under_root:
             return "sqlite:///" + str(self.root.database.relative_to(self.root.path))
         return self.uri.partition("?")[0]
 
@@ -148,10 +149,6 @@ class Store:
         finally:
             monitor.finish()
 
-    def log_text(self, run_id: str, text: str, name: str) -> None:
-        """Keep a text as an artifact."""
-        self.client.log_text(run_id, text, name)
-
     def log_file(self, run_id: str, path: Path) -> None:
         """Keep a copy of a file as an artifact."""
         self.client.log_artifact(run_id, str(path))
@@ -178,6 +175,10 @@ class Store:
                 self.end(run_id, status, reason)
 
     # -- reading ------------------------------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """Learn of the experiments that others have made in the meantime."""
+        self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
 
     def cell_runs(self) -> dict[str, CellRun]:
         """Return the run that counts of every cell that was ever started, by cell id."""
@@ -254,7 +255,7 @@ class Store:
 
     def is_own(self, run: Any) -> bool:
         """Say whether the locks under this root can tell of the run: always, where the store travels with the root."""
-        return self._is_under_root or all(run.data.tags.get(k) == v for k, v in self.owner.items())
+        return self.is_under_root or all(run.data.tags.get(k) == v for k, v in self.owner.items())
 
     def _is_alive(self, run: Any, name: str) -> bool:
         """Say whether a process is at it, or at the launch it is scheduled in; of another machine's one believes it."""

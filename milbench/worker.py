@@ -88,7 +88,7 @@ def _compute(job: Job, root: Root) -> Report:
         return Report(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
     except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
         reason = _reason(error)
-        store.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
+        store.client.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
         store.end(job.run_id, "FAILED", reason)
         checkpoint.unlink(missing_ok=True)  # it would fail again from there
         return Report(job.cell.id, job.run_id, "failed", reason)

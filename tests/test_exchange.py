@@ -17,7 +17,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from milbench import cli, locks
+from milbench.claims import claimed
 from milbench.collect import collect
+from milbench.errors import UsageError
 from milbench.files import Root
 from milbench.tracking import Store
 
@@ -155,6 +157,16 @@ def test_leaving_weights_and_pictures_out(milbench: Milbench, root: Path, away: 
     results = collect(Store(Root(root)))
     assert set(results.cells.status) == {"done", "failed"}
     assert not results.galleries
+    # The whole export adds what the small one had left out, and a part of a file is none.
+    said = milbench("import", str(away / "all.zip")).out
+    assert "imported 2 cells of mine (2 already here); what was here had lacked gallery.npz of 1, model" in said
+    there, here = (runs_of(where)["exact on tiny, seed 0"] for where in (away, root))
+    assert content(root, here) == content(away, there)
+    weights = root / "runs" / "artifacts" / here.info.run_id / "artifacts" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert "had lacked model.safetensors of 1;" in milbench("import", str(away / "all.zip")).out
+    assert content(root, here) == content(away, there)
+    assert "nothing to import" in milbench("import", str(small)).out
 
 
 def test_a_launch_that_goes_on_is_over_in_its_copy(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:
@@ -306,6 +318,30 @@ def test_two_imports_do_not_meet(milbench: Milbench, root: Path, away: Path) -> 
     with locks.held(Root(root).lock("import")):
         assert "another import" in milbench("import", str(away / "all.zip")).complaint()
     assert milbench("import", str(away / "all.zip")).code == 0
+
+
+def test_imports_of_two_machines_into_one_store_do_not_meet(
+    milbench: Milbench, root: Path, away: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = f"sqlite:///{root / 'runs' / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
+    here, words = tmp_path / "here", ("import", str(away / "all.zip"), "--root", str(tmp_path / "here"))
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "gpu-box")
+        there = Store(Root(tmp_path / "there").make())
+    with claimed(there, "other"):
+        said = milbench(*words).complaint()
+        assert f"from {there.root.path} on gpu-box" in said
+        claim = client(root).search_runs([there.experiment("other")])[0].info.run_id
+        assert f"delete its run {claim}" in said
+    # One that was killed here is no hindrance: the root's lock says that it is over.
+    own = Store(Root(here).make())
+    killed = own.client.create_run(own.experiment("mine"), tags={"milbench.kind": "import", **own.owner})
+    assert "imported 2 cells" in milbench(*words).out
+    assert client(root).get_run(killed.info.run_id).info.lifecycle_stage == "deleted"
+    assert set(runs_of(root)) == {"launch of mine", "exact on tiny, seed 0", "breaking on tiny, seed 0"}
+    with claimed(there, "other"), pytest.raises(UsageError, match="another import"), claimed(own, "mine"):
+        pytest.fail("both have claimed the store")
 
 
 def test_what_cannot_be_exported_is_one_line(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:
