@@ -56,6 +56,7 @@ class Store:
 
         for name in ("mlflow", "mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # of every run that a server ends
 
         self.root = root
         # A writer waits for the others instead of failing at once: several workers log to one database.
