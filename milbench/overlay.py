@@ -20,8 +20,6 @@ SIDE = 800
 """Pictures are enlarged by a whole number so that their longer side comes near to this; none is shrunk here."""
 DIMMED, STRENGTH = 0.6, 0.85
 """Of the picture below, so that colours stand out, and the opacity of a class that is certain."""
-LEAST_MASS = 0.5
-"""A component is named from so many expected positions on."""
 PAD, GAP = 12, 22
 
 
@@ -160,19 +158,19 @@ def shelves(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.I
 
 
 def _name_components(image: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> None:
+    """Write what is read, each component in its middle; the largest ones last, on top of others."""
     draw = ImageDraw.Draw(image)
     size = max(12, min(round(9 + 2.2 * factor), 32))  # what a network reads is a few dozen pixels of the picture
     edges = 0.45 * _colours(len(names))
-    for i in np.argsort(found.blobs.mass):
-        if found.blobs.mass[i] < LEAST_MASS:
-            continue
-        left, top, right, bottom = (v * factor for v in found.boxes[i].tolist())
-        name = names[int(found.blobs.cls[i])]
-        font = _font(size, bold=True)
-        x = min(max((left + right) / 2, size / 2), image.width - size / 2)
-        y = min(max((top + bottom) / 2, size / 2), image.height - size / 2)
-        edge = tuple(edges[found.blobs.cls[i]].astype(int).tolist())
-        draw.text((x, y), name, fill="white", font=font, anchor="mm", stroke_width=2 + size // 24, stroke_fill=edge)
+    written = found.written
+    ys, xs = (c.numpy() * factor for c in found.centres)
+    for i in np.argsort(written.mass):
+        cls = int(written.cls[i])
+        x, y = (float(np.interp(place[i], range(len(c)), c)) for place, c in ((written.x, xs), (written.y, ys)))
+        x, y = (min(max(v, size / 2), side - size / 2) for v, side in ((x, image.width), (y, image.height)))
+        edge = tuple(edges[cls].astype(int).tolist())
+        font, stroke = _font(size, bold=True), 2 + size // 24
+        draw.text((x, y), names[cls], fill="white", font=font, anchor="mm", stroke_width=stroke, stroke_fill=edge)
 
 
 def _colours(count: int) -> NDArray[np.float64]:

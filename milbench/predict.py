@@ -19,7 +19,7 @@ from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
 from milbench.likelihood.search import LISTED_CLASSES
 from milbench.localisation import detections
 from milbench.networks import AllConvolutional
-from milbench.reader import CHARACTERS, Reader, rows, spell
+from milbench.reader import CHARACTERS, Reader, kept, rows, spell
 from milbench.sensitivity_maps import sensitivity_maps
 from milbench.trained import Trained
 from milbench.transcription import columns, read_columns, shown_given
@@ -27,6 +27,8 @@ from milbench.transcription import columns, read_columns, shown_given
 Decoder = Literal["columns", "posterior", "components", "each"]
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The decoders of milbench.transcription, and `each`: every component one character, in their order."""
+LEAST_MASS = 0.5
+"""A component that no reader has judged is a speck below so many expected positions."""
 CHUNK = 4096
 """Positions worked on at once."""
 
@@ -39,6 +41,7 @@ class Prediction:
     labels: (C,) bool, the most probable label set; log_prob: of it, in nats; presence: (C,).
     blobs: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels.
     reading: what `decoder` reads, one index of a class a character; None where there are more classes than characters.
+    written: the components that it is read from; of a decoder that reads columns those of the map that are no specks.
     """
 
     probs: Tensor
@@ -49,6 +52,7 @@ class Prediction:
     blobs: Blobs
     boxes: Tensor
     reading: list[int] | None
+    written: Blobs
     decoder: Decoder
 
 
@@ -63,6 +67,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
     labels, log_prob = most_probable_set(probs)
     blobs = find_blobs(probs.unsqueeze(0))
+    reading, written = _read(probs, labels, chosen, reader_of(model))
     return Prediction(
         probs=probs,
         centres=where,
@@ -71,7 +76,8 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         blobs=blobs,
         boxes=detections(blobs, where).boxes,
-        reading=_read(probs, labels, chosen, reader_of(model)),
+        reading=reading,
+        written=blobs[blobs.mass >= LEAST_MASS] if written is None else written,
         decoder=chosen,
     )
 
@@ -144,21 +150,26 @@ def most_probable_set(probs: Tensor) -> tuple[Tensor, float]:
     return labels, float(bag_log_prob(flat.log().unsqueeze(0), labels.unsqueeze(0), validate=False))
 
 
-def _read(probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None) -> list[int] | None:
+def _read(
+    probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None
+) -> tuple[list[int] | None, Blobs | None]:
+    """Return what is read, and the components that it is read from where the decoder reads such."""
     background = len(probs) - 1
     if background > len(CHARACTERS):
-        return None
+        return None, None
     if decoder == "columns":
-        text = columns(probs.unsqueeze(0))[0]
-        return [CHARACTERS.index(character) for character in text]
+        return _indices(columns(probs.unsqueeze(0))[0]), None
     shown = shown_given(probs.unsqueeze(0), labels.unsqueeze(0))
     if decoder == "posterior":
-        text = read_columns(shown.classes, background)[0]
-        return [CHARACTERS.index(character) for character in text]
+        return _indices(read_columns(shown.classes, background)[0]), None
     blobs = find_blobs(shown.probs, shown.classes)
     if decoder == "components" and reader is not None:
-        return [CHARACTERS.index(character) for character in spell(blobs, 1, reader)[0]]
-    return [piece.cls for piece in rows(blobs, 1, Reader())[0]]
+        return _indices(spell(blobs, 1, reader)[0]), kept(blobs, 1, reader)
+    return [piece.cls for piece in rows(blobs, 1, Reader())[0]], blobs
+
+
+def _indices(text: str) -> list[int]:
+    return [CHARACTERS.index(character) for character in text]
 
 
 def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:

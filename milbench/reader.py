@@ -78,20 +78,29 @@ def spell(blobs: Blobs, images: int, reader: Reader) -> list[str]:
 
 def rows(blobs: Blobs, images: int, reader: Reader) -> list[Row]:
     """Return the components of every image that a reader keeps, in their order: what it does not need `reach` for."""
-    blobs = blobs[blobs.mass >= reader.mass]
-    ends = np.searchsorted(blobs.image, np.arange(images + 1)).tolist()
-    x, y, masses, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.mass, blobs.cls))
-    across = list(zip(x, cls, blobs.left.tolist(), blobs.right.tolist(), strict=True))
-    down = list(zip(y, cls, blobs.top.tolist(), blobs.bottom.tolist(), strict=True))
+    blobs = kept(blobs, images, reader)
+    x, y, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.cls))
+    across = [Piece(*one) for one in zip(x, cls, blobs.left.tolist(), blobs.right.tolist(), strict=True)]
+    down = [Piece(*one) for one in zip(y, cls, blobs.top.tolist(), blobs.bottom.tolist(), strict=True)]
     found = []
-    for first, last in itertools.pairwise(ends):
-        kept: list[int] = []
-        for j in sorted(range(first, last), key=lambda j: -masses[j]):
-            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= reader.apart for i in kept):
-                kept.append(j)
-        vertical = kept and _spread(y, kept) > reader.tilt * _spread(x, kept)
-        found.append(sorted(Piece(*(down if vertical else across)[j]) for j in kept))
+    for first, last in _slices(blobs, images):
+        vertical = last > first and _spread(y[first:last]) > reader.tilt * _spread(x[first:last])
+        found.append(sorted((down if vertical else across)[first:last]))
     return found
+
+
+def kept(blobs: Blobs, images: int, reader: Reader) -> Blobs:
+    """Return the components that are neither specks nor too near to a larger one of another class."""
+    blobs = blobs[blobs.mass >= reader.mass]
+    x, y, masses, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.mass, blobs.cls))
+    chosen: list[int] = []
+    for first, last in _slices(blobs, images):
+        some: list[int] = []
+        for j in sorted(range(first, last), key=lambda j: -masses[j]):
+            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= reader.apart for i in some):
+                some.append(j)
+        chosen += sorted(some)
+    return blobs[np.array(chosen, dtype=np.int64)]
 
 
 def copies(pieces: Iterable[Piece], reach: float) -> int:
@@ -159,6 +168,10 @@ def _collapsed(string: Iterable[str]) -> str:
     return "".join(character for character, _ in itertools.groupby(string))
 
 
-def _spread(values: Sequence[float], chosen: Sequence[int]) -> float:
-    some = [values[i] for i in chosen]
-    return max(some) - min(some)
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+def _slices(blobs: Blobs, images: int) -> Iterable[tuple[int, int]]:
+    """Return first and last (exclusive) of the components of every image."""
+    return itertools.pairwise(np.searchsorted(blobs.image, np.arange(images + 1)).tolist())

@@ -138,6 +138,18 @@ def test_the_overlay_has_its_colours_in_their_places(predict: Milbench) -> None:
     assert np.abs(page[12 * factor, 20 * factor]).max() == 0
 
 
+def test_what_is_read_is_written_where_no_position_is_sure_of_it(predict: Milbench) -> None:
+    pixels = np.zeros((24, 40), np.uint8)
+    pixels[8:14, 20:26] = 79  # at each of nine positions a seven with probability 0.2
+    Image.fromarray(pixels).save("faint.png")
+    assert predict("faint.png").code == 0
+    assert (read("faint")["reading"], read("faint")["detections"]) == ("7", [])
+    page = np.asarray(Image.open("predictions/faint.png").convert("RGB")).min(axis=2)
+    rows, columns = (np.flatnonzero((page[: 24 * 20] > 250).any(axis=axis)) / 20 for axis in (1, 0))
+    assert 7 < rows.min() < rows.max() < 15
+    assert 19 < columns.min() < columns.max() < 27
+
+
 def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbench) -> None:
     Image.fromarray(squares()).save("two.png")
     assert predict("two.png", "--sensitivity").code == 0
