@@ -110,6 +110,15 @@ def test_no_cell_is_silent(written: tuple[Path, list[Path], Results]) -> None:
     assert "noisy-or on synthetic-bags, seed 2: missing" in text
 
 
+def test_what_a_task_was_played_on_stands_below_its_name(written: tuple[Path, list[Path], Results]) -> None:
+    out, _, results = written
+    text = Page((out / "index.html").read_text("utf-8")).text
+    document = (out / "report.md").read_text("utf-8")
+    for task, digest in results.cells.groupby("task_label")["data_digest"].first().items():
+        assert re.search(rf"^## {task}\n\nData: {task} \({digest}\)$", document, re.MULTILINE)
+        assert re.search(rf"\n{task}\nData: {task} \({digest}\)\n", text)
+
+
 def test_a_hostile_reason_is_shown_as_text_in_every_format(written: tuple[Path, list[Path], Results]) -> None:
     out = written[0]
     assert "&lt;b&gt;not&lt;/b&gt;" in (out / "index.html").read_text("utf-8")
