@@ -20,24 +20,29 @@ CLAIM = "import"
 def claimed(store: Store, name: str) -> Iterator[None]:
     """Claim the store for an import of the comparison `name` while the block lasts; the root's own lock is held.
 
-    Raises UsageError where somebody on another machine, or under another root, has claimed it.
+    A store under its root is not claimed, since the lock says it all; where a server offers it to other machines as
+    well, their claims are respected. Raises UsageError where somebody else has claimed it.
     """
-    if store.is_under_root:  # the root's lock says it all
-        yield
-        return
-    tags = {KIND: CLAIM, **store.owner}
-    run = store.client.create_run(store.experiment(name), run_name=f"import of {name}", tags=tags)
+    mine = None if store.is_under_root else _claim(store, name)
     try:
         store.look_again()
         for other in store.search(CLAIM):
-            host, root, run_id = (*(other.data.tags.get(tag) for tag in (HOST, ROOT)), other.info.run_id)
-            if not store.is_own(other):
+            run_id, tags = other.info.run_id, other.data.tags
+            if any(tags.get(tag) != value for tag, value in store.owner.items()):
                 raise UsageError(
-                    f"another import into {store.address} is going on, from {root} on {host}; if it was killed, import "
-                    f"from there again, or delete its run {run_id}"
+                    f"another import into {store.address} is going on, from {tags.get(ROOT)} on {tags.get(HOST)}; if "
+                    f"it was killed, import from there again, or delete its run {run_id}"
                 )
-            if run_id != run.info.run_id:  # of an import under this root that was killed: its lock is ours now
+            if run_id != mine:  # of an import under this root that was killed: its lock is ours now
                 store.client.delete_run(run_id)
         yield
     finally:
-        store.client.delete_run(run.info.run_id)
+        if mine:
+            store.client.delete_run(mine)
+
+
+def _claim(store: Store, name: str) -> str:
+    """Make the run, in any experiment that is there: an import that is refused leaves none behind."""
+    experiment = next(iter(store.experiments.values()), None) or store.experiment(name)
+    tags = {KIND: CLAIM, **store.owner}
+    return str(store.client.create_run(experiment, run_name=f"import of {name}", tags=tags).info.run_id)

@@ -64,7 +64,7 @@ def predict(asked: Asked, root_path: Path) -> int:
         try:
             sizes(model, picture.size, scale)
         except UsageError as error:
-            raise UsageError(f"{path} is too small, {error}") from None
+            raise UsageError(f"{path} is too small where it is looked at, {error}") from None
     table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
     for heading in ("picture", "seen at", "reads", "label set", "probability", "written"):
         table.add_column(heading)
@@ -104,6 +104,7 @@ def figure(number: str, run: str, out: Path, seed: int, root_path: Path, device:
     with as_usage():
         if out.is_dir():
             raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
+        _check_folder(out.parent, out)
     model = _model(run, root_path, device, data_dir)
     page, notes = paper_figures.draw(number, model, seed, data_dir, decoder)
     with as_usage():
@@ -149,6 +150,14 @@ def _truth(asked: Asked, model: Trained) -> dict[str, str]:
     for path in asked.images:
         if path.name not in records:
             raise UsageError(f"--truth {asked.truth} has no record of {path.name}")
+        # All parts of a data set name their pictures alike.
+        own = path.parent / digit_struct.FILE
+        if own.is_file() and not own.samefile(asked.truth):
+            raise UsageError(f"--truth {asked.truth} is not about {path}: {own} is")
+    if len({path.name for path in asked.images}) < len(asked.images):
+        raise UsageError(
+            f"--truth {asked.truth}: some of the pictures have the same name; give them one folder at a time"
+        )
     return {path.name: records[path.name] for path in asked.images}
 
 
@@ -163,11 +172,7 @@ def _share(right: list[bool]) -> str:
 
 def _check_out(asked: Asked, names: list[str]) -> None:
     """Refuse a folder that is none, that cannot be written, or where an output would take the place of a picture."""
-    nearest = next(p for p in (asked.out.absolute(), *asked.out.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise UsageError(f"--out {asked.out}: {nearest} is a file, not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise UsageError(f"--out {asked.out}: cannot write in {nearest}")
+    _check_folder(asked.out, asked.out)
     inputs = {path.resolve() for path in asked.images}
     taken: set[str] = set()
     for place in (place for name in names for place in asked.outputs(name)):
@@ -178,6 +183,15 @@ def _check_out(asked: Asked, names: list[str]) -> None:
         if place.name.casefold() in taken:
             raise UsageError(f"--out {asked.out}: {place} would be written of two pictures; give them one at a time")
         taken.add(place.name.casefold())
+
+
+def _check_folder(folder: Path, out: Path) -> None:
+    """Refuse a folder for `--out` that cannot be made or written."""
+    nearest = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"--out {out}: {nearest} is a file, not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"--out {out}: cannot write in {nearest}")
 
 
 def _page(model: Trained, picture: Image, found: Prediction) -> Any:

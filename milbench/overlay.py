@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from milbench.predict import Prediction, shown_by
+from milbench.predict import Prediction, at, shown_by
 from milbench.report_style import LINE, MUTED, PAPER, class_colours
 
 SIDE = 800
@@ -163,10 +163,10 @@ def _name_components(image: Image.Image, found: Prediction, names: Sequence[str]
     size = max(12, min(round(9 + 2.2 * factor), 32))  # what a network reads is a few dozen pixels of the picture
     edges = 0.45 * _colours(len(names))
     written = found.written
-    ys, xs = (c.numpy() * factor for c in found.centres)
+    ys, xs = found.centres
     for i in np.argsort(written.mass):
         cls = int(written.cls[i])
-        x, y = (float(np.interp(place[i], range(len(c)), c)) for place, c in ((written.x, xs), (written.y, ys)))
+        x, y = at(written.x[i], xs) * factor, at(written.y[i], ys) * factor
         x, y = (min(max(v, size / 2), side - size / 2) for v, side in ((x, image.width), (y, image.height)))
         edge = tuple(edges[cls].astype(int).tolist())
         font, stroke = _font(size, bold=True), 2 + size // 24

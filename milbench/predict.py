@@ -17,7 +17,7 @@ from milbench.blobs import Blobs, find_blobs, winners
 from milbench.errors import UsageError
 from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
 from milbench.likelihood.search import LISTED_CLASSES
-from milbench.localisation import detections
+from milbench.localisation import detections, grown
 from milbench.networks import AllConvolutional
 from milbench.reader import CHARACTERS, Reader, kept, rows, spell
 from milbench.sensitivity_maps import sensitivity_maps
@@ -39,7 +39,8 @@ class Prediction:
 
     probs: (C+1, h, w) float64, background last; centres: y of every row and x of every column of positions, in pixels.
     labels: (C,) bool, the most probable label set; log_prob: of it, in nats; presence: (C,).
-    blobs: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels.
+    blobs: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels, with
+        the margin that the run has learnt, within the picture.
     reading: what `decoder` reads, one index of a class a character; None where there are more classes than characters.
     written: the components that it is read from; of a decoder that reads columns those of the map that are no specks.
     """
@@ -75,7 +76,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=log_prob,
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         blobs=blobs,
-        boxes=detections(blobs, where).boxes,
+        boxes=_within(grown(detections(blobs, where), margin_of(model)).boxes, width, height),
         reading=reading,
         written=blobs[blobs.mass >= LEAST_MASS] if written is None else written,
         decoder=chosen,
@@ -115,6 +116,11 @@ def reader_of(model: Trained) -> Reader | None:
     except KeyError:
         return None
     return reader if len(reader.reach) == model.task.num_classes else None
+
+
+def margin_of(model: Trained) -> tuple[float, float]:
+    """Return how many pixels instances reach beyond the positions that show them, as the run has learnt, or none."""
+    return model.metrics.get("chosen/margin_x", 0.0), model.metrics.get("chosen/margin_y", 0.0)
 
 
 def check_size(model: Trained, width: int, height: int) -> None:
@@ -172,6 +178,10 @@ def _indices(text: str) -> list[int]:
     return [CHARACTERS.index(character) for character in text]
 
 
+def _within(boxes: Tensor, width: int, height: int) -> Tensor:
+    return boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
+
+
 def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     """Return centres spread evenly over a picture."""
     ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
@@ -199,6 +209,7 @@ def as_json(
     names = model.task.class_names
     across, down = size[0] / seen[0], size[1] / seen[1]
     boxes = found.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
+    ys, xs = found.centres
     about: dict[str, Any] = {
         "picture": str(path),
         "size": list(size),
@@ -218,9 +229,14 @@ def as_json(
             {"class": names[c], "expected_positions": mass, "box": box}
             for c, mass, box in zip(found.blobs.cls.tolist(), found.blobs.mass.tolist(), boxes.tolist(), strict=True)
         ],
+        "read_from": [
+            {"class": names[c], "expected_positions": mass, "x": at(x, xs) * across, "y": at(y, ys) * down}
+            for c, mass, x, y in zip(
+                *(getattr(found.written, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True
+            )
+        ],
     }
     if positions:
-        ys, xs = found.centres
         about["positions"] = {
             "classes": [*names, "background"],
             "y": (ys * down).tolist(),
@@ -228,6 +244,11 @@ def as_json(
             "probabilities": found.probs.tolist(),
         }
     return about
+
+
+def at(index: float, centres: Tensor) -> float:
+    """Return the pixel at a row or column of positions, also one between two of them."""
+    return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
 
 
 def shown_by(found: Prediction) -> tuple[Tensor, Tensor]:

@@ -332,8 +332,12 @@ def test_imports_of_two_machines_into_one_store_do_not_meet(
     with claimed(there, "other"):
         said = milbench(*words).complaint()
         assert f"from {there.root.path} on gpu-box" in said
-        claim = client(root).search_runs([there.experiment("other")])[0].info.run_id
+        claim = client(root).search_runs(["0"])[0].info.run_id
         assert f"delete its run {claim}" in said
+        monkeypatch.delenv("MLFLOW_TRACKING_URI")
+        assert f"delete its run {claim}" in milbench("import", str(away / "all.zip")).complaint()  # where the store is
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
+    assert [e.name for e in client(root).search_experiments()] == ["Default"]
     # One that was killed here is no hindrance: the root's lock says that it is over.
     own = Store(Root(here).make())
     killed = own.client.create_run(own.experiment("mine"), tags={"milbench.kind": "import", **own.owner})

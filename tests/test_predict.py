@@ -193,6 +193,17 @@ def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: M
     Image.fromarray(picture).save("house.png")
     assert predict("house.png", run=runs.reader).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
+    # What is read is said with its places, specks aside, and boxes reach as far beyond as the run has learnt.
+    assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
+    places = [(one["x"], one["y"]) for one in read("house")["read_from"]]
+    assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
+    picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
+    Image.fromarray(picture).save("corner.png")
+    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.reader).code == 0
+    assert predict("house.png", "--out", "b", "--scale", "1", run=runs.street).code == 0
+    bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
+    assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
+    assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
     assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.reader).code == 0
     assert read("house", "c")["reading"] == "192"
 
@@ -240,7 +251,10 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
     assert {read(n)["reading"] for n in ("5", "41", "9")} == {"3"}
     for name, size in (("thin.png", (4, 30)), ("dot.png", (1, 1))):
         Image.new("L", size).save(name)
-        assert f"{name} is too small, {size[0]}x{size[1]} pixels" in predict("5.png", name, "--out", "no").complaint()
+        assert (
+            f"{name} is too small where it is looked at, {size[0]}x{size[1]} pixels"
+            in predict("5.png", name, "--out", "no").complaint()
+        )
     assert not Path("no").exists()
     monkeypatch.setattr(pictures.bounded, "__defaults__", (2400,))
     Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")

@@ -152,7 +152,7 @@ def test_scales_from_the_command_line(
         said = milbench("predict", "house.png", "--run", numbers, "--out", "no", f"--scale={wrong}").complaint()
         assert f"--scale {wrong}: expected auto or a number from 0.001 to 1000" in said
     said = milbench("predict", "house.png", "--run", numbers, "--out", "no", "--scale", "0.01").complaint()
-    assert "house.png is too small, 1x1 pixels" in said
+    assert "house.png is too small where it is looked at, 1x1 pixels" in said
     assert "give a number" in milbench("predict", "grey.png", "--run", digits, "--scale", "auto").complaint()
     assert not Path("no").exists()
 
@@ -175,7 +175,14 @@ def test_pictures_whose_truth_is_known_are_counted(
         in ran.out
     )
     assert [about(name, "p")["truth"] for name in ("1", "2")] == ["12", "90"]
+    for name in ("other/1.png", "other/2.png"):
+        Path(name).parent.mkdir(exist_ok=True)
+        house(10, 60, 40).save(name)
+    twice = ["1.png", "other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"]
+    assert "same name" in milbench("predict", *twice, "--out", "no").complaint()
+    write_struct(Path("other/digitStruct.mat"), [("1.png", twelve)])
     for words, complaint in (
+        (["other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "other/digitStruct.mat is"),
         (["3.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "truth.mat has no record of 3.png"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "none.mat"], "expected a digitStruct.mat"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "1.png"], "1.png"),
