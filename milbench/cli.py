@@ -30,6 +30,7 @@ DecoderOption = Annotated[
     Literal["columns", "posterior", "components", "each"] | None,
     typer.Option(help="How to read the map; default: what the run has learnt, else what suits its task."),
 ]
+ScaleOption = Annotated[str | None, typer.Option(help="Times to enlarge; auto, as predict for house numbers: any.")]
 HERE = Path()
 WrongWords: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and lives in click or in typer itself by version."""
@@ -202,7 +203,7 @@ def predict(
     run: Annotated[str, typer.Option("--run", help="Run id or cell id of milbench status, or how it begins.")],
     out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
     decoder: DecoderOption = None,
-    scale: Annotated[str | None, typer.Option(help="Times to enlarge; auto, as for house numbers: any.")] = None,
+    scale: ScaleOption = None,
     truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat: counts what is right.")] = None,
     positions: Annotated[bool, typer.Option("--positions", help="Put P of every position into NAME.json.")] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
@@ -229,6 +230,7 @@ def figure(
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Other seeds draw other test pictures.")] = 0,
     decoder: DecoderOption = None,
+    scale: ScaleOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     data_dir: DataOption = None,
     root: RootOption = HERE,
@@ -236,7 +238,7 @@ def figure(
     """Draw a figure of arXiv:1811.12346 again, from a run and its task's test data."""
     from milbench import commands_predict
 
-    return commands_predict.figure(number, run, out, seed, root, device, data_dir, decoder)
+    return commands_predict.figure(number, run, out, seed, root, device, data_dir, decoder, scale)
 
 
 @data_app.command("list")

@@ -97,16 +97,19 @@ def predict(asked: Asked, root_path: Path) -> int:
 
 
 def figure(number: str, run: str, out: Path, seed: int, root_path: Path, device: str, data_dir: Path | None,
-           decoder: Decoder | None) -> int:  # fmt: skip
+           decoder: Decoder | None, scale: str | None = None) -> int:  # fmt: skip
     """Draw a figure of the paper."""
     from milbench import paper_figures
+    from milbench.scales import scale_of
 
     with as_usage():
         if out.is_dir():
             raise UsageError(f"--out {out} is a folder: name the file, such as {out / f'figure-{number}.png'}")
         _check_folder(out.parent, out)
+    if scale is not None and number != "4":
+        raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _model(run, root_path, device, data_dir)
-    page, notes = paper_figures.draw(number, model, seed, data_dir, decoder)
+    page, notes = paper_figures.draw(number, model, seed, data_dir, decoder, scale_of(model, scale or "1"))
     with as_usage():
         _save(out, page)
     for note in notes:

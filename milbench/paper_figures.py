@@ -16,7 +16,7 @@ from milbench.overlay import GAP, PAD, Line, beside, captioned, enlarged, enlarg
 from milbench.pictures import open_picture
 from milbench.predict import Decoder, Prediction, chosen_decoder, predict, set_name, spelled
 from milbench.report_style import INK, MUTED
-from milbench.scales import look
+from milbench.scales import Scale, look
 from milbench.street import StreetNumbers
 from milbench.trained import Trained
 
@@ -28,7 +28,7 @@ WIDTH = 1560
 
 
 def draw(
-    number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None
+    number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: Scale = 1.0
 ) -> tuple[Image.Image, list[str]]:
     """Return the figure, and what a reader must know of it. Raises UsageError where the task has no such figure."""
     chosen_decoder(model, decoder)
@@ -38,7 +38,10 @@ def draw(
         if not isinstance(task, StreetNumbers):
             raise UsageError(f"figure {number} shows house numbers, and {model.cell} is no run of a task of them")
         notes = _check(model, data_dir)
-        tiles = _crops(model, task, rng, decoder) if number == "1" else _pictures(model, task, rng, data_dir, decoder)
+        if number == "1":
+            tiles = _crops(model, task, rng, decoder)
+        else:
+            tiles = _pictures(model, task.test_pictures(data_dir), rng, decoder, scale)
     else:
         if not isinstance(task, NestedDigits):
             raise UsageError(f"figure 2 shows digits on canvases, and {model.cell} is no run of a task of them")
@@ -105,23 +108,28 @@ def _canvases(model: Trained, task: NestedDigits, rng: torch.Generator, decoder:
 
 
 def _pictures(
-    model: Trained, task: StreetNumbers, rng: torch.Generator, data_dir: Path | None, decoder: Decoder | None
+    model: Trained,
+    known: list[tuple[Path, tuple[int, ...]]],
+    rng: torch.Generator,
+    decoder: Decoder | None,
+    scale: Scale,
 ) -> list[Image.Image]:
-    """Whole test pictures as they are, neither cropped nor rescaled, and what is detected in them."""
-    records = task.test_pictures(data_dir)
-    drawn = torch.randperm(len(records), generator=rng)[:PICTURES].tolist()
-    pictures = [(open_picture(records[n][0]), records[n][1]) for n in drawn]
-    pictures.sort(key=lambda entry: entry[0].width)
+    """Whole test pictures and what is detected in them: as they are, unless another scale was asked for."""
+    drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
+    pictures = sorted(((open_picture(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width
     tiles = []
     for whole, classes in pictures:
-        picture, found = look(model, whole, 1.0, decoder)
-        shown = round(200 + 140 * picture.width / widest)
+        picture, found = look(model, whole, scale, decoder)
+        shown = round(200 + 140 * whole.width / widest)
         factor = enlargement(*picture.size)
-        images = (enlarged(picture, factor), overlay(picture, found, task.class_names, factor))
+        names = model.task.class_names
+        images = (enlarged(picture, factor), overlay(picture, found, names, factor))
         small = [i.resize((shown, max(round(shown * i.height / i.width), 1)), Image.Resampling.LANCZOS) for i in images]
-        size = f"{picture.width}x{picture.height} pixels"
-        truth = "".join(task.class_names[c] for c in classes)
+        size = f"{whole.width}x{whole.height} pixels"
+        if picture.size != whole.size:
+            size += f", seen at {picture.width}x{picture.height}"
+        truth = "".join(names[c] for c in classes)
         tiles.append(captioned(beside(small[0], small[1]), lines(model, found, truth, size)))
     return tiles
 

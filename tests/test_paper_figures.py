@@ -52,6 +52,8 @@ def test_figures_1_and_4_show_test_pictures(
     assert np.array_equal(pages["1"][22 : 22 + 320, 22 : 22 + 320], enlarged)
     assert len(task.test_pictures(street_data)) == 20
     assert pages["4"].shape[1] <= 1560
+    assert milbench(*words, "--device", "cpu", "--out", str(out), "--scale", "2").code == 0
+    assert not np.array_equal(np.asarray(Image.open(out)), pages["4"])
 
 
 def test_figure_2_shows_test_digits_that_do_not_overlap(
@@ -80,6 +82,11 @@ def test_a_figure_that_the_run_cannot_give(milbench: Milbench, where: tuple[Path
     for number, run, words in (("1", digits, "shows house numbers"), ("2", street, "shows digits on canvases")):
         ran = milbench("figure", number, "--run", run, "--root", str(root), "--out", str(tmp_path / "x.png"))
         assert words in ran.complaint()
+    for number, run in (("1", street), ("2", digits)):
+        ran = milbench(
+            "figure", number, "--run", run, "--root", str(root), "--scale", "2", "--out", str(tmp_path / "x.png")
+        )
+        assert "--scale is for figure 4" in ran.complaint()
     assert "'3' is not one of" in milbench("figure", "3", "--run", digits, "--out", "x.png").complaint()
     assert "is a folder" in milbench("figure", "2", "--run", digits, "--out", str(tmp_path)).complaint()
     assert not (tmp_path / "x.png").exists()
