@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from milbench.blobs import Blobs, concatenate, find_blobs, winners
 from milbench.localisation import Detections, box_average_precision, detections, grown, learn_margin, mean_iou
 from milbench.reader import CHARACTERS, Reader, learn_reader, spell
 from milbench.reading_errors import is_vertical, patterns, shares
-from milbench.task import Scores
-from milbench.transcription import read_columns, shown_given_best, strings
+from milbench.second_look import second_look
+from milbench.task import ScoreFunction, Scores
+from milbench.transcription import Shown, read_columns, shown_given_best, strings
 
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
@@ -30,7 +32,8 @@ class Page:
     seen: B strings, the classes that win a position.
     vertical: B, whether the number is written from top to bottom.
     blobs: components of what the positions show given the most probable label set.
-    found: their boxes; None where the truth has none.
+    again: the same after another look at the images that leave doubt, see `second_look`; None if none was taken.
+    found: the boxes of `blobs`; None where the truth has none.
     instances: the truth.
     """
 
@@ -40,6 +43,7 @@ class Page:
     seen: list[str]
     vertical: list[bool]
     blobs: Blobs
+    again: Blobs | None
     found: Detections | None
     instances: Truth
 
@@ -47,10 +51,16 @@ class Page:
         return len(self.truth)
 
 
-def read_page(probs: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Page:
+def read_page(
+    probs: Tensor,
+    truth: Truth,
+    centres: tuple[Tensor, Tensor] | None = None,
+    again: Callable[[Tensor, Shown], Blobs] | None = None,
+) -> Page:
     """Read one batch: probs (B, C+1, h, w), the probability that a position shows each class.
 
     centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
+    again: from P and what positions show given the most probable label set to the components of a second look.
     """
     probs, truth = probs.detach().cpu(), truth.to(CPU)
     background = probs.shape[1] - 1
@@ -64,6 +74,7 @@ def read_page(probs: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None
         seen=["".join(CHARACTERS[c] for c in row.unique().tolist() if c < background) for row in won],
         vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
         blobs=blobs,
+        again=again(probs, shown) if again else None,
         found=detections(blobs, centres) if boxed and centres is not None else None,
         instances=truth,
     )
@@ -71,10 +82,12 @@ def read_page(probs: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None
 
 def join(pages: Sequence[Page]) -> Page:
     """Return the pages of a split as one."""
-    first, blobs, found, classes, boxes = 0, [], [], [], []
+    first, blobs, again, found, classes, boxes = 0, [], [], [], [], []
     most = max(page.instances.classes.shape[1] for page in pages)
     for page in pages:
         blobs.append(dataclasses.replace(page.blobs, image=page.blobs.image + first))
+        if page.again is not None:
+            again.append(dataclasses.replace(page.again, image=page.again.image + first))
         if page.found is not None:
             found.append(dataclasses.replace(page.found, image=page.found.image + first))
         short = most - page.instances.classes.shape[1]
@@ -90,6 +103,7 @@ def join(pages: Sequence[Page]) -> Page:
         seen=[string for page in pages for string in page.seen],
         vertical=[flag for page in pages for flag in page.vertical],
         blobs=concatenate(blobs),
+        again=concatenate(again) if again else None,
         found=Detections(*(torch.cat([getattr(f, name) for f in found]) for name in fields)) if found else None,
         instances=Truth(torch.cat(classes), torch.cat(boxes) if boxes else None),
     )
@@ -98,13 +112,14 @@ def join(pages: Sequence[Page]) -> Page:
 class ReadAlong:
     """Reads the bags of every split as they are scored, so that one pass through the network serves all metrics.
 
-    read = ReadAlong(self.centres)
+    read = ReadAlong(self.centres, score)
     values = evaluate(score, exams, calibration, self.centres, read)
     values |= read.metrics()
     """
 
-    def __init__(self, centres: Centres) -> None:
-        self._centres = centres
+    def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:
+        """Take where positions look, given height and width; with a score, images in doubt get a second look."""
+        self._centres, self._score = centres, score
         self.pages: dict[str, list[Page]] = {}
 
     def __call__(self, split: str, scores: Scores, bags: Bags) -> None:
@@ -112,13 +127,21 @@ class ReadAlong:
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
         where = self._centres(*bags.instances.shape[-2:])
-        self.pages.setdefault(split, []).append(read_page(scores.instances, bags.truth, where))
+        again = functools.partial(_look_again, self._score, bags) if self._score else None
+        self.pages.setdefault(split, []).append(read_page(scores.instances, bags.truth, where, again))
 
     def metrics(self) -> dict[str, float]:
         """Return `transcription_metrics` of what was read."""
         pages = {split: join(many) for split, many in self.pages.items()}
         calibration = pages.pop("calibration", None)
         return transcription_metrics(pages, calibration)
+
+
+def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown) -> Blobs:
+    def look(images: Tensor) -> Tensor:
+        return score(Bags(images, bags.labels[: len(images)])).instances  # whatever the labels, a score reads none
+
+    return second_look(bags.instances, probs, shown, look)
 
 
 def transcription_metrics(
@@ -153,6 +176,8 @@ def page_metrics(
         "transcription_error_posterior": error(page.posterior, page.truth),
         "transcription_error_components": error(read, page.truth),
     }
+    if page.again is not None:
+        values["transcription_error_looks"] = error(spell(page.again, len(page), reader), page.truth)
     wrong = patterns(read, page.truth, page.vertical, page.seen)
     values |= {f"error_{name}": share for name, share in shares(wrong).items()}
     if page.found is not None:

@@ -153,8 +153,12 @@ class StreetNumbers(Task):
         return street_layers(self.size)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision."""
-        return Recipe(lr=5e-4, clip_norm=1.0, precision="bfloat16", epochs=20)
+        """Return one-cycle AdamW in half precision, every gradient brought to one length.
+
+        The losses differ in scale by three orders of magnitude: a limit of 1 would shorten nearly every gradient of a
+        sum over classes and none of a mean over positions, which then gets other steps and may diverge.
+        """
+        return Recipe(lr=5e-4, clip_norm=1e-3, precision="bfloat16", epochs=20)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
@@ -215,7 +219,7 @@ class StreetNumbers(Task):
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of the crops as they are, none augmented."""
-        read = ReadAlong(self.centres)
+        read = ReadAlong(self.centres, score)
         return evaluate(score, self._exams, self._calibration, self.centres, read) | read.metrics()
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:

@@ -93,11 +93,11 @@ def shown_given_best(probs: Tensor) -> Shown:
 
 def shown_given(probs: Tensor, labels: Tensor) -> Shown:
     """Return the same given label sets (B, C) bool; of one that is too large for its posterior, what P says."""
-    return _shown_given(_logarithms(probs), labels, probs.dtype)
+    return _shown_given(logarithms(probs), labels, probs.dtype)
 
 
 def _shown(probs: Tensor) -> Shown:
-    log_probs = _logarithms(probs)
+    log_probs = logarithms(probs)
     return _shown_given(log_probs, likely_label_sets(log_probs), probs.dtype)
 
 
@@ -144,7 +144,7 @@ def likely_label_sets(log_probs: Tensor) -> Tensor:
     return sets
 
 
-def _logarithms(probs: Tensor) -> Tensor:
+def logarithms(probs: Tensor) -> Tensor:
     """Return the log-probabilities in float64, normalised as well as that allows."""
     exact = probs.double()
     return (exact / exact.sum(dim=1, keepdim=True)).log()
