@@ -10,6 +10,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -115,7 +116,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     _row_labels(axes, study, task, rows)
     axes.set_xlabel(metric.heading)
     if axes.get_legend_handles_labels()[1]:
-        figure.legend(loc="outside lower center", ncols=3)
+        _legend_below(figure, 3)
     return figure
 
 
@@ -145,8 +146,18 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     for row in rows:
         label = literal(wrapped(row.label, 34))
         panels[0].plot([], [], color=_colour(study, row), ls=_dash(study, row), lw=2.2, label=label)
-    figure.legend(loc="outside lower center", ncols=min(4, len(rows)))
+    _legend_below(figure, min(4, len(rows)))
     return figure
+
+
+def _legend_below(figure: Figure, most: int) -> None:
+    """Put a legend below, in as many columns as the figure is wide enough for, `most` at most."""
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    for columns in range(most, 0, -1):
+        legend = figure.legend(loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def costs_figure(study: Study, task: str) -> Figure | None:
