@@ -55,12 +55,12 @@ def read_page(
     probs: Tensor,
     truth: Truth,
     centres: tuple[Tensor, Tensor] | None = None,
-    again: Callable[[Tensor, Shown], Blobs] | None = None,
+    again: Callable[[Tensor, Shown, Blobs], Blobs] | None = None,
 ) -> Page:
     """Read one batch: probs (B, C+1, h, w), the probability that a position shows each class.
 
     centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
-    again: from P and what positions show given the most probable label set to the components of a second look.
+    again: from P, what positions show given the most probable label set and its components to those of a second look.
     """
     probs, truth = probs.detach().cpu(), truth.to(CPU)
     background = probs.shape[1] - 1
@@ -74,7 +74,7 @@ def read_page(
         seen=["".join(CHARACTERS[c] for c in row.unique().tolist() if c < background) for row in won],
         vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
         blobs=blobs,
-        again=again(probs, shown) if again else None,
+        again=again(probs, shown, blobs) if again else None,
         found=detections(blobs, centres) if boxed and centres is not None else None,
         instances=truth,
     )
@@ -127,7 +127,8 @@ class ReadAlong:
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
         where = self._centres(*bags.instances.shape[-2:])
-        again = functools.partial(_look_again, self._score, bags) if self._score else None
+        # Nothing is learnt from second looks: calibration bags need none.
+        again = functools.partial(_look_again, self._score, bags) if self._score and split != "calibration" else None
         self.pages.setdefault(split, []).append(read_page(scores.instances, bags.truth, where, again))
 
     def metrics(self) -> dict[str, float]:
@@ -137,11 +138,11 @@ class ReadAlong:
         return transcription_metrics(pages, calibration)
 
 
-def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown) -> Blobs:
+def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown, blobs: Blobs) -> Blobs:
     def look(images: Tensor) -> Tensor:
         return score(Bags(images, bags.labels[: len(images)])).instances  # whatever the labels, a score reads none
 
-    return second_look(bags.instances, probs, shown, look)
+    return second_look(bags.instances, probs, shown, blobs, look)
 
 
 def transcription_metrics(

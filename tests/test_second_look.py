@@ -10,6 +10,7 @@ from maps import draw
 from torch import Tensor
 
 from milbench.bags import Bags, Truth, label_matrix
+from milbench.blobs import Blobs, find_blobs
 from milbench.likelihood import label_set_distribution
 from milbench.reader import Reader, spell
 from milbench.reading import ReadAlong
@@ -41,6 +42,11 @@ def images(count: int) -> Tensor:
     return torch.stack([torch.full((1, SIDE, SIDE), n / 10) for n in range(count)])
 
 
+def again(some: Tensor, probs: Tensor, look: Looks) -> Blobs:
+    shown = shown_given_best(probs)
+    return second_look(some, probs, shown, find_blobs(shown.probs, shown.classes), look)
+
+
 def probability_of_the_best_set(probs: Tensor) -> float:
     return float(label_set_distribution(probs.log()).max().exp())
 
@@ -68,7 +74,7 @@ def test_only_what_is_doubtful_is_looked_at_again_and_the_likeliest_look_counts(
     assert probability_of_the_best_set(seen[0][16]) > 0.95 > probability_of_the_best_set(seen[1][16])
     look = Looks(seen)
     first = torch.cat([seen[n][16] for n in seen])
-    found = second_look(images(4), first, shown_given_best(first), look)
+    found = again(images(4), first, look)
     assert look.asked == [(14, [1, 2, 3]), (20, [1, 2, 3])]
     likeliest = {n: max(sizes.values(), key=probability_of_the_best_set) for n, sizes in seen.items()}
     assert likeliest[1] is seen[1][14]
@@ -95,6 +101,9 @@ def test_the_decoder_is_a_metric_of_its_own() -> None:
         values = read.metrics()
         assert values["validation/transcription_error_components"] == 1 / 2
         assert ("validation/transcription_error_looks" in values) is names
+        asked = len(look.asked)
+        read("calibration", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
+        assert len(look.asked) == asked, "nothing is learnt from second looks"
         if names:
             assert values["validation/transcription_error_looks"] == 0
 
@@ -111,7 +120,7 @@ def test_no_other_look_has_a_more_probable_set(sharpness: float) -> None:
             logits[:, -1] += 6
             maps[n][side] = logits.softmax(dim=1)
     first = torch.cat([maps[n][16] for n in range(6)])
-    found = second_look(images(6), first, shown_given_best(first), Looks(maps))
+    found = again(images(6), first, Looks(maps))
     for n in range(6):
         sets = {}
         for side, probs in maps[n].items():
