@@ -91,6 +91,30 @@ def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="session")
+def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path:
+    """The root of another machine: a cell that is done, one that failed, and an export of both, all.zip."""
+    from elsewhere import WORDS, client, runs_of
+
+    from milbench import cli
+
+    root = tmp_path_factory.mktemp("away")
+    (root / "runs").mkdir()
+    shutil.copy(fresh_database, root / "runs" / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setattr("platform.node", lambda: "gpu-box")
+        patch.setattr(sys, "argv", ["milbench", *WORDS, "--root", str(root)])
+        with pytest.raises(SystemExit):
+            cli.main()
+        done = runs_of(root)["exact on tiny, seed 0"].info.run_id
+        client(root).log_metric(done, "test/odd", float("nan"), timestamp=5, step=1)
+        patch.setattr(sys, "argv", ["milbench", "export", "--out", str(root / "all.zip"), "--root", str(root)])
+        with pytest.raises(SystemExit):
+            cli.main()
+    return root
+
+
+@pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a small house-numbers in it."""
     from milbench.house_numbers import make

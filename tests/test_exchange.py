@@ -5,80 +5,21 @@ import json
 import platform
 import shutil
 import sqlite3
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PLUGINS, TINY, Ran
-from mlflow import MlflowClient
-from mlflow.entities import Run
+from conftest import TINY, Ran
+from elsewhere import BREAKING, WORDS, content, runs_of
 
-from milbench import cli, locks
-from milbench.claims import claimed
 from milbench.collect import collect
-from milbench.errors import UsageError
 from milbench.files import Root
 from milbench.tracking import Store
 
 Milbench = Callable[..., Ran]
 Members = dict[str, bytes]
-BREAKING = str(PLUGINS / "breaking_loss.py")
-WORDS = ("run", "--loss", f"exact,{BREAKING}", "--task", TINY, "--name", "mine", "--threads", "1", "--jobs", "1")
-
-
-def client(root: Path) -> MlflowClient:
-    """Look at a store with MLflow alone, not with the code under test."""
-    return MlflowClient(f"sqlite:///{root / 'runs' / 'mlflow.db'}")
-
-
-def runs_of(root: Path) -> dict[str, Run]:
-    """All runs of a store by name."""
-    store = client(root)
-    experiments = [e.experiment_id for e in store.search_experiments()]
-    runs = store.search_runs(experiments)
-    assert len({run.info.run_name for run in runs}) == len(runs)
-    return {run.info.run_name: run for run in runs}
-
-
-def content(root: Path, run: Run) -> dict[str, Any]:
-    """Whatever must be the same of a run in every store."""
-    store = client(root)
-    folder = root / "runs" / "artifacts" / run.info.run_id / "artifacts"
-    return {
-        "info": (run.info.status, run.info.start_time, run.info.end_time, run.info.lifecycle_stage),
-        "params": run.data.params,
-        "inputs": [(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs],
-        "last": {k: repr(v) for k, v in run.data.metrics.items() if not k.startswith("system/")},
-        "metrics": {
-            k: sorted((m.step, m.timestamp, repr(m.value)) for m in store.get_metric_history(run.info.run_id, k))
-            for k in run.data.metrics
-            if not k.startswith("system/")
-        },
-        "artifacts": {path.name: path.read_bytes() for path in folder.iterdir()},
-    }
-
-
-@pytest.fixture(scope="module")
-def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path:
-    """The root of another machine: a cell that is done, one that failed, and an export of both, all.zip."""
-    root = tmp_path_factory.mktemp("away")
-    (root / "runs").mkdir()
-    shutil.copy(fresh_database, root / "runs" / "mlflow.db")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.setattr("platform.node", lambda: "gpu-box")
-        patch.setattr(sys, "argv", ["milbench", *WORDS, "--root", str(root)])
-        with pytest.raises(SystemExit):
-            cli.main()
-        done = runs_of(root)["exact on tiny, seed 0"].info.run_id
-        client(root).log_metric(done, "test/odd", float("nan"), timestamp=5, step=1)
-        patch.setattr(sys, "argv", ["milbench", "export", "--out", str(root / "all.zip"), "--root", str(root)])
-        with pytest.raises(SystemExit):
-            cli.main()
-    return root
 
 
 def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path) -> None:
@@ -280,72 +221,6 @@ def test_a_cell_that_is_done_here_already_is_a_clash(milbench: Milbench, root: P
     assert "1 of its cells were done here by other runs, the first exact on tiny, seed 0" in said
     assert f"run {there} there, {here} here" in said
     assert dump(root) == before
-
-
-@pytest.mark.parametrize(("method", "before"), [("log_file", 4), ("tag", 0), ("tag", 1), ("tag", 2)])
-def test_an_import_that_was_killed_is_made_whole(
-    milbench: Milbench, root: Path, away: Path, monkeypatch: pytest.MonkeyPatch, method: str, before: int
-) -> None:
-    calls = iter(range(100))
-    real = getattr(Store, method)
-
-    def dies(*words: Any) -> Any:
-        if next(calls) >= before:
-            raise KeyboardInterrupt
-        return real(*words)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, method, dies)
-        assert milbench("import", str(away / "all.zip")).code == 130
-    if method == "log_file" or before == 0:
-        assert "nothing was run yet" in milbench("status").complaint()
-    elif before == 1:  # the plan is there, and not one half of a cell
-        assert milbench("status").out.count("missing") == 2
-    assert milbench("import", str(away / "all.zip")).code == 0
-    there, here = runs_of(away), runs_of(root)
-    assert {name: content(root, run) for name, run in here.items()} == {
-        name: content(away, run) for name, run in there.items()
-    }
-    assert {run.data.tags.get("mlflow.parentRunId") for run in here.values()} == {
-        None,
-        here["launch of mine"].info.run_id,
-    }
-    folders = {path.name for path in (root / "runs" / "artifacts").iterdir()}
-    assert folders == {run.info.run_id for run in here.values()}
-
-
-def test_two_imports_do_not_meet(milbench: Milbench, root: Path, away: Path) -> None:
-    with locks.held(Root(root).lock("import")):
-        assert "another import" in milbench("import", str(away / "all.zip")).complaint()
-    assert milbench("import", str(away / "all.zip")).code == 0
-
-
-def test_imports_of_two_machines_into_one_store_do_not_meet(
-    milbench: Milbench, root: Path, away: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = f"sqlite:///{root / 'runs' / 'mlflow.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
-    here, words = tmp_path / "here", ("import", str(away / "all.zip"), "--root", str(tmp_path / "here"))
-    with monkeypatch.context() as patch:
-        patch.setattr("platform.node", lambda: "gpu-box")
-        there = Store(Root(tmp_path / "there").make())
-    with claimed(there, "other"):
-        said = milbench(*words).complaint()
-        assert f"from {there.root.path} on gpu-box" in said
-        claim = client(root).search_runs(["0"])[0].info.run_id
-        assert f"delete its run {claim}" in said
-        monkeypatch.delenv("MLFLOW_TRACKING_URI")
-        assert f"delete its run {claim}" in milbench("import", str(away / "all.zip")).complaint()  # where the store is
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
-    assert [e.name for e in client(root).search_experiments()] == ["Default"]
-    # One that was killed here is no hindrance: the root's lock says that it is over.
-    own = Store(Root(here).make())
-    killed = own.client.create_run(own.experiment("mine"), tags={"milbench.kind": "import", **own.owner})
-    assert "imported 2 cells" in milbench(*words).out
-    assert client(root).get_run(killed.info.run_id).info.lifecycle_stage == "deleted"
-    assert set(runs_of(root)) == {"launch of mine", "exact on tiny, seed 0", "breaking on tiny, seed 0"}
-    with claimed(there, "other"), pytest.raises(UsageError, match="another import"), claimed(own, "mine"):
-        pytest.fail("both have claimed the store")
 
 
 def test_what_cannot_be_exported_is_one_line(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:
