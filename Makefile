@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo       four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
 	@echo "make test       the test suite"
-	@echo "make lint       ruff: rules and formatting"
+	@echo "make lint       ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck  mypy --strict"
 	@echo "make lock       pin what is installed now into constraints.txt"
 	@echo "make setup      only the environment; every target above does it where it is missing"
@@ -33,6 +33,7 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 typecheck: $(READY)
 	$(BIN)/mypy milbench losses tasks tests

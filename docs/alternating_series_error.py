@@ -14,7 +14,7 @@ import seaborn as sns
 import torch
 from torch import Tensor
 
-from milbench.bench_losses import series_loop
+from milbench.cli.bench import series_loop
 from milbench.likelihood import bag_log_prob
 
 POSITIONS, REQUIRED, BAGS = 64, 5, 12

@@ -1,1 +1,1 @@
-"""One loss a file; `milbench.registry` finds every one, nothing is listed here."""
+"""One loss a file; `milbench.api.registry` finds each, nothing is listed here."""

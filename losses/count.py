@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milbench.loss import Loss, bag_sizes
+from milbench.api.loss import Loss, bag_sizes
 
 from ._positions import exclude_masked
 

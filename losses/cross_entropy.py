@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench.api.loss import Head, Loss, bag_sizes
 from milbench.errors import UsageError
-from milbench.loss import Head, Loss, bag_sizes
 
 
 class CrossEntropy(Loss):

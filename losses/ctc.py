@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench.api.loss import Loss
 from milbench.errors import UsageError
-from milbench.loss import Loss
 
 FLOOR = -1e30
 """Stands for log 0: finite, so that no difference of two is NaN, and far below anything that floats can reach."""

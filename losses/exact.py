@@ -7,9 +7,9 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench.api.loss import Loss, bag_sizes
 from milbench.errors import UsageError
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, presence_log_odds
-from milbench.loss import Loss, bag_sizes
 
 
 class Exact(Loss):

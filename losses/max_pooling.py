@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench.loss import Loss
+from milbench.api.loss import Loss
 
 from ._positions import exclude_masked
 

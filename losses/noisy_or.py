@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.loss import Head, Loss
+from milbench.api.loss import Head, Loss
 
 from ._positions import exclude_masked
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.loss import Loss
+from milbench.api.loss import Loss
 
 from ._positions import exclude_masked
 

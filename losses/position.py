@@ -5,15 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.loss import Loss, bag_sizes
+from milbench.api.loss import Loss, bag_sizes
 
 
 class Position(Loss):
     """Cross-entropy of every position, averaged over the positions of a bag.
 
     An image's position shows the instance whose box has its middle near the position's centre, and background where
-    there is none (`milbench.tiers`). No loss that is told less should be expected to do better; one that does has found
-    a better place to look than the middle.
+    there is none (`milbench.api.targets`). No loss that is told less should be expected to do better; one that does
+    has found a better place to look than the middle.
     """
 
     name = "position"

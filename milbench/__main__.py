@@ -1,5 +1,5 @@
 """`python -m milbench` is `milbench`."""
 
-from milbench.cli import main
+from milbench.cli.main import main
 
 main()

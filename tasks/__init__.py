@@ -1,1 +1,1 @@
-"""The built-in tasks: one file an entry, found by `milbench.registry`."""
+"""The built-in tasks: one file an entry, found by `milbench.api.registry`."""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.networks import Layer, cifar10_classifier_layers, cifar10_layers
-from milbench.recipe import Recipe
-from milbench.task import Published
+from milbench.api.recipe import Recipe
+from milbench.api.task import Published
+from milbench.data import cifar10
+from milbench.families.single_image import Images, OneInstanceImages
+from milbench.networks.convolutional import Layer, cifar10_classifier_layers, cifar10_layers
 
-from . import _cifar10
-from ._images import Images, OneInstanceImages
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
 
 PADDING = 4
@@ -36,7 +36,7 @@ class CIFAR10(OneInstanceImages):
 
     name = "cifar10"
     channels = 3
-    side = _cifar10.SIDE
+    side = cifar10.SIDE
     batch_bags = 32
     published = (
         Published(
@@ -68,11 +68,11 @@ class CIFAR10(OneInstanceImages):
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""
-        return _cifar10.check(data_dir, self.any_data)
+        return cifar10.check(data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> tuple[Images, Images]:
         """Read the files."""
-        train, test = (Images(*part) for part in _cifar10.load(data_dir))
+        train, test = (Images(*part) for part in cifar10.load(data_dir))
         return train, test
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:

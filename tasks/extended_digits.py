@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from milbench.canvas import Digits, DigitSplits, NestedDigits
-from milbench.networks import Layer, small_digits_layers
-from milbench.recipe import Recipe
-from milbench.task import Split
+from milbench.api.recipe import Recipe
+from milbench.api.task import Split
+from milbench.data.digits import Digits, DigitSplits
+from milbench.families.nested_digits import NestedDigits
+from milbench.networks.convolutional import Layer, small_digits_layers
 
 SPLIT_SEED = 181112346
 VALIDATION, TEST = 179, 360

@@ -7,13 +7,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from milbench.canvas import DigitSplits, NestedDigits
+from milbench.api.recipe import Recipe
+from milbench.api.task import Published, Split
+from milbench.data import mnist
+from milbench.data.digits import DigitSplits
 from milbench.errors import UsageError
-from milbench.networks import Layer, extended_mnist_layers
-from milbench.recipe import Recipe
-from milbench.task import Published, Split
+from milbench.families.nested_digits import NestedDigits
+from milbench.networks.convolutional import Layer, extended_mnist_layers
 
-from . import _mnist
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
 
 AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
@@ -71,11 +72,11 @@ class ExtendedMNIST(NestedDigits):
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""
-        return _mnist.check(data_dir, self.any_data)
+        return mnist.check(data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> DigitSplits:
         """Split off the last training images for validation."""
-        train, test = _mnist.load(data_dir)
+        train, test = mnist.load(data_dir)
         kept = len(train) - self.validation
         if kept < 1:
             raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {len(train)} training images")

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from milbench.crops import Variant
-from milbench.house_numbers import manifest
-from milbench.street import Contrast, Size, StreetNumbers
+from milbench.data.crops import Variant
+from milbench.data.rendering.generate import manifest
+from milbench.families.street_numbers import Contrast, Size, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from milbench.networks import Layer, extended_mnist_layers, mnist_classifier_layers
-from milbench.recipe import Recipe
-from milbench.task import Published
+from milbench.api.recipe import Recipe
+from milbench.api.task import Published
+from milbench.data import mnist
+from milbench.families.single_image import Images, OneInstanceImages
+from milbench.networks.convolutional import Layer, extended_mnist_layers, mnist_classifier_layers
 
-from . import _mnist
-from ._images import Images, OneInstanceImages
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
 
 EPOCHS = 20
@@ -28,7 +28,7 @@ class MNIST(OneInstanceImages):
 
     name = "mnist"
     channels = 1
-    side = _mnist.SIDE
+    side = mnist.SIDE
     batch_bags = 64
     published = (
         Published(
@@ -55,9 +55,9 @@ class MNIST(OneInstanceImages):
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""
-        return _mnist.check(data_dir, self.any_data)
+        return mnist.check(data_dir, self.any_data)
 
     def load(self, data_dir: Path | None) -> tuple[Images, Images]:
         """Read the files."""
-        train, test = (Images(digits.images.unsqueeze(1), digits.classes) for digits in _mnist.load(data_dir))
+        train, test = (Images(digits.images.unsqueeze(1), digits.classes) for digits in mnist.load(data_dir))
         return train, test

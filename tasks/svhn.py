@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from milbench import svhn_files
-from milbench.crops import Variant
-from milbench.street import Contrast, Parts, Size, StreetNumbers
-from milbench.task import Published
+from milbench.api.task import Published
+from milbench.data import svhn
+from milbench.data.crops import Variant
+from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumbers
 
 from ._paper import AS_EXACT, PAPER
 
@@ -79,4 +79,4 @@ class SVHN(StreetNumbers):
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
         """Return SVHN, or SVHN-format images where the numbers are not SVHN's."""
-        return svhn_files.caption(counts, digest)
+        return svhn.caption(counts, digest)

@@ -12,14 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from milbench import metrics
-from milbench.bags import Bags, Truth, generator, label_matrix
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.recipe import Recipe
+from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
-from milbench.evaluation import Exam, evaluate, first
+from milbench.evaluation import metrics
+from milbench.evaluation.evaluate import Exam, evaluate, first
 from milbench.likelihood import best_label_set
-from milbench.networks import InstanceMLP
-from milbench.recipe import Recipe
-from milbench.task import Network, ScoreFunction, Split, Task
+from milbench.networks.instance import InstanceMLP
 
 BATCH, EXAM_BATCH = 32, 250
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

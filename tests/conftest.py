@@ -1,43 +1,24 @@
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests._helpers.command_line import Ran
+from tests._helpers.other_machine import WORDS, client, runs_of
+
 torch.set_num_threads(1)
-PLUGINS = Path(__file__).parent / "plugins"
-TINY = str(PLUGINS / "tiny_task.py")
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    def complaint(self) -> str:
-        """The one line of a refused command: exit code 2, no traceback, nothing else on standard error."""
-        assert self.code == 2, self
-        assert "Traceback" not in self.err + self.out
-        lines = [line for line in self.err.splitlines() if line.strip()]
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("milbench: ")
-        return lines[0].removeprefix("milbench: ")
 
 
 @pytest.fixture(scope="session")
 def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store, made once: MLflow takes seconds to create its tables."""
-    from milbench.files import Root
-    from milbench.tracking import Store
+    from milbench.store.mlflow_store import Store
+    from milbench.store.workspace import Root
 
     root = Root(tmp_path_factory.mktemp("fresh")).make()
     Store(root)
@@ -58,7 +39,7 @@ def root(tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Run the command line in this process, on a root of its own, one job at a time."""
-    from milbench import cli
+    from milbench.cli import main
 
     def call(*words: str) -> Ran:
         computes = words[0] in ("run", "reproduce")
@@ -68,7 +49,7 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main.main()
         captured = capsys.readouterr()
         assert isinstance(stop.value.code, int)
         return Ran(stop.value.code, captured.out, captured.err)
@@ -76,26 +57,10 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return call
 
 
-def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:
-    """Start the command line as a process of its own, in its own group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "milbench", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # Where the tests run in the background of a shell, Ctrl-C is ignored, and children would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 @pytest.fixture(scope="session")
 def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path:
     """The root of another machine: a cell that is done, one that failed, and an export of both, all.zip."""
-    from elsewhere import WORDS, client, runs_of
-
-    from milbench import cli
+    from milbench.cli import main
 
     root = tmp_path_factory.mktemp("away")
     (root / "runs").mkdir()
@@ -105,19 +70,19 @@ def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path
         patch.setattr("platform.node", lambda: "gpu-box")
         patch.setattr(sys, "argv", ["milbench", *WORDS, "--root", str(root)])
         with pytest.raises(SystemExit):
-            cli.main()
+            main.main()
         done = runs_of(root)["exact on tiny, seed 0"].info.run_id
         client(root).log_metric(done, "test/odd", float("nan"), timestamp=5, step=1)
         patch.setattr(sys, "argv", ["milbench", "export", "--out", str(root / "all.zip"), "--root", str(root)])
         with pytest.raises(SystemExit):
-            cli.main()
+            main.main()
     return root
 
 
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a small house-numbers in it."""
-    from milbench.house_numbers import make
+    from milbench.data.rendering.generate import make
 
     root = tmp_path_factory.mktemp("data")
     make(root, seed=3, train=60, test=20)

@@ -41,7 +41,7 @@ def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Pat
         names = set(wheel.namelist())
     assert {"milbench/losses/exact.py", "milbench/tasks/extended_digits.py", "milbench/specs/demo.toml"} <= names
     assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
-    assert any(name.startswith("milbench/templates/") for name in names)
+    assert any(name.startswith("milbench/report/templates/") for name in names)
     assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/")) for name in names)
     assert not any(name.endswith((".db", ".pt", ".npz")) for name in names)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from milbench.cost import peak_bytes
+from milbench.engine.profiling import peak_bytes
 from milbench.likelihood import bag_log_prob, columns, grouped, hybrid, scan, tree
-
-from .reference import Precise
-from .regimes import make
+from tests._helpers.likelihood_reference import Precise
+from tests._helpers.likelihood_regimes import make
 
 
 @pytest.mark.parametrize("regime", ["uniform", "background+4", "nearly-absent", "dominant"])

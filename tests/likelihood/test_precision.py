@@ -11,9 +11,8 @@ from torch import Tensor
 
 from milbench.likelihood import bag_log_prob
 from milbench.likelihood.exact import _traceable
-
-from .reference import Precise
-from .regimes import REGIMES, make
+from tests._helpers.likelihood_reference import Precise
+from tests._helpers.likelihood_regimes import REGIMES, make
 
 SIZES = [
     (0, 7),

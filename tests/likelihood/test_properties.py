@@ -12,9 +12,8 @@ from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, instance_posterior
 from milbench.likelihood.exact import _traceable
-
-from .reference import enumerate_bag
-from .strategies import Bag, bags
+from tests._helpers.likelihood_reference import enumerate_bag
+from tests._helpers.likelihood_strategies import Bag, bags
 
 
 def every_set(classes: int) -> Tensor:

@@ -19,10 +19,9 @@ from milbench.likelihood import (
     presence_log_prob,
     presence_prob,
 )
-
-from .reference import Precise
-from .regimes import REGIMES, make
-from .strategies import Bag, bags
+from tests._helpers.likelihood_reference import Precise
+from tests._helpers.likelihood_regimes import REGIMES, make
+from tests._helpers.likelihood_strategies import Bag, bags
 
 METHODS = ["auto", "noisy-or", "union", "bonferroni", "partition", "hybrid", "beta"]
 

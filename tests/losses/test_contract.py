@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from contract_bags import B, C, K, Variant, some_logits, told
-from loss_contract import LossContract
 from torch import Tensor
 
 from milbench import load_loss
+from milbench.api.loss import Loss
+from milbench.api.registry import losses
 from milbench.errors import UsageError
-from milbench.loss import Loss
-from milbench.registry import losses
+from tests._helpers.command_line import PLUGINS
+from tests._helpers.contract_bags import B, C, K, Variant, some_logits, told
+from tests._helpers.loss_contract import LossContract
 
 BUILT_IN = (
     Variant("exact"),
@@ -56,7 +55,7 @@ class TestBuiltIn(LossContract):
 
 
 class TestThirdParty(LossContract):
-    variants = (Variant(str(Path(__file__).with_name("third_party_loss.py"))),)
+    variants = (Variant(str(PLUGINS / "third_party_loss.py")),)
 
 
 def test_every_built_in_loss_is_tried() -> None:

@@ -7,15 +7,15 @@ import math
 
 import pytest
 import torch
-from label_maps import LabelMaps
 from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from milbench import load_loss
-from milbench.bags import label_matrix
+from milbench.api.bags import label_matrix
+from milbench.api.loss import Loss
 from milbench.errors import UsageError
-from milbench.loss import Loss
+from tests._helpers.label_maps import LabelMaps
 
 torch.set_num_threads(1)
 

@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
-from label_maps import LabelMaps, exactly, softmax
 from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import load_loss
 from milbench.errors import UsageError
+from tests._helpers.label_maps import LabelMaps, exactly, softmax
 
 torch.set_num_threads(1)
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from label_maps import LabelMaps, exactly, numbers, softmax
 from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import load_loss
+from tests._helpers.label_maps import LabelMaps, exactly, numbers, softmax
 
 torch.set_num_threads(1)
 

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from label_maps import exactly, numbers
 from torch import Tensor
 
 from milbench import load_loss
+from tests._helpers.label_maps import exactly, numbers
 
 torch.set_num_threads(1)
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cifar_files import TEST, TRAIN, small_cifar, write_batch
 
-from milbench import data, load_task
-from milbench.bags import generator
+from milbench import load_task
+from milbench._utils.seeding import generator
+from milbench.data import catalog
 from milbench.errors import UsageError
+from tests._helpers.cifar_files import TEST, TRAIN, small_cifar, write_batch
 
 CPU = torch.device("cpu")
 
@@ -24,7 +25,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Path) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(data.DATASETS, "cifar10", replace(data.CIFAR10, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.CIFAR10, download=refuse))
 
 
 def make(**params: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from milbench import load_task
-from milbench.bags import generator
+from milbench._utils.seeding import generator
 from milbench.errors import UsageError
 
 CPU = torch.device("cpu")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from idx_files import small_mnist, write_idx
 
-from milbench import data, load_task
-from milbench.bags import generator
+from milbench import load_task
+from milbench._utils.seeding import generator
+from milbench.data import catalog
 from milbench.errors import UsageError
+from tests._helpers.idx_files import small_mnist, write_idx
 
 CPU = torch.device("cpu")
 LABELS, IMAGES = "MNIST/raw/t10k-labels-idx1-ubyte", "MNIST/raw/train-images-idx3-ubyte"
@@ -22,7 +23,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Path) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(data.DATASETS, "mnist", replace(data.MNIST, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "mnist", replace(catalog.MNIST, download=refuse))
 
 
 def make(**params: Any) -> Any:

@@ -6,16 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from idx_files import small_mnist
 
-from milbench import gallery, load_task
-from milbench.bags import Bags, generator
+from milbench import load_task
+from milbench._utils.seeding import generator
+from milbench.api import gallery
+from milbench.api.bags import Bags
+from milbench.api.targets import tell
+from milbench.api.task import Scores
+from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.trainer import Trainer
 from milbench.errors import UsageError
-from milbench.evaluation import THRESHOLD
-from milbench.spec import make_plan, make_spec
-from milbench.task import Scores
-from milbench.tiers import tell
-from milbench.trainer import Trainer
+from milbench.evaluation.evaluate import THRESHOLD
+from tests._helpers.idx_files import small_mnist
 
 CPU = torch.device("cpu")
 

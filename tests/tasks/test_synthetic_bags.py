@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from milbench import load_task
-from milbench.bags import Bags, generator
-from milbench.definitions import METRICS
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags
+from milbench.api.metric_info import METRICS
+from milbench.api.task import Scores
 from milbench.errors import UsageError
-from milbench.evaluation import Exam
+from milbench.evaluation.evaluate import Exam
 from milbench.likelihood import best_label_set, label_set_distribution
-from milbench.task import Scores
 
 CPU = torch.device("cpu")
 SMALL = {"num_classes": 3, "dimension": 4, "min_size": 2, "max_size": 5, "class_rate": 0.2, "separation": 3.0}

@@ -1,0 +1,16 @@
+"""Random number generators that are seeded by named axes, such as task, seed and epoch."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+
+def generator(*axes: object) -> torch.Generator:
+    """Return a CPU generator whose seed is a digest of the named axes (task, seed, epoch, ...).
+
+    Draws are made on the CPU and moved, so that a CPU and a GPU see the same bags.
+    """
+    digest = hashlib.sha256("\x1f".join(map(str, axes)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,0 +1,183 @@
+"""Test bags and what a loss detects where, as one .npz file: numpy alone, nothing in it is unpickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.api import misread
+from milbench.api.misread import Misread
+from milbench.errors import UsageError
+
+Kind = Literal["image", "set"]
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """A few test bags as one loss sees them.
+
+    kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); or "set", instances (B, K, D) and
+        positions (K,).
+    labels: (B, C) bool, the true label sets; presence: (B, C), the loss's scores of presence, on any monotone scale.
+    probs: (B, C+1, *positions) float16, background last; mask: (B, *positions) bool, None for everywhere.
+    centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
+    threshold: on presence, from which a class counts as detected; None: a class is detected where it wins a position.
+    classes: (B, M) true instances, -1 for none; boxes: (B, M, 4) theirs (left, top, right, bottom) in pixels.
+    position_classes: for sets, (B, K) true class of each position, C for background.
+    sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag,
+        255 where that is most; sensitivity_of: (S, 2), the bag and the class. See `milbench.evaluation.localisation`.
+    misread: what is read wrongly, not only in these bags; None where nothing is read.
+    """
+
+    kind: Kind
+    instances: NDArray[np.float32]
+    labels: NDArray[np.bool_]
+    presence: NDArray[np.float32]
+    probs: NDArray[np.float16]
+    class_names: tuple[str, ...]
+    mask: NDArray[np.bool_] | None = None
+    centres: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    threshold: float | None = None
+    classes: NDArray[np.int64] | None = None
+    boxes: NDArray[np.float32] | None = None
+    position_classes: NDArray[np.int64] | None = None
+    sensitivity: NDArray[np.uint8] | None = None
+    sensitivity_of: NDArray[np.int64] | None = None
+    misread: Misread | None = None
+
+    def __post_init__(self) -> None:
+        bags, classes = self.labels.shape
+        positions = self.probs.shape[2:]
+        fits = {
+            "kind": self.kind in get_args(Kind),
+            "instances": len(self.instances) == bags and self.instances.ndim == (4 if self.kind == "image" else 3),
+            "presence": self.presence.shape == (bags, classes),
+            "probs": self.probs.shape[:2] == (bags, classes + 1)
+            and len(positions) == (2 if self.kind == "image" else 1),
+            "class_names": len(self.class_names) == classes,
+            "mask": self.mask is None or self.mask.shape == (bags, *positions),
+            "centres": self.centres is None or tuple(map(len, self.centres)) == positions,
+            "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
+            "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
+            "sensitivity": self.sensitivity is None
+            or (self.sensitivity_of is not None and self.sensitivity.shape[1:] == self.instances.shape[2:]),
+            "sensitivity_of": self.sensitivity_of is None
+            or (self.sensitivity is not None and self.sensitivity_of.shape == (len(self.sensitivity), 2)),
+            "misread": self.misread is None
+            or (self.misread.images.shape[1:], self.misread.winners.shape[1:]) == (self.instances.shape[1:], positions),
+        }
+        wrong = [name for name, good in fits.items() if not good]
+        if wrong:
+            raise ValueError(
+                f"a gallery of {bags} bags and {classes} classes does not fit together: {', '.join(wrong)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def winners(self, bag: int) -> NDArray[np.int64]:
+        """Return the most probable class of every position of a bag, C for background and where the mask excludes."""
+        winners: NDArray[np.int64] = self.probs[bag].astype(np.float32).argmax(axis=0)
+        if self.mask is not None:
+            winners[~self.mask[bag]] = len(self.class_names)
+        return winners
+
+    def detected(self, bag: int) -> set[int]:
+        """Return the classes that count as detected in a bag."""
+        if self.threshold is not None:
+            return {int(c) for c in np.flatnonzero(self.presence[bag] >= self.threshold)}
+        return {int(c) for c in np.unique(self.winners(bag))} - {len(self.class_names)}
+
+    def sensitivities(self, bag: int) -> dict[int, NDArray[np.float32]]:
+        """Return how much each pixel (H, W) of a bag's image matters to each detected class, from 0 to 1."""
+        if self.sensitivity is None or self.sensitivity_of is None:
+            return {}
+        maps = zip(self.sensitivity_of.tolist(), self.sensitivity, strict=True)
+        return {cls: values.astype(np.float32) / 255 for (of, cls), values in maps if of == bag}
+
+    def true(self, bag: int) -> set[int]:
+        """Return the true label set of a bag."""
+        return {int(c) for c in np.flatnonzero(self.labels[bag])}
+
+
+def make(
+    *,
+    kind: Kind,
+    instances: Any,
+    labels: Any,
+    presence: Any,
+    probs: Any,
+    class_names: list[str] | tuple[str, ...],
+    mask: Any = None,
+    centres: tuple[Any, Any] | None = None,
+    threshold: float | None = None,
+    classes: Any = None,
+    boxes: Any = None,
+    position_classes: Any = None,
+    misread: Misread | None = None,
+) -> Gallery:
+    """Return a gallery of arrays of any type, see `Gallery`. Raises ValueError where they do not fit together."""
+    return Gallery(
+        kind=kind,
+        instances=np.asarray(instances, np.float32),
+        labels=np.asarray(labels, np.bool_),
+        presence=np.asarray(presence, np.float32),
+        probs=np.asarray(probs, np.float16),
+        class_names=tuple(map(str, class_names)),
+        mask=None if mask is None else np.asarray(mask, np.bool_),
+        centres=None if centres is None else (np.asarray(centres[0], np.float32), np.asarray(centres[1], np.float32)),
+        threshold=threshold,
+        classes=None if classes is None else np.asarray(classes, np.int64),
+        boxes=None if boxes is None else np.asarray(boxes, np.float32),
+        position_classes=None if position_classes is None else np.asarray(position_classes, np.int64),
+        misread=misread,
+    )
+
+
+def write(path: Path, gallery: Gallery) -> None:
+    """Write a gallery as one file."""
+    arrays: dict[str, Any] = {
+        "format": FORMAT, "kind": gallery.kind, "instances": gallery.instances, "labels": gallery.labels,
+        "presence": gallery.presence, "probs": gallery.probs, "class_names": np.asarray(gallery.class_names, np.str_),
+        "threshold": np.nan if gallery.threshold is None else gallery.threshold,
+    }  # fmt: skip
+    arrays |= {name: value for name in _OPTIONAL if (value := getattr(gallery, name)) is not None}
+    if gallery.centres is not None:
+        arrays["ys"], arrays["xs"] = gallery.centres
+    if gallery.misread is not None:
+        arrays |= gallery.misread.arrays()
+    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+        np.savez_compressed(file, **arrays)
+
+
+def load(path: Path) -> Gallery:
+    """Read what `write` wrote. Raises UsageError, one line, where the file is missing, damaged or of another format."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if int(stored["format"]) != FORMAT:
+                raise UsageError(f"gallery {path} has format {int(stored['format'])}, this version reads {FORMAT}")
+            threshold = float(stored["threshold"])
+            return Gallery(
+                kind=str(stored["kind"]),  # type: ignore[arg-type]  # checked by the class
+                instances=stored["instances"],
+                labels=stored["labels"],
+                presence=stored["presence"],
+                probs=stored["probs"],
+                class_names=tuple(map(str, stored["class_names"])),
+                centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
+                threshold=None if np.isnan(threshold) else threshold,
+                misread=misread.stored(stored),
+                **{name: stored[name] for name in _OPTIONAL if name in stored},
+            )
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above
+        raise UsageError(f"gallery {path} cannot be read: {error}") from None
+
+
+_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")

@@ -1,0 +1,206 @@
+"""Find losses and tasks: built in, from installed packages, or in a file named on the command line.
+
+A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`), so that listing names
+and saying "did you mean" cost nothing, and one broken plug-in does not take the others down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from milbench.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from milbench.api.loss import Loss
+    from milbench.api.task import Task
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """A name, where it came from, and how to get at its class."""
+
+    name: str
+    origin: str
+    load: Callable[[], type[T]]
+    source_digest: str = ""
+    """What pins the code of an entry that is not milbench's: SHA-256 of a file, or name and version of a package."""
+    is_file: bool = False
+
+
+class Registry(Generic[T]):
+    """The losses, or the tasks."""
+
+    def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
+        self.kind = kind
+        self.base = base
+        self.package = f"milbench.{plural}"
+        self.entries: dict[str, Entry[T]] = {}
+        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+            if not module.name.startswith("_"):
+                self._add_built_in(module.name)
+        for point in entry_points(group=self.package):
+            origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+            self._add(Entry(point.name, origin, point.load, source_digest=f" of {origin}"))
+
+    def names(self) -> list[str]:
+        """Return every name, in alphabetical order."""
+        return sorted(self.entries)
+
+    def entry(self, name: str) -> Entry[T]:
+        """Return the entry of that name, or of the file where `name` is a path ending in .py. Raises UsageError."""
+        if name.endswith(".py"):
+            return self._add_file(Path(name))
+        if name not in self.entries:
+            raise unknown(self.kind, name, self.entries)
+        return self.entries[name]
+
+    def cls(self, name: str) -> type[T]:
+        """Return the class of that name. Raises UsageError if there is none or if its module holds something else."""
+        entry = self.entry(name)
+        try:
+            cls = entry.load()
+        except UsageError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UsageError(f"cannot import {self.kind} {entry.name!r} from {entry.origin}: {reason}") from error
+        if not (inspect.isclass(cls) and issubclass(cls, self.base())) or getattr(cls, "name", None) != entry.name:
+            raise UsageError(
+                f"{self.kind} {entry.name!r} from {entry.origin} is not a {self.base().__name__} of that name"
+            )
+        return cls
+
+    def create(self, name: str, params: Mapping[str, Any]) -> T:
+        """Return an instance with its parameters checked against the annotations of the constructor."""
+        cls = self.cls(name)
+        return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
+
+    def _add(self, entry: Entry[T]) -> None:
+        if entry.name in self.entries:
+            both = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
+            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {both}")
+        self.entries[entry.name] = entry
+
+    def _add_built_in(self, module_name: str) -> None:
+        path = f"{self.package}.{module_name}"
+
+        def load() -> type[T]:
+            return self._only_class(importlib.import_module(path))
+
+        self._add(Entry(module_name.replace("_", "-"), "milbench", load))
+
+    def _add_file(self, path: Path) -> Entry[T]:
+        """Import a user's file once and register the one class in it under the class's own name."""
+        if not path.is_file():
+            raise UsageError(f"no file {path} to load a {self.kind} from")
+        origin = str(path.resolve())
+        for entry in self.entries.values():
+            if entry.origin == origin:
+                return entry
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        module_name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
+        loader = SourceFileLoader(module_name, str(path))
+        module = importlib.util.module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
+        module.__file__ = str(path)
+        sys.modules[module_name] = module
+        try:
+            loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise UsageError(f"cannot import the {self.kind} file {path}: {type(error).__name__}: {error}") from error
+        cls = self._only_class(module)
+        name = getattr(cls, "name", None)
+        if not isinstance(name, str):
+            raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
+        entry = Entry(name, origin, lambda: cls, digest, is_file=True)
+        self._add(entry)
+        return entry
+
+    def _only_class(self, module: Any) -> type[T]:
+        base = self.base()
+        found = [
+            c
+            for c in vars(module).values()
+            if inspect.isclass(c)
+            and issubclass(c, base)
+            and c.__module__ == module.__name__
+            and not inspect.isabstract(c)
+            and not c.__name__.startswith("_")
+        ]
+        if len(found) != 1:
+            names = ", ".join(c.__name__ for c in found) or "none"
+            raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
+        return found[0]
+
+
+@cache
+def losses() -> Registry[Loss]:
+    """Return the registry of losses."""
+
+    def base() -> type[Loss]:
+        from milbench.api.loss import Loss
+
+        return Loss
+
+    return Registry("loss", "losses", base)
+
+
+@cache
+def tasks() -> Registry[Task]:
+    """Return the registry of tasks."""
+
+    def base() -> type[Task]:
+        from milbench.api.task import Task
+
+        return Task
+
+    return Registry("task", "tasks", base)
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the keyword parameters of a constructor, by name, with their annotations evaluated."""
+    found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
+    return {p.name: p for p in found if p.name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+
+def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate parameters against a constructor's annotations and fill in its defaults. Raises UsageError."""
+    from pydantic import ConfigDict, create_model
+
+    fields: dict[str, Any] = {
+        p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+        for p in parameters(cls).values()
+    }
+    model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+    complete: dict[str, Any] = validated(owner, model, params).model_dump()
+    return complete
+
+
+def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
+    """Build a pydantic model from `values`, with its first complaint turned into one line."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise unknown(f"parameter of {owner}", where, model.model_fields) from None
+        if first["type"] == "missing":
+            raise UsageError(f"{owner} needs a value for {where!r}") from None
+        raise UsageError(f"{owner}: {where} = {first['input']!r} is wrong: {first['msg']}") from None

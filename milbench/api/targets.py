@@ -1,0 +1,59 @@
+"""What a loss of a higher tier is told besides the label sets: the one place where truth reaches training."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth
+from milbench.api.supervision import Facts
+from milbench.api.task import Network
+from milbench.errors import UsageError
+
+CENTRAL = 0.25
+"""A position shows an instance if its centre lies within this share of the box's sides from the middle of the box."""
+
+
+def tell(facts: Facts, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
+    """Return what a loss may know of `bags`, for logits (B, C+1, *positions); None where the label sets are all.
+
+    counts: (B, C) int64, how many instances of each class the bag has.
+    order: (B, M) int64, the classes in their order, -1 where a bag has fewer than M.
+    positions: (B, *positions) int64, the class that each position shows, C for background.
+    Raises UsageError where the task does not know that of its bags.
+    """
+    if facts == "labels":
+        return None
+    if bags.truth is None:
+        raise UsageError(f"a loss that is told {facts} needs bags whose truth is known")
+    truth, num_classes = bags.truth, bags.labels.shape[1]
+    if facts == "order":
+        return truth.classes
+    if facts == "counts":
+        one_hot = torch.nn.functional.one_hot(truth.classes.clamp(min=0), num_classes)
+        return (one_hot * (truth.classes >= 0).unsqueeze(-1)).sum(dim=1)
+    if truth.position_classes is not None:
+        return truth.position_classes
+    centres = network.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
+    if truth.boxes is None or centres is None:
+        raise UsageError("a loss that is told positions needs bags with boxes, and a network that knows where it looks")
+    return _shown(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
+
+
+def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
+    """Return (B, h, w), the class whose box has its middle nearest, background where none is near enough.
+
+    A box too small for any centre near its middle is shown by the position that comes nearest; one without an area,
+    whose instance augmentation has cut away, by none.
+    """
+    ys, xs = (c.to(boxes).view(shape) for c, shape in zip(centres, ((1, 1, -1, 1), (1, 1, 1, -1)), strict=True))
+    left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
+    away = torch.maximum(
+        (ys - (top + bottom) / 2).abs() / (bottom - top).clamp(min=1e-6),
+        (xs - (left + right) / 2).abs() / (right - left).clamp(min=1e-6),
+    )
+    shows = (away < CENTRAL) | (away == away.amin(dim=(2, 3), keepdim=True))
+    shows &= ((truth.classes >= 0)[..., None, None]) & (right > left) & (bottom > top)
+    nearest = away.masked_fill(~shows, torch.inf).argmin(dim=1)
+    classes = truth.classes[..., None, None].expand(away.shape).gather(1, nearest.unsqueeze(1)).squeeze(1)
+    return torch.where(shows.any(dim=1), classes, background)

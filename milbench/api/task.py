@@ -1,0 +1,157 @@
+"""The contract of a task: bags to train on, bags to test on, a network and a recipe that suit them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags
+from milbench.api.recipe import Recipe
+from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from milbench.api.misread import Misread
+
+Split = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a loss makes of the logits of one batch, by its own rules: see `milbench.api.loss.Loss`.
+
+    classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
+    presence: (B, C), how sure the loss is that each class occurs.
+    instances: (B, C+1, *positions), the probability that a position shows each class.
+    """
+
+    classes: Tensor
+    presence: Tensor
+    instances: Tensor
+
+
+ScoreFunction = Callable[[Bags], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure from the literature, for the report to set beside ours.
+
+    value, spread: a mean over `runs` runs with the standard deviation between them, or the best of so many.
+    rule: how its source chose the epoch, a name in milbench.report.statistics.RULES.
+    protocol: the parameters it was measured with, by the names of `Cell.params`: a run that differs in one of them is
+        not comparable.
+    minor: further ones whose difference is named, and tolerated.
+    data: how the name of its data begins; those of a run on others are not comparable.
+    method: the name of what is no loss here (`loss` is then ""), to be drawn as a line.
+    """
+
+    loss: str
+    metric: str
+    value: float
+    source: str
+    spread: float | None = None
+    runs: int | None = None
+    statistic: Literal["mean", "best"] = "mean"
+    rule: Literal["last", "validation", "test"] = "test"
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    minor: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    method: str = ""
+
+
+class Network(torch.nn.Module, ABC):
+    """Instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
+
+    head: torch.nn.Conv2d | torch.nn.Linear
+    """The last layer, with C+1 outputs and a bias: the trainer sets its biases where `head_init` is `prior`."""
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """Return y of every row and x of every column of positions in pixels; None where that is not known."""
+        return None
+
+
+class Task(ABC):
+    """Bags with label sets, and how to judge what was learnt from them.
+
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens). Its constructor takes the
+    task's parameters, fully annotated (the command line checks them against the annotations), and touches no data.
+    """
+
+    name: ClassVar[str]
+    revision: ClassVar[int] = 1
+    """Raise it when the same parameters give other bags than before: results of the older one are then not reused."""
+    num_classes: int
+    positions: int
+    """How many positions a training bag typically has: where `head_init = prior` starts from."""
+    primary: str = "instance_error"
+    """The metric that the comparison is about, without its split."""
+    chance: float | None = None
+    """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
+    published: tuple[Published, ...] = ()
+    decoder: ClassVar[str] = "each"
+    """How to read a map of positions where no decoder was learnt, a name in `milbench.inference.predict`."""
+
+    crop_side: ClassVar[int | None] = None
+    """Side in pixels of the crops that are learnt from, where whole pictures show their instances at any size: what
+    reads such a picture then looks for the size as well."""
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return how to write each class in a picture."""
+        return [str(c) for c in range(self.num_classes)]
+
+    def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
+        """Return (N, H, W), what the network is shown of a picture of any size, mode L or RGB: needs no data."""
+        raise UsageError(f"{self.name} has no pictures: its networks cannot look at one")
+
+    @abstractmethod
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the data, or raise UsageError with one line that says what is missing or damaged."""
+
+    @abstractmethod
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Load the data onto `device`; called once, after `check_data`."""
+
+    @property
+    @abstractmethod
+    def steps_per_epoch(self) -> int:
+        """How many batches `train_batches` yields when nobody stops it; known after `prepare`."""
+
+    @abstractmethod
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        """Yield the batches of one epoch; `rng` (on the CPU) is the only source of chance."""
+
+    @abstractmethod
+    def network(self, seed: int) -> Network:
+        """Return the network with its initial weights, which depend on the seed and the shapes alone."""
+
+    def classifier(self, seed: int) -> Network:  # noqa: ARG002
+        """Return the network for losses that name one class of a whole bag (`Loss.head == "class"`): one position."""
+        raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
+
+    @abstractmethod
+    def recipe(self) -> Recipe:
+        """Return the recipe that suits the task, the same for every loss."""
+
+    @abstractmethod
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        """Return metrics by `split/metric`, see `milbench.evaluation.metrics` for the definitions."""
+
+    @abstractmethod
+    def gallery(self) -> Bags:
+        """Return a few test bags, always the same, for pictures of what each loss detects where."""
+
+    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread | None:  # noqa: ARG002
+        """Return examples of the test bags whose string is misread; None for a task that reads none.
+
+        metrics: what `evaluate` gave last, with what it learnt from validation bags in order to read.
+        """
+        return None

@@ -1,0 +1,4 @@
+"""The command line: one file a group of commands.
+
+It may import every other room, and none of them imports it.
+"""

@@ -1,0 +1,91 @@
+"""CIFAR-10 as the tasks use it: found or fetched, checked, read."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from milbench.data.catalog import CIFAR10, data_dir, require
+from milbench.errors import UsageError
+
+SIDE = 32
+CLASSES = 10
+BYTES = 3 * SIDE * SIDE
+INSTEAD = (
+    "point --data-dir or MILBENCH_DATA at a folder with cifar-10-batches-py, or fetch it with "
+    "`milbench data fetch cifar10`; the task mnist asks the same of smaller images"
+)
+TRAIN = tuple(file.path for file in CIFAR10.files if "/data_batch_" in file.path)
+TEST = tuple(file.path for file in CIFAR10.files if file.path.endswith("/test_batch"))
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Know numpy's arrays and nothing else: CIFAR-10 comes as pickles, and no file in their place may run code."""
+
+    known = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.known:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+def check(given: Path | None, any_data: bool) -> str:
+    """Return a digest of the CIFAR-10 files, downloaded where they are missing. Raises UsageError.
+
+    any_data: accept other images in CIFAR-10's files, as long as the files are consistent; the digest then says so.
+    """
+    root = data_dir(given)
+    if not any_data:
+        return f"CIFAR-10, sha256 {require('cifar10', root, INSTEAD).identity(root)}"
+    digest = hashlib.sha256()
+    for path in (*TRAIN, *TEST):
+        _read(root / path)
+        digest.update((root / path).read_bytes())
+    return f"non-canonical CIFAR-10, sha256 {digest.hexdigest()[:16]}"
+
+
+def load(given: Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return pixels (N, 3, 32, 32) uint8 and classes (N,) int64 of the training and of the test images."""
+    root = data_dir(given)
+    train, test = ([_read(root / path) for path in paths] for paths in (TRAIN, TEST))
+    return _joined(train), _joined(test)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return torch.cat([pixels for pixels, _ in parts]), torch.cat([classes for _, classes in parts])
+
+
+def _read(path: Path) -> tuple[Tensor, Tensor]:
+    """Return the pixels and the classes of one file. Raises UsageError where it is not what it should be.
+
+    A file is a dict with the keys `data`, (n, 3072) bytes, red before green before blue and rows from the top, and
+    `labels`, a list of n numbers.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} not found; {INSTEAD}")
+    try:
+        with path.open("rb") as file:
+            batch = _ArraysOnly(file, encoding="latin1").load()
+        pixels, classes = np.asarray(batch["data"]), np.asarray(batch["labels"])
+    except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
+        raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
+    if pixels.dtype != np.uint8 or pixels.shape[1:] != (BYTES,) or classes.shape != pixels.shape[:1]:
+        raise UsageError(f"{path} is damaged: expected n rows of {BYTES} bytes and n labels")
+    if not (classes.dtype.kind in "iu" and ((classes >= 0) & (classes < CLASSES)).all()):
+        raise UsageError(f"{path} has labels other than 0 to {CLASSES - 1}")
+    return torch.tensor(pixels).view(-1, 3, SIDE, SIDE), torch.tensor(classes, dtype=torch.int64)

@@ -1,0 +1,248 @@
+"""Crops of a folder of house numbers, made once and then memory-mapped.
+
+A cache is a folder of .npy files and `cache.json`, which has the format, what the crops were made from and how, and the
+SHA-256 of every file. It is written beside its place and moved there whole; nothing in it is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench._utils.files import staged
+from milbench.data import digit_struct
+from milbench.data.crops import SIDE, Crop, Variant, crop, parameters
+from milbench.data.digit_struct import Record
+from milbench.errors import UsageError
+
+FORMAT = 1
+FOLDER = ".crops"
+SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
+"""The arrays of a cache and their types; names are fixed-width text."""
+AT_ONCE = 256
+"""Pictures that are read and cropped before they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """The crops of a folder, in the order of its digitStruct.mat. Arrays are mapped from files: copy, do not change.
+
+    crops: (N, 64, 64, 3) uint8.
+    classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
+    boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; 0 where there is none.
+    windows: (N, 4) int32, what each crop shows of its picture, in pixels of that.
+    names: (N,) text, the pictures' file names.
+    digest: SHA-256 of the pictures and their records, whatever their dates; the crop does not enter it.
+    """
+
+    crops: NDArray[np.uint8]
+    classes: NDArray[np.int8]
+    boxes: NDArray[np.float32]
+    windows: NDArray[np.int32]
+    names: NDArray[np.str_]
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.crops)
+
+
+def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
+    """Return the crops of a folder with pictures and a digitStruct.mat, made now where they are not there or outdated.
+
+    most_digits: how many digits a picture may have, the number of the network's positions.
+
+    Raises UsageError where the folder, a record or a picture is at fault, where the cache is damaged or of another
+    format (it is left as it is: perhaps another version needs it), and where the disk is full (nothing is left then).
+    """
+    place = cache_place(folder) / f"{folder.name}-{variant}"
+    try:
+        state = _fingerprint(folder)
+        found = _current(place, state, variant) or _made(folder, place, state, variant, most_digits)
+        crops = _mapped(place, found)
+    except OSError as error:
+        raise UsageError(f"cannot keep crops of {folder} in {place}: {error.strerror or error}") from error
+    if crops.classes.shape[1] > most_digits:
+        raise UsageError(f"{folder} has a number of {crops.classes.shape[1]} digits, {_too_many(most_digits)}")
+    return crops
+
+
+def cache_place(folder: Path) -> Path:
+    """Return where caches of a folder live: beside it, or in the user's cache where that is closed to writing.
+
+    A folder whose permissions let nobody write is taken to be meant so, and root does not write there either.
+    """
+    parent = folder.parent
+    if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
+        return parent / FOLDER
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return user / "milbench" / "crops" / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return a digest that changes when a file of the folder does: of names, sizes and times, nothing is read."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} not found")
+    digest = hashlib.sha256()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if _counts(entry.name):
+                    facts = entry.stat()
+                    digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}\n".encode())
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") and (name == digit_struct.FILE or name.lower().endswith(".png"))
+
+
+def _open(place: Path) -> dict[str, Any] | None:
+    """Return what cache.json says, None where there is no cache. Raises UsageError where it is not to be trusted."""
+    path = place / "cache.json"
+    if not path.exists():
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+        about: dict[str, Any] = document["about"]
+        version, whole = about["format"], document["sha256"] == _digest_of(about)
+    except (ValueError, KeyError, TypeError):
+        version, whole = FORMAT, False
+    if version != FORMAT:
+        raise UsageError(
+            f"{place} was written by another version of milbench (format {version}, not {FORMAT}); "
+            "remove it, and the crops are made again"
+        )
+    if not whole:
+        raise UsageError(f"{path} is damaged; remove {place}, and the crops are made again")
+    return about
+
+
+def _current(place: Path, state: str, variant: Variant) -> dict[str, Any] | None:
+    """Return what `_open` does, None also where the crops are of other files than these or made otherwise."""
+    about = _open(place)
+    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, parameters(variant))
+    return about if as_wanted else None
+
+
+def _digest_of(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _mapped(place: Path, about: dict[str, Any]) -> Crops:
+    """Map the arrays of a cache after a look at every byte."""
+    arrays = {}
+    for name, dtype in SCHEMA.items():
+        path = place / f"{name}.npy"
+        try:
+            if _file_digest(path) != about["files"][name]:
+                raise ValueError("SHA-256 differs")
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
+            if dtype is not None and array.dtype != dtype:
+                raise ValueError(f"{array.dtype} instead of {dtype}")
+        except (OSError, ValueError, KeyError) as error:
+            message = f"{path} is damaged ({error}); remove {place}, and the crops are made again"
+            raise UsageError(message) from error
+        arrays[name] = array
+    return Crops(**arrays, digest=about["digest"])
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _made(folder: Path, place: Path, state: str, variant: Variant, most_digits: int) -> dict[str, Any]:
+    """Crop every picture, put the cache in its place, also where there was one, and return what cache.json says."""
+    records = digit_struct.read(folder / digit_struct.FILE)
+    _check_records(folder, records, most_digits)
+    with staged(place.parent, place.name) as temporary:
+        if about := _current(place, state, variant):  # of another process, by now
+            return about
+        new = temporary / "new"
+        new.mkdir()
+        digest = _write(folder, new, records, variant)
+        about = {
+            "format": FORMAT,
+            "inputs": state,
+            "parameters": parameters(variant),
+            "digest": digest,
+            "files": {array: _file_digest(new / f"{array}.npy") for array in SCHEMA},
+        }
+        (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}, indent=1))
+        if place.exists():
+            place.rename(temporary / "old")
+        new.rename(place)
+    return about
+
+
+def _check_records(folder: Path, records: Sequence[Record], most_digits: int) -> None:
+    named = {record.name for record in records}
+    there = {entry.name for entry in os.scandir(folder) if _counts(entry.name)} - {digit_struct.FILE}
+    if missing := sorted(named - there):
+        raise UsageError(f"{folder / missing[0]} not found ({len(missing)} of {len(named)} pictures are missing)")
+    if extra := sorted(there - named):
+        raise UsageError(f"{folder / digit_struct.FILE} has no record of {extra[0]} ({len(extra)} pictures have none)")
+    for record in records:
+        if len(record.classes) > most_digits:
+            raise UsageError(f"{folder / record.name} has {len(record.classes)} digits, {_too_many(most_digits)}")
+
+
+def _too_many(most_digits: int) -> str:
+    return f"more than the network has positions ({most_digits})"
+
+
+def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant) -> str:
+    """Write the arrays and return the digest of what they were made from.
+
+    Crops go to the file one batch after another: a full disk is then an error that can be told, where writing to
+    mapped memory would kill the process.
+    """
+    most = max(len(record.classes) for record in records)
+    classes = np.full((len(records), most), -1, dtype=np.int8)
+    boxes = np.zeros((len(records), most, 4), dtype=np.float32)
+    windows = np.zeros((len(records), 4), dtype=np.int32)
+    digest = hashlib.sha256()
+    with (new / "crops.npy").open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), SIDE, SIDE, 3)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for n, (record, made, facts) in enumerate(_all_crops(folder, records, variant)):
+            file.write(made.pixels.tobytes())
+            count = len(record.classes)
+            classes[n, :count], boxes[n, :count], windows[n] = record.classes, made.boxes, made.window
+            digest.update(facts)
+    names = np.array([record.name for record in records], dtype=np.str_)
+    arrays: dict[str, NDArray[Any]] = {"classes": classes, "boxes": boxes, "windows": windows, "names": names}
+    for key, array in arrays.items():
+        np.save(new / f"{key}.npy", array, allow_pickle=False)
+    return digest.hexdigest()
+
+
+def _all_crops(folder: Path, records: Sequence[Record], variant: Variant) -> Iterator[tuple[Record, Crop, bytes]]:
+    """Yield every record with its crop and what the digest of the inputs has of it, in order.
+
+    Threads do: decoding and resizing hold no lock.
+    """
+
+    def one(record: Record) -> tuple[Record, Crop, bytes]:
+        path = folder / record.name
+        try:
+            picture = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        facts = f"{record.name} {record.classes} {hashlib.sha256(picture).hexdigest()} ".encode()
+        return record, crop(picture, path, record, variant), facts + record.boxes.astype("<f8").tobytes()
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(records), AT_ONCE):
+            yield from pool.map(one, records[start : start + AT_ONCE])

@@ -1,0 +1,73 @@
+"""MNIST as the tasks use it: found or fetched, checked, read."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from math import prod
+from pathlib import Path
+
+import torch
+
+from milbench.data.catalog import MNIST, data_dir, require
+from milbench.data.digits import CLASSES, Digits
+from milbench.errors import UsageError
+
+SIDE = 28
+INSTEAD = (
+    "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
+    "the task extended-digits needs no download"
+)
+PARTS = tuple((MNIST.files[i].path, MNIST.files[i + 1].path) for i in (0, 2))
+"""Paths of images and labels under the data directory: training, test."""
+
+
+def check(given: Path | None, any_data: bool) -> str:
+    """Return a digest of the MNIST files, downloaded where they are missing. Raises UsageError.
+
+    any_data: accept other images in MNIST's files, as long as the files are consistent; the digest then says so.
+    """
+    root = data_dir(given)
+    if not any_data:
+        return f"MNIST, sha256 {require('mnist', root, INSTEAD).identity(root)}"
+    digest = hashlib.sha256()
+    for images, labels in PARTS:
+        n, m = _count(root / images, (SIDE, SIDE)), _count(root / labels, ())
+        if n != m:
+            raise UsageError(f"{root / images} has {n} images, {root / labels} has {m} labels")
+        if n and max((root / labels).read_bytes()[8:]) >= CLASSES:
+            raise UsageError(f"{root / labels} has labels other than 0 to {CLASSES - 1}")
+        digest.update((root / images).read_bytes() + (root / labels).read_bytes())
+    return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
+
+
+def load(given: Path | None) -> tuple[Digits, Digits]:
+    """Return the training and the test digits of files that were checked."""
+    from torchvision.datasets.mnist import read_image_file, read_label_file
+
+    root = data_dir(given)
+    train, test = (
+        Digits(read_image_file(str(root / images)), read_label_file(str(root / labels)).to(torch.int64), white=255)
+        for images, labels in PARTS
+    )
+    return train, test
+
+
+def _count(path: Path, shape: tuple[int, ...]) -> int:
+    """Return how many items of `shape` an idx file of bytes holds. Raises UsageError where its header does not fit it.
+
+    The header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} not found; {INSTEAD}")
+    start = 4 * (2 + len(shape))
+    with path.open("rb") as file:
+        header = file.read(start).ljust(start, b"\0")
+    magic, count, *found = struct.unpack(f">{2 + len(shape)}I", header)
+    if magic != 0x0801 + len(shape) or tuple(found) != shape:
+        kind = "x".join(map(str, shape)) or "single"
+        raise UsageError(f"{path} is damaged: expected the header of an idx file of {kind} bytes")
+    size, expected = path.stat().st_size, start + count * prod(shape)
+    if size != expected:
+        raise UsageError(f"{path} is damaged: expected {expected} bytes by its header, found {size}")
+    return int(count)

@@ -1,0 +1,151 @@
+"""house-numbers: rendered street numbers in SVHN's format, a stand-in with a name of its own that needs no download."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milbench._utils.files import folder_digest, staged
+from milbench.data import digit_struct
+from milbench.data.digit_struct import Record
+from milbench.errors import UsageError
+
+NAME = "house-numbers"
+REVISION = 1
+"""Raise it when the same seed gives other pictures than before."""
+TRAIN, TEST = 4000, 1000
+MANIFEST = "manifest.json"
+CHUNK = 50
+"""Pictures that a process draws before it takes the next ones."""
+
+
+@dataclass(frozen=True)
+class HouseNumbers:
+    """The rendered pictures under a data directory, as `milbench.data.catalog` lists them."""
+
+    name: str = NAME
+
+    def place(self, root: Path) -> Path:
+        """Return the folder of train, test and the manifest."""
+        return root / NAME
+
+    def missing(self, root: Path) -> list[str]:
+        """Return which of the parts and the manifest are not there."""
+        needed = [f"{NAME}/{part}/{digit_struct.FILE}" for part in ("train", "test")] + [f"{NAME}/{MANIFEST}"]
+        return [path for path in needed if not (root / path).exists()]
+
+    def problems(self, root: Path) -> list[str]:
+        """Return which parts are not what was written; every file is read."""
+        found = []
+        for part, expected in manifest(root)["sha256"].items():
+            folder = self.place(root) / part
+            if (now := folder_digest(folder)) != expected:
+                found.append(f"{folder} is damaged: expected SHA-256 {expected}, found {now}")
+        return found
+
+    def identity(self, root: Path) -> str:
+        """Return a digest of all pictures."""
+        return "".join(digest[:8] for digest in manifest(root)["sha256"].values())
+
+    def remark(self, root: Path) -> str:
+        """Return what the pictures were made with."""
+        about = manifest(root)
+        return ", ".join([f"seed {about['seed']}", *(f"{n:,} {part}" for part, n in about["pictures"].items())])
+
+    def fetch(self, root: Path) -> None:
+        """Make the pictures where they are not there."""
+        if self.missing(root):
+            make(root)
+
+
+def make(root: Path, seed: int = 0, train: int = TRAIN, test: int = TEST) -> Path:
+    """Render the pictures to root/house-numbers, whole or not at all, and return that folder.
+
+    A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
+    Raises UsageError where pictures made otherwise are there, and where they cannot be written.
+    """
+    place, pictures = root / NAME, {"train": train, "test": test}
+    try:
+        if not place.exists():
+            with staged(root, NAME) as folder:
+                if not place.exists():  # another process may just have made them
+                    _fill(folder / NAME, seed, pictures)
+                    (folder / NAME).rename(place)
+    except OSError as error:
+        raise UsageError(f"cannot make {NAME} in {root}: {error.strerror or error}") from error
+    about = manifest(root)
+    if (about["revision"], about["seed"], about["pictures"]) != (REVISION, seed, pictures):
+        raise UsageError(f"{place} has other pictures: {HouseNumbers().remark(root)}; remove it first")
+    return place
+
+
+def _fill(folder: Path, seed: int, pictures: Mapping[str, int]) -> None:
+    """Write as many pictures of each part, their records and the manifest."""
+    for part, count in pictures.items():
+        (folder / part).mkdir(parents=True)
+        digit_struct.write(folder / part / digit_struct.FILE, _render_all(folder / part, seed, count))
+    about = {
+        "revision": REVISION,
+        "seed": seed,
+        "pictures": pictures,
+        "versions": _versions(),
+        "sha256": {part: folder_digest(folder / part) for part in pictures},
+    }
+    (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    """Return what the pictures were made with. Raises UsageError where it cannot be read."""
+    path = root / NAME / MANIFEST
+    try:
+        about: dict[str, Any] = json.loads(path.read_text())
+        if not {"revision", "seed", "pictures", "sha256"} <= set(about) or not (
+            set(about["pictures"]) == set(about["sha256"]) == {"train", "test"}
+        ):
+            raise ValueError("something is missing in it")
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    return about
+
+
+def _render_all(folder: Path, seed: int, count: int) -> list[Record]:
+    from joblib import Parallel, delayed
+
+    starts = range(0, count, CHUNK)
+    jobs = min(os.cpu_count() or 1, len(starts))
+    chunks = Parallel(n_jobs=jobs)(
+        delayed(_render)(folder, seed, range(start, min(start + CHUNK, count))) for start in starts
+    )
+    return [record for chunk in chunks for record in chunk]
+
+
+def _render(folder: Path, seed: int, numbers: Sequence[int]) -> list[Record]:
+    """Render the pictures of these numbers (from 0) to 1.png, 2.png, ... and return their records."""
+    import numpy as np
+    from PIL import Image
+
+    from milbench.data.rendering.scene import render
+
+    part = ("train", "test").index(folder.name)
+    records = []
+    for n in numbers:
+        scene = render(np.random.default_rng([REVISION, seed, part, n]))
+        name = f"{n + 1}.png"
+        Image.fromarray(scene.pixels).save(folder / name)
+        records.append(Record(name, scene.classes, scene.boxes))
+    return records
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what draws."""
+    from importlib.metadata import version
+
+    from PIL import features
+
+    return {name: version(name) for name in ("numpy", "pillow", "scipy", "matplotlib")} | {
+        "freetype": str(features.version("freetype2"))
+    }

@@ -1,0 +1,200 @@
+"""The Street View House Numbers, format 1: whole pictures with one box a digit. Fetched, checked, told from others.
+
+Y. Netzer et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011, for
+non-commercial use. Its page gives no checksums. The sizes and SHA-256 sums here are those recorded independently by two
+projects that download the same addresses: Hugging Face datasets (all three) and docTR (train and test).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from milbench._utils import locks
+from milbench._utils.files import folder_digest, write_atomically
+from milbench.data import digit_struct
+from milbench.data.archives import unpack
+from milbench.data.download import download
+from milbench.errors import UsageError
+
+ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One part of the data set: size in bytes and SHA-256 of its .tar.gz, and how many pictures it has."""
+
+    size: int
+    sha256: str
+    pictures: int
+
+
+OFFICIAL = {
+    "train": Archive(404_141_560, "4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898", 33_402),
+    "test": Archive(276_555_967, "57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5", 13_068),
+    "extra": Archive(1_955_489_752, "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c", 202_353),
+}
+
+
+def caption(counts: Mapping[str, int], digest: str) -> str:
+    """Return what to call pictures in SVHN's format: SVHN only where every part has as many as the official one."""
+    official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
+    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+    return f"{'SVHN' if official else 'SVHN-format images'}, {parts}, sha256 {digest[:16]}"
+
+
+@dataclass(frozen=True)
+class SvhnFiles:
+    """SVHN under a data directory, as `milbench.data.catalog` lists and fetches it: svhn/train, svhn/test, svhn/extra.
+
+    Pictures in these folders that milbench did not fetch are accepted, named for what they are, and never replaced.
+    """
+
+    name: str = "svhn"
+    address: str = ADDRESS
+    archives: Mapping[str, Archive] = field(default_factory=lambda: OFFICIAL)
+
+    def place(self, root: Path) -> Path:
+        """Return the folder of the parts."""
+        return root / "svhn"
+
+    def missing(self, root: Path) -> list[str]:
+        """Return what is not there of what is needed: training on extra is a choice."""
+        needed = [f"svhn/{part}/{digit_struct.FILE}" for part in ("train", "test")]
+        return [path for path in needed if not (root / path).exists()]
+
+    def problems(self, root: Path) -> list[str]:
+        """Return which fetched parts are not what they were; every file is read."""
+        return [problem for part in self.archives if (problem := self._problem(root, part))]
+
+    def _problem(self, root: Path, part: str) -> str | None:
+        folder = self._folder(root, part)
+        if not folder.is_dir() or not (receipt := self._receipt(root, part)):
+            return None
+        now = folder_digest(folder)
+        if now == receipt["sha256"]:
+            return None
+        return f"{folder} is damaged: expected SHA-256 {receipt['sha256']}, found {now}"
+
+    def identity(self, root: Path) -> str:
+        """Return a digest of what was fetched, "" where nothing was."""
+        receipts = [
+            f"{part} {receipt['sha256']}\n"
+            for part in self.archives
+            if self._folder(root, part).is_dir() and (receipt := self._receipt(root, part))
+        ]
+        return hashlib.sha256("".join(receipts).encode()).hexdigest()[:16] if receipts else ""
+
+    def remark(self, root: Path) -> str:
+        """Return how many pictures there are, and what is not milbench's own download."""
+        parts = []
+        for part in self.archives:
+            if (path := self._folder(root, part) / digit_struct.FILE).exists():
+                fetched = "" if self._receipt(root, part) else " (not fetched by milbench)"
+                parts.append(f"{digit_struct.count(path):,} {part}{fetched}")
+            else:
+                parts.append(f"no {part}")
+        return ", ".join(parts)
+
+    def fetch(self, root: Path) -> None:
+        """Download, check and unpack the parts that are not there.
+
+        An archive that already lies in svhn/ is used instead of a download. Raises UsageError and OSError.
+        """
+        missing = [part for part in self.archives if not self._folder(root, part).exists()]
+        for part, archive in self.archives.items():
+            if part not in missing:
+                self._keep(root, part, archive)
+        downloads = self._downloads(root)
+        if not missing and not downloads.exists():
+            return
+        downloads.mkdir(parents=True, exist_ok=True)
+        with locks.held(downloads) as alone:
+            if not alone:
+                raise UsageError(f"another process is fetching into {self.place(root)}: wait until it has ended")
+            for part in missing:
+                if not self._folder(root, part).exists():  # another process may just have ended
+                    self._fetch_part(root, part, self.archives[part])
+            shutil.rmtree(downloads)
+
+    def _keep(self, root: Path, part: str, archive: Archive) -> None:
+        """Leave a part that is there alone. Raises UsageError where it is no such part, or not whole any more."""
+        folder = self._folder(root, part)
+        if not (folder / digit_struct.FILE).is_file():
+            raise UsageError(f"{folder} has no {digit_struct.FILE}: remove it, and it is fetched, or move it away")
+        if bad := self._problem(root, part):
+            raise UsageError(f"{bad}; remove the folder, and it is fetched again")
+        count = digit_struct.count(folder / digit_struct.FILE)
+        if count != archive.pictures:
+            raise UsageError(
+                f"{folder} has {count:,} pictures, SVHN's {part} has {archive.pictures:,}: "
+                "move it away, or fetch into another --data-dir"
+            )
+
+    def _fetch_part(self, root: Path, part: str, archive: Archive) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        given = self.place(root) / f"{part}.tar.gz"
+        path = given if given.exists() else self._downloads(root) / f"{part}.tar.gz"
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        with Progress(*columns) as bars:
+            bar = bars.add_task(f"{part}.tar.gz", total=archive.size)
+            if path == given:
+                _check_given(given, archive)
+            else:
+                url = f"{self.address}{part}.tar.gz"
+                download(url, path, archive.size, archive.sha256, lambda done: bars.update(bar, completed=done))
+            bars.update(bar, completed=archive.size, description=f"{part}: unpacking")
+            unpack(path, self._folder(root, part), lambda folder: self._accept(root, part, archive, folder))
+            bars.update(bar, description=part)
+        if path != given:
+            path.unlink()
+
+    def _accept(self, root: Path, part: str, archive: Archive, folder: Path) -> None:
+        """Note what was unpacked before it is moved to its place: whatever is there then has its digest."""
+        _check_count(folder, archive)
+        receipt = json.dumps({"archive": archive.sha256, "sha256": folder_digest(folder)})
+        write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
+
+    def _downloads(self, root: Path) -> Path:
+        """Return where archives are until they are unpacked."""
+        return self.place(root) / ".download"
+
+    def _folder(self, root: Path, part: str) -> Path:
+        return self.place(root) / part
+
+    def _receipt_path(self, root: Path, part: str) -> Path:
+        return self.place(root) / f".{part}.json"
+
+    def _receipt(self, root: Path, part: str) -> dict[str, str] | None:
+        """Return what was noted when the part was fetched, None where it was not."""
+        try:
+            receipt: dict[str, str] = json.loads(self._receipt_path(root, part).read_text())
+            receipt["sha256"].encode()
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{self._receipt_path(root, part)} is damaged: remove it") from error
+        return receipt
+
+
+def _check_given(path: Path, archive: Archive) -> None:
+    size = path.stat().st_size
+    if size != archive.size:
+        raise UsageError(f"{path} is truncated or damaged: expected {archive.size:,} bytes, found {size:,}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != archive.sha256:
+        raise UsageError(f"{path} is damaged: expected SHA-256 {archive.sha256}, found {found}")
+
+
+def _check_count(folder: Path, archive: Archive) -> None:
+    pictures, records = len(list(folder.glob("*.png"))), digit_struct.count(folder / digit_struct.FILE)
+    if not pictures == records == archive.pictures:
+        raise UsageError(
+            f"{folder.name} has {pictures:,} pictures and {records:,} records, expected {archive.pictures:,} of each"
+        )

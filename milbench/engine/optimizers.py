@@ -1,0 +1,113 @@
+"""Optimisers and learning-rate schedules by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milbench.api.recipe import Recipe
+from milbench.engine.muon import Muon
+from milbench.engine.psgd import KroneckerPSGD
+from milbench.errors import UsageError, unknown
+
+OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
+"""From a model, a recipe and a seed."""
+Schedule = Callable[[int, int], float]
+"""From the step (from 0) and the number of steps to the factor of the peak learning rate: nothing to checkpoint."""
+
+
+def _adamw(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+
+
+def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return torch.optim.SGD(
+        model.parameters(), lr=recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay
+    )
+
+
+def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    return KroneckerPSGD(model, lr=recipe.lr, clip_rms=recipe.clip_rms, seed=seed)
+
+
+def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
+    peak = 0.3 * steps
+    if step < peak:
+        return _cosine(1 / 25, 1.0, step / peak)
+    return _cosine(1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1))
+
+
+def _drop_at_half(step: int, steps: int) -> float:
+    return 1.0 if 2 * step < steps else 0.1
+
+
+def _drop_at_thirds(step: int, steps: int) -> float:
+    return 1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
+
+
+def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of a schedule
+    return 1.0
+
+
+OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd, "muon": _muon, "psgd": _psgd}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "sgd": {"lr": 0.05, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
+    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1},
+}
+"""What goes with an optimiser where a task's recipe is written for another one. Of psgd: as published."""
+SCHEDULES: dict[str, Schedule] = {
+    "one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "drop-at-thirds": _drop_at_thirds,
+    "constant": _constant,
+}  # fmt: skip
+
+
+def check(recipe: Recipe) -> None:
+    """Raise UsageError if the recipe names what is not here, or sets what its optimiser would ignore."""
+    if recipe.optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
+    if recipe.schedule not in SCHEDULES:
+        raise unknown("schedule", recipe.schedule, SCHEDULES)
+    if recipe.clip_rms is not None and recipe.optimizer != "psgd":
+        raise UsageError(f"recipe.clip_rms shortens the steps of psgd alone, not of {recipe.optimizer}; see clip_norm")
+    if recipe.weight_decay and recipe.optimizer == "psgd":
+        raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
+
+
+def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    """Return the recipe's optimiser over the parameters of `model`; `seed` names what chance it needs."""
+    return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
+    """Make one step from the scalar loss of a batch; return (), 1 where the step had to be shortened, else 0."""
+    optimizer.zero_grad(set_to_none=True)
+    if isinstance(optimizer, KroneckerPSGD):
+        optimizer.backward(loss)
+    else:
+        loss.backward()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    limit = clip_norm or math.inf
+    norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+    optimizer.step()
+    clipped = norm > limit
+    return clipped | (optimizer.clipped > 0) if isinstance(optimizer, KroneckerPSGD) else clipped
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """Return the learning rate of one step (from 0) out of `steps`."""
+    return recipe.lr * SCHEDULES[recipe.schedule](step, steps)
+
+
+def _cosine(start: float, end: float, fraction: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2

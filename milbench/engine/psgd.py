@@ -1,0 +1,156 @@
+"""PSGD-Newton with Kronecker factors: the optimiser of the paper whose experiments milbench reproduces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milbench._utils.seeding import generator
+
+TINY = torch.finfo(torch.float32).tiny
+
+
+class KroneckerPSGD(torch.optim.Optimizer):
+    """Stochastic gradient descent, preconditioned by an estimate of the inverse of the absolute Hessian.
+
+    The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
+    product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
+    parameters together, takes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
+    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint its minimum has P E[h h^T] P =
+    E[v v^T]: |Hessian|^-1 for a fixed Hessian, also an indefinite one. The step that the factors make is normalised by
+    the largest entry of that gradient; they start at the identity.
+
+    Directions come from the suite's own generator, named by `seed` and the number of the step, so that two losses see
+    the same ones and a resumed run goes on with the next.
+
+    Not known to torch: `backward(loss)` takes the place of `loss.backward()` and must be called before `step`.
+
+    X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
+    X.-L. Li, arXiv:1811.12346, 2018.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, lr: float, factor_step: float = 0.01, clip_rms: float | None = None, seed: int = 0
+    ) -> None:
+        """Take every trainable parameter of `model`, grouped by layer.
+
+        clip_rms: the largest root mean square, over all parameters, of the preconditioned gradient; longer ones are
+            shortened to it. None: no clipping.
+        """
+        super().__init__(_layers(model), {"lr": lr})
+        self.factor_step = factor_step
+        self.clip_rms = clip_rms
+        self.seed = seed
+        self.clipped: Tensor = torch.zeros(())
+        """1 where the last step had to be shortened, else 0."""
+        self._curvature: list[tuple[list[Tensor], list[Tensor]]] = []
+        for group in self.param_groups:
+            weight = group["params"][0]
+            rows, columns = _as_matrix(group["params"]).shape
+            self.state[weight]["step"] = torch.zeros((), dtype=torch.int64)
+            self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
+            self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill the gradients of all parameters, and keep the Hessian-vector products for `step`."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
+        first = self.state[self.param_groups[0]["params"][0]]
+        rng = generator("curvature probe", self.seed, int(first["step"]))
+        # Drawn on the CPU, so that a GPU sees the same directions.
+        directions = [torch.randn(p.shape, generator=rng).to(p) for p in parameters]
+        # A gradient that does not depend on any weight has no curvature: its products are zeros.
+        curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+        products: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
+        if curved:
+            slopes, along = zip(*curved, strict=True)
+            products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.detach()
+        self._curvature = []
+        start = 0
+        for group in self.param_groups:
+            end = start + len(group["params"])
+            self._curvature.append((directions[start:end], list(products[start:end])))
+            start = end
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update the factors from the last `backward`, then the parameters."""
+        if closure is not None or not self._curvature:
+            raise RuntimeError("KroneckerPSGD needs backward(loss) before step(), and takes no closure")
+        updates: list[list[Tensor]] = []
+        for group, (direction, product) in zip(self.param_groups, self._curvature, strict=True):
+            parameters = group["params"]
+            state = self.state[parameters[0]]
+            left, right = update_factors(
+                state["left"], state["right"], _as_matrix(direction), _as_matrix(product), self.factor_step
+            )
+            state["left"], state["right"] = left, right
+            state["step"] += 1
+            gradient = _as_matrix([p.grad for p in parameters])
+            updates.append(_as_parameters(left.T @ (left @ gradient @ right.T) @ right, parameters))
+        self._curvature = []
+        scale = self._shortening([u for layer in updates for u in layer])
+        for group, layer in zip(self.param_groups, updates, strict=True):
+            for parameter, update in zip(group["params"], layer, strict=True):
+                parameter.sub_(group["lr"] * scale * update)
+
+    def _shortening(self, updates: list[Tensor]) -> Tensor:
+        """Return the factor, at most 1, that brings the preconditioned gradient to its largest allowed length."""
+        norm = torch.stack([u.square().sum() for u in updates]).sum().sqrt()
+        limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
+        self.clipped = (norm > limit).to(norm)
+        return torch.clamp(limit / (norm + TINY), max=1.0)
+
+
+def update_factors(
+    left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
+) -> tuple[Tensor, Tensor]:
+    """Return the triangular factors (rows, rows) and (columns, columns) after one step.
+
+    direction, product: (rows, columns), V and the Hessian-vector product along it.
+    """
+    # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
+    a = left @ product @ right.T
+    b = torch.linalg.solve_triangular(left.T, direction, upper=False)
+    b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
+    left = _moved(left, a @ a.T - b @ b.T, factor_step)
+    right = _moved(right, a.T @ a - b.T @ b, factor_step)
+    # Only the product is determined: neither factor may wander off to overflow while the other one vanishes.
+    balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
+    return left / balance, right * balance
+
+
+def _moved(factor: Tensor, gradient: Tensor, factor_step: float) -> Tensor:
+    gradient = gradient.triu()
+    return factor - factor_step / (gradient.abs().max() + TINY) * gradient @ factor
+
+
+def _layers(model: nn.Module) -> list[dict[str, Any]]:
+    """Group the trainable parameters by layer: weights first, biases after them where the layer has both."""
+    groups = []
+    for module in model.modules():
+        own = {k: p for k, p in module.named_parameters(recurse=False) if p.requires_grad}
+        if "weight" in own and "bias" in own and own["weight"].ndim > 1:
+            groups.append({"params": [own.pop("weight"), own.pop("bias")]})
+        groups += [{"params": [p]} for p in own.values()]
+    return groups
+
+
+def _as_matrix(parts: list[Tensor]) -> Tensor:
+    """Return the (fan_in + 1, fan_out) matrix of a layer's weights and biases, or of a parameter that stands alone."""
+    if len(parts) == 2:
+        return torch.cat([parts[0].flatten(1).T, parts[1].unsqueeze(0)])
+    return parts[0].flatten(1).T if parts[0].ndim > 1 else parts[0].reshape(1, -1)
+
+
+def _as_parameters(matrix: Tensor, parts: list[Tensor]) -> list[Tensor]:
+    """Undo `_as_matrix`."""
+    if len(parts) == 2:
+        return [matrix[:-1].T.reshape(parts[0].shape), matrix[-1]]
+    return [matrix.T.reshape(parts[0].shape)]

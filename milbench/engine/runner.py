@@ -1,0 +1,195 @@
+"""Many cells: what is done already, what is left, and how it went."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from milbench._utils import locks
+from milbench.api.plan import Cell, Plan
+from milbench.engine.worker import Job, Report, compute
+from milbench.errors import UsageError
+from milbench.store.mlflow_store import CellRun, Store
+from milbench.store.workspace import Root
+
+Rerun = Literal["missing", "failed", "all"]
+
+
+@dataclass
+class Launch:
+    """The cells of a plan, sorted into those to compute now and those to leave."""
+
+    plan: Plan
+    known: dict[str, CellRun]
+    rerun: Rerun = "missing"
+    to_run: list[Cell] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.to_run = [cell for cell in self.plan.cells if self._wanted(self.status(cell))]
+
+    def status(self, cell: Cell) -> str:
+        """Return done, failed, interrupted, running or missing."""
+        return self.known[cell.id].status if cell.id in self.known else "missing"
+
+    def _wanted(self, status: str) -> bool:
+        return self.rerun == "all" or status in ("missing", "interrupted") or (self.rerun == "failed" == status)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, none of which changes what comes out."""
+
+    device: str
+    jobs: int
+    threads: int
+    data_dir: Path | None
+    fail_fast: bool = False
+    cluster: str | None = None
+
+
+class Interrupted(Exception):  # noqa: N818 it is no error
+    """The user stopped the launch; the store is clean."""
+
+
+def execute(
+    launch: Launch, store: Store, root: Root, options: Options, command: str, report: Callable[[Report], None]
+) -> None:
+    """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
+    parent = ""
+    jobs: list[Job] = []
+    outcome = "KILLED"
+    try:
+        with _stoppable(), contextlib.ExitStack() as stack:
+            parent = store.launch(launch.plan, command)
+            stack.enter_context(locks.held(root.lock(parent)))
+            for cell in launch.to_run:
+                jobs.append(_job(cell, launch, store, root, options, parent))  # noqa: PERF401 an interrupt keeps them
+            store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
+            failed = False
+            for done in _reports(jobs, store, root, options):
+                if done.status == "failed":
+                    store.abandon([done.run_id], "FAILED", done.reason)
+                report(done)
+                failed = failed or done.status == "failed"
+                if failed and options.fail_fast:
+                    break
+            outcome = "FAILED" if failed else "FINISHED"
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    finally:
+        _stop_workers(options)
+        for job in jobs:  # a worker that was killed could not
+            root.progress(job.cell.id).unlink(missing_ok=True)
+        store.abandon([job.run_id for job in jobs])
+        if parent:
+            store.end(parent, outcome)
+            root.lock(parent).unlink(missing_ok=True)
+
+
+def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options, parent: str) -> Job:
+    """Give a cell a new run, or the one that was stopped half way, whose checkpoint is still there."""
+    known = launch.known.get(cell.id)
+    resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
+    run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
+    return Job(
+        cell,
+        run_id,
+        str(root.path),
+        store.uri,
+        options.device,
+        options.threads,
+        str(options.data_dir) if options.data_dir else None,
+        resume=bool(resumable),
+        again=launch.rerun == "all",
+    )
+
+
+def _reports(jobs: list[Job], store: Store, root: Root, options: Options) -> Iterator[Report]:
+    """Yield reports as cells end; a worker that dies takes its own cell down and no other."""
+    import joblib
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    left = {job.cell.id: job for job in jobs}
+    suspects: list[Job] = []
+    while left:
+        # A pool whose worker died is gone, and its other cells with it; the one to blame dies again when it is alone.
+        # It goes on from its checkpoint.
+        batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
+        parallel = joblib.Parallel(
+            n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
+        try:
+            with _backend(options):
+                for done in parallel(joblib.delayed(compute)(job) for job in batch):
+                    del left[done.cell_id]
+                    yield done
+        except TerminatedWorkerError as error:
+            if len(batch) > 1:
+                suspects = [job for job in left.values() if root.progress(job.cell.id).exists()] or list(left.values())
+                continue
+            (job,) = batch
+            reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
+            store.end(job.run_id, "FAILED", reason)
+            del left[job.cell.id]
+            yield Report(job.cell.id, job.run_id, "failed", reason)
+
+
+@contextmanager
+def _backend(options: Options) -> Iterator[None]:
+    import joblib
+
+    if options.cluster is None:
+        with joblib.parallel_config("loky" if options.jobs > 1 else "sequential"):
+            yield
+        return
+    with _client(options.cluster), joblib.parallel_config("dask"):
+        yield
+
+
+def check_cluster(address: str) -> None:
+    """Raise UsageError, before anything is planned into the store, if no scheduler answers at the address."""
+    with _client(address):
+        pass
+
+
+def _client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    try:
+        return Client(address, timeout=15)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM end a launch as cleanly as Ctrl-C does."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop_workers(options: Options) -> None:
+    if options.jobs > 1 and options.cluster is None:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
+def default_jobs(device: str, cells: int) -> int:
+    """Return one job a core on a CPU (cells beside each other use it better than threads in one), one on a GPU."""
+    return max(1, min(cells, os.cpu_count() or 1)) if device == "cpu" else 1

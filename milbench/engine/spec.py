@@ -1,0 +1,295 @@
+"""What to run: a spec (a TOML file, or the same from flags) and the cells it stands for.
+
+A parameter given as a list is an axis: the spec is run for each of its values, and for all combinations of axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from milbench.api.plan import NAME, Cell, Plan, TaskFacts, labels
+from milbench.api.registry import check_params, losses, tasks, validated
+from milbench.api.supervision import Tier
+from milbench.errors import UsageError, unknown
+
+Params = dict[str, Any]
+
+
+class Difference(BaseModel):
+    """Where a publication and the code behind it differ: both are variants here, by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    paper: str
+    code: str
+    here: str = Field(description="what chooses between them, and what this comparison uses")
+
+
+class Spec(BaseModel):
+    """A comparison: every loss on every task with every seed, under one recipe or several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=NAME)
+    title: str = ""
+    losses: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(min_length=1)
+    seeds: str | int | list[int] = "0"
+    loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
+    task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
+    recipe: Params = Field(
+        default_factory=dict, description="what differs from the task's own recipe; in a table, for the task it names"
+    )
+    tiers: list[Tier] = Field(default_factory=list, description="set side by side on purpose, where they are several")
+    preset: str = ""
+    notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
+    differences: list[Difference] = Field(default_factory=list)
+    source: str = "flags"
+
+
+def read_spec(given: str, preset: str | None = None) -> Spec:
+    """Read a spec from a path, or a built-in one by its name, with one of its presets. Raises UsageError.
+
+    A spec may have a table `[presets.NAME]` of what to change under that name; the first one is the default.
+    """
+    path = Path(given)
+    if path.is_file():
+        text, stem, source = _read_text(path), path.stem, str(path)
+    else:
+        built_in = built_in_specs()
+        stem = path.name.removesuffix(".toml")
+        if stem not in built_in:
+            raise unknown("spec (no such file, and no built-in one)", given, built_in)
+        text, source = built_in[stem].read_text("utf-8"), f"built-in {stem}"
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{given} is not TOML: {error}") from None
+    values = {"name": stem, **_with_preset(values, preset, given), "source": source}
+    return make_spec(values, owner=f"spec {given}")
+
+
+def presets(given: str) -> list[str]:
+    """Return the names of the presets of a built-in spec, the default first."""
+    return list(tomllib.loads(built_in_specs()[given].read_text("utf-8")).get("presets", {}))
+
+
+def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
+    found = values.pop("presets", {})
+    if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
+        raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+    if not found and chosen is None:
+        return values
+    if not found:
+        raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+    chosen = next(iter(found)) if chosen is None else chosen
+    if chosen not in found:
+        raise unknown(f"preset of {given}", chosen, found)
+    return {**_merged(values, found[chosen]), "preset": chosen}
+
+
+def _merged(values: Params, changes: Params) -> Params:
+    """Return `values` with `changes`, table by table."""
+    both = {
+        k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
+    }
+    return {**values, **changes, **both}
+
+
+def built_in_specs() -> dict[str, Traversable]:
+    """Return the specs that come with milbench, by name."""
+    files = resources.files("milbench.specs").iterdir()
+    return {f.name.removesuffix(".toml"): f for f in sorted(files, key=str) if f.name.endswith(".toml")}
+
+
+def make_spec(values: Params, owner: str = "the run") -> Spec:
+    """Validate the values of a spec. Raises UsageError."""
+    spec: Spec = validated(owner, Spec, values)
+    tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
+    for kind, sections, chosen, registry in (
+        ("loss", list(spec.loss), spec.losses, losses()),
+        ("task", list(spec.task), spec.tasks, tasks()),
+        ("recipe", tables, spec.tasks, tasks()),
+    ):
+        # A section of one that exists and does not take part is no mistake: a flag may have left it out of this run.
+        known = {registry.entry(name).name for name in chosen} | {*registry.names()}
+        for section in sections:
+            if section not in known:
+                raise unknown(f"{kind} section of {owner}", section, known)
+    return spec
+
+
+def parse_seeds(given: str | int | list[int]) -> list[int]:
+    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds. Raises UsageError."""
+    parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
+    seeds: set[int] = set()
+    if not parts:
+        raise UsageError("seeds = [] names no seed")
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not match:
+            raise UsageError(f"seeds {given!r}: {part!r} is neither a number nor a range such as 0-9")
+        if len(part) > 40 or max(len(match[1]), len(match[2] or "")) > 18:
+            raise UsageError(f"seeds: a seed has at most 18 digits, got {part[:30]}...")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"seeds {given!r}: the range {part!r} runs backwards; did you mean {last}-{first}?")
+        if last - first >= 100_000:
+            raise UsageError(f"seeds {given!r}: {last - first + 1} seeds are too many")
+        seeds.update(range(first, last + 1))
+    return sorted(seeds)
+
+
+def parse_setting(spec_values: Params, setting: str) -> None:
+    """Put one `-p` setting into a spec's values: recipe.k=v, recipe.TASK.k=v, loss.k=v, loss.NAME.k=v (task likewise).
+
+    `recipe.k=v` goes to all tasks, `loss.k=v` to every chosen loss that has a parameter k. Commas make an axis.
+    """
+    key, equals, text = setting.partition("=")
+    place = key.strip().split(".")
+    if not equals or place[0] not in ("recipe", "loss", "task") or not 2 <= len(place) <= 3 or not all(place):
+        raise UsageError(
+            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
+            "task.KEY=VALUE or task.NAME.KEY=VALUE"
+        )
+    values = [_scalar(part.strip()) for part in text.split(",")]
+    value = values if len(values) > 1 else values[0]
+    kind, *_, parameter = place
+    if kind == "recipe":
+        recipe, change = spec_values.get("recipe", {}), {parameter: value}
+        if len(place) == 2:  # what a spec says for one task gives way as well
+            own = {k: {n: x for n, x in v.items() if n != parameter} for k, v in recipe.items() if isinstance(v, dict)}
+            spec_values["recipe"] = {**recipe, **own, **change}
+        else:
+            spec_values["recipe"] = _merged(recipe, {place[1]: change})
+        return
+    registry = losses() if kind == "loss" else tasks()
+    chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
+    if len(place) == 3:
+        if place[1] not in chosen:
+            raise unknown(f"{kind} of this run in -p {setting}", place[1], chosen)
+        takers = [place[1]]
+    else:
+        have = {name: _parameter_names(registry, name) for name in chosen}
+        takers = [name for name in chosen if parameter in have[name]]
+        if not takers:
+            raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*have.values()))
+    sections = spec_values.setdefault(kind, {})
+    for name in takers:
+        sections[name] = {**sections.get(name, {}), parameter: value}
+
+
+def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
+    """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
+    seeds = parse_seeds(spec.seeds)
+    loss_variants = list(_variants(losses(), spec.losses, spec.loss))
+    _check_tiers(spec)
+    cells: dict[str, Cell] = {}
+    facts: dict[str, TaskFacts] = {}
+    for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
+        entry = tasks().entry(task_name)
+        task = tasks().create(task_name, task_params)
+        digest = task.check_data(data_dir)
+        facts[entry.name] = TaskFacts.of(task)
+        common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
+        recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
+        for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
+            loss_entry = losses().entry(loss_name)
+            loss_class = losses().cls(loss_name)
+            cell = Cell(
+                loss=loss_entry.name,
+                loss_params=loss_params,
+                loss_file=loss_entry.origin if loss_entry.is_file else "",
+                loss_revision=f"{loss_class.revision}{loss_entry.source_digest}",
+                tier=loss_class.tier,
+                task=entry.name,
+                task_params=task_params,
+                task_file=entry.origin if entry.is_file else "",
+                task_revision=f"{task.revision}{entry.source_digest}",
+                data=digest,
+                recipe=_recipe(task.recipe().model_dump(), recipe),
+                seed=seed,
+            )
+            cells[cell.id] = cell
+    return Plan(
+        name=spec.name,
+        title=spec.title,
+        source=spec.source,
+        cells=list(cells.values()),
+        tasks=facts,
+        labels=labels(cells.values()),
+        preset=spec.preset,
+        notes=spec.notes,
+        differences=[d.model_dump() for d in spec.differences],
+    )
+
+
+def _check_tiers(spec: Spec) -> None:
+    """Raise UsageError where losses that are told more meet losses that are told less, and the spec does not say so."""
+    found = {losses().cls(name).tier: losses().entry(name).name for name in spec.losses}
+    if len(found) > 1 and not set(found) <= set(spec.tiers):
+        listed = ", ".join(f"{name} is of the {tier} tier" for tier, name in found.items())
+        wanted = ",".join(found)
+        raise UsageError(f"the losses are not told the same: {listed}; if that is meant, say --tiers {wanted}")
+
+
+def _recipe(defaults: Params, changes: Params) -> Params:
+    """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
+    from milbench.api.recipe import Recipe
+    from milbench.engine.optimizers import SETTINGS, check
+
+    changes = {k: None if v == "none" else v for k, v in changes.items()}
+    other = changes.get("optimizer", defaults["optimizer"])
+    settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
+    check(recipe)
+    return recipe.model_dump()
+
+
+def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params]) -> Iterator[tuple[str, Params]]:
+    """Yield the entries with their complete parameters, one for every combination of axes."""
+    for given in dict.fromkeys(chosen):
+        entry = registry.entry(given)
+        cls = registry.cls(given)
+        for params in _axes(sections.get(entry.name, {})):
+            yield given, check_params(f"{registry.kind} {entry.name}", cls, params)
+
+
+def _axes(params: Params) -> Iterator[Params]:
+    for key, value in params.items():
+        if value == []:
+            raise UsageError(f"{key} = [] is an axis without values")
+    values = [v if isinstance(v, list) else [v] for v in params.values()]
+    for combination in itertools.product(*values):
+        yield dict(zip(params, combination, strict=True))
+
+
+def _parameter_names(registry: Any, name: str) -> set[str]:
+    from milbench.api.registry import parameters
+
+    return set(parameters(registry.cls(name)))
+
+
+def _scalar(text: str) -> Any:
+    """Read a value as TOML would (numbers, true, false, quoted strings), any other word as a string."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
+        return text
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the spec {path}: {error}") from None

@@ -1,0 +1,253 @@
+"""Train and evaluate one cell, from its last checkpoint where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags
+from milbench.api.loss import Loss
+from milbench.api.plan import Cell
+from milbench.api.recipe import Recipe
+from milbench.api.registry import losses, tasks
+from milbench.api.targets import tell
+from milbench.api.task import Network, Scores, Task
+from milbench.engine import gallery_writer, profiling
+from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.optimizers import descend, learning_rate, make_optimizer
+from milbench.errors import UsageError
+from milbench.networks.head import set_prior_head
+
+HEARING_SECONDS = 0.5
+"""How often a listener hears of steps at most; each time the host waits for the device."""
+CHECKPOINT_SECONDS = 60.0
+"""A killed run loses at most this much work, and the step it was in."""
+
+
+class Listener(Protocol):
+    """Who wants to know how a cell is doing."""
+
+    def resumed(self, epoch: int, step: int) -> None:
+        """Hear that the cell continues after `step` steps of the epoch (from 1)."""
+
+    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
+        """Hear of progress inside an epoch (from 1), a few times a second at most."""
+
+    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Hear of the metrics at the end of an epoch (from 1)."""
+
+
+@dataclass
+class Outcome:
+    """What is left of a cell once it is trained."""
+
+    history: list[dict[str, float]]
+    costs: dict[str, float]
+    weights: dict[str, Tensor]
+    save_gallery: Callable[[Path], None]
+
+
+@dataclass
+class Trainer:
+    """One cell on one device."""
+
+    cell: Cell
+    device: torch.device
+    data_dir: Path | None
+    listener: Listener
+    checkpoint: Path
+    heard: float = field(default=0.0, init=False)
+    saved: float = field(default_factory=time.monotonic, init=False)
+
+    def run(self) -> Outcome:
+        """Train to the last epoch, evaluating after each. Raises FloatingPointError where the loss diverges."""
+        self._set_up()
+        state = Checkpoint.load(self.checkpoint, self.cell.id, self.device)
+        if state is None:
+            state = Checkpoint(self.cell.id)
+        else:
+            state.restore(self.model, self.optimizer)
+            self.listener.resumed(state.epoch + 1, state.step)
+        while state.epoch < self.recipe.epochs:
+            self._train_epoch(state)
+            metrics = {
+                "train/loss": state.loss_sum / state.step,
+                "train/clipped": state.clipped / state.step,
+                **self.task.evaluate(self._score),
+                "cost/train_seconds": state.seconds,
+                "cost/step_seconds": state.seconds / state.step,
+            }
+            state.end_epoch(metrics)
+            self.listener.epoch(state.epoch, metrics)
+            self._save(state)
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        costs = self._costs(state.history)
+        return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, state.history[-1]))
+
+    def _set_up(self) -> None:
+        cell = self.cell
+        check_unchanged(cell)
+        self.recipe = Recipe(**cell.recipe)
+        self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+        self.task.prepare(self.data_dir, self.device)
+        _reset_peak(self.device)
+        # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
+        torch.manual_seed(cell.seed)
+        self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
+        network = network_for(self.loss, self.task, cell.seed)
+        if self.recipe.head_init == "prior" and self.loss.head != "class":
+            set_prior_head(network, self.task.positions)
+        self.network: Network = network.to(self.device).to(memory_format=torch.channels_last)
+        # A loss may have weights of its own: they are trained, clipped, checkpointed and kept with the network's.
+        self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
+        self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
+        available = self.task.steps_per_epoch
+        self.steps = min(self.recipe.steps_per_epoch or available, available)
+
+    def _batches(self, epoch: int) -> itertools.islice[Bags]:
+        """Return the batches of an epoch (from 0): chance comes from task, seed and epoch, never from the loss."""
+        rng = generator("bags", self.task.name, self.cell.seed, epoch)
+        return itertools.islice(self.task.train_batches(epoch, rng), self.steps)
+
+    def _train_epoch(self, state: Checkpoint) -> None:
+        self.network.train()
+        # The sum goes on from the checkpoint's, in the same order, so that it too ends bit for bit the same.
+        total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
+        begun, seconds_before = time.perf_counter(), state.seconds
+
+        def settle(step: int) -> None:
+            """Bring the counters up to date; the only place where the host waits for the device."""
+            state.loss_sum, state.clipped = total.tolist()
+            state.step, state.seconds = step, seconds_before + time.perf_counter() - begun
+            if not math.isfinite(state.loss_sum):
+                raise FloatingPointError(f"the loss in training: not finite by epoch {state.epoch + 1}, step {step}")
+
+        done = state.step
+        for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
+            total += self._train_step(bags, state.epoch * self.steps + step - 1)
+            now = time.monotonic()
+            if now - self.heard > HEARING_SECONDS or now - self.saved > CHECKPOINT_SECONDS:
+                settle(step)
+                self.heard = now
+                self.listener.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
+            if now - self.saved > CHECKPOINT_SECONDS:
+                self._save(state)
+        settle(self.steps)
+
+    def _train_step(self, bags: Bags, step: int) -> Tensor:
+        """Return (2,), the loss before the step, and 1 where its gradient had to be clipped."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
+        logits = self._for_loss(self._logits(bags, self.recipe.precision == "bfloat16"))
+        # After the first batch a GPU is not made to wait for a check of every value.
+        self.loss.validate = self.device.type == "cpu" or step == 0
+        self._check_finite("logits", logits, step)
+        told = tell(self.loss.facts, bags, logits, self.network)
+        loss = self.loss(logits, bags.labels, bags.mask, told).mean()
+        self._check_finite("loss", loss, step)
+        clipped = descend(self.optimizer, loss, self.recipe.clip_norm)
+        return torch.stack([loss.detach(), clipped.to(loss)])
+
+    def _check_finite(self, what: str, values: Tensor, step: int) -> None:
+        """Say where training diverged; a GPU is not made to wait, there `settle` finds out a little later."""
+        if self.device.type == "cpu" and not bool(torch.isfinite(values).all()):
+            epoch, step = divmod(step, self.steps)
+            raise FloatingPointError(f"the {what} in training: not finite at epoch {epoch + 1}, step {step + 1}")
+
+    def _logits(self, bags: Bags, half: bool = False) -> Tensor:
+        instances = bags.instances
+        if instances.ndim == 4:
+            instances = instances.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            logits: Tensor = self.network(instances)
+        floats: Tensor = logits.float()
+        return floats
+
+    def _for_loss(self, logits: Tensor) -> Tensor:
+        return logits.double() if self.recipe.loss_precision == "float64" else logits
+
+    @torch.no_grad()
+    def _score(self, bags: Bags) -> Scores:
+        self.network.eval()
+        logits = self._logits(bags)
+        return Scores(
+            self.loss.class_scores(logits, bags.mask),
+            self.loss.presence_scores(logits, bags.mask),
+            self.loss.instance_probs(logits, bags.mask),
+        )
+
+    def _costs(self, history: list[dict[str, float]]) -> dict[str, float]:
+        """Measure what the loss alone costs on one training batch, beside the whole step."""
+        bags = next(self._batches(0))
+        with torch.no_grad():
+            logits = self._for_loss(self._logits(bags))
+        logits.requires_grad_()
+        told = tell(self.loss.facts, bags, logits, self.network)
+        self.loss.validate = False
+
+        def forward_and_backward() -> None:
+            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, told).mean(), logits)
+
+        steps = sorted(row["cost/step_seconds"] for row in history)
+        return {
+            "cost/step_seconds": steps[len(steps) // 2],
+            "cost/train_seconds": sum(row["cost/train_seconds"] for row in history),
+            "cost/loss_seconds": profiling.seconds(forward_and_backward, repeats=7),
+            "cost/loss_peak_bytes": float(profiling.peak_bytes(forward_and_backward)),
+            "cost/peak_bytes": _peak_bytes(self.device),
+        }
+
+    def _save_gallery(self, path: Path, metrics: dict[str, float]) -> None:
+        gallery_writer.write(path, self.task, self.network, self.loss, self._score, metrics)
+
+    def _save(self, state: Checkpoint) -> None:
+        state.save(self.checkpoint, self.model, self.optimizer)
+        self.saved = time.monotonic()
+
+
+def network_for(loss: Loss, task: Task, seed: int) -> Network:
+    """Return the network that the task has for this kind of loss. Raises UsageError where it has none."""
+    return task.classifier(seed) if loss.head == "class" else task.network(seed)
+
+
+def check_unchanged(cell: Cell) -> None:
+    """Raise UsageError if a plug-in file is no longer the one that was planned and hashed."""
+    for registry, file, revision in (
+        (losses(), cell.loss_file, cell.loss_revision),
+        (tasks(), cell.task_file, cell.task_revision),
+    ):
+        if file and not revision.endswith(registry.entry(file).source_digest):
+            raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
+
+
+def _reset_peak(device: torch.device) -> None:
+    """Forget the peak of the cells that this process computed before."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_bytes(device: torch.device) -> float:
+    """Return the most memory since `_reset_peak`: on the GPU if it is one, else resident on the host."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024.0 * int(line.split()[1])
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of the whole process, where nothing better is told
+    return float(kilobytes if sys.platform == "darwin" else kilobytes * 1024)

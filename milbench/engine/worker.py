@@ -1,0 +1,148 @@
+"""Compute one cell in this process, wherever it was started, and keep the store informed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milbench._utils import locks
+from milbench._utils.files import write_atomically
+from milbench.api.plan import Cell
+from milbench.store.workspace import Root
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is told: a cell, its run, and where things are."""
+
+    cell: Cell
+    run_id: str
+    root: str
+    tracking_uri: str
+    device: str
+    threads: int
+    data_dir: str | None
+    resume: bool = False
+    """Go on from the checkpoint, if there is one."""
+    again: bool = False
+    """Compute the cell even if somebody has done so in the meantime."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says at the end."""
+
+    cell_id: str
+    run_id: str
+    status: str
+    """done, failed or elsewhere (another process computes the cell now)"""
+    reason: str = ""
+    metrics: dict[str, float] | None = None
+
+
+def compute(job: Job) -> Report:
+    """Train and evaluate the cell of a job; whatever goes wrong in it is reported, not raised."""
+    if _is_child():
+        _leave_interrupts_to_the_launcher()
+    root = Root(Path(job.root))
+    try:
+        with locks.held(root.lock(job.cell.id)) as mine:
+            if not mine:
+                return Report(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
+            return _compute(job, root)
+    except Exception as error:  # noqa: BLE001 the store itself failed; the launcher tries to write that down
+        return Report(job.cell.id, job.run_id, "failed", _reason(error))
+
+
+def _compute(job: Job, root: Root) -> Report:
+    import torch
+
+    from milbench.engine.trainer import Trainer
+    from milbench.store import provenance
+    from milbench.store.mlflow_store import Store
+
+    torch.set_num_threads(job.threads)
+    store = Store(root, job.tracking_uri)
+    checkpoint = root.checkpoint(job.cell.id)
+    done = store.cell_runs().get(job.cell.id)
+    if done and done.status == "done" and not job.again:
+        store.end(job.run_id, "KILLED", "done by another launch in the meantime")
+        return Report(job.cell.id, done.run_id, "done")
+    if not job.resume:
+        checkpoint.unlink(missing_ok=True)
+    try:
+        store.start(job.run_id, provenance.tags(job.device, job.threads))
+        with store.system_metrics(job.run_id):
+            listener = _Listener(job, store, root.progress(job.cell.id))
+            data_dir = Path(job.data_dir) if job.data_dir else None
+            outcome = Trainer(job.cell, torch.device(job.device), data_dir, listener, checkpoint).run()
+            store.log(job.run_id, job.cell.recipe["epochs"], outcome.costs)
+            _keep_artifacts(job, store, root, outcome)
+        store.end(job.run_id, "FINISHED")
+        checkpoint.unlink(missing_ok=True)
+        return Report(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
+    except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
+        reason = _reason(error)
+        store.client.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
+        store.end(job.run_id, "FAILED", reason)
+        checkpoint.unlink(missing_ok=True)  # it would fail again from there
+        return Report(job.cell.id, job.run_id, "failed", reason)
+    finally:
+        root.progress(job.cell.id).unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _keep_artifacts(job: Job, store: Any, root: Root, outcome: Any) -> None:
+    from safetensors.torch import save_file
+
+    folder = root.checkpoints / f"{job.cell.id}.artifacts"
+    folder.mkdir(exist_ok=True)
+    weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
+    save_file(outcome.weights, weights)
+    outcome.save_gallery(pictures)
+    for path in (weights, pictures):
+        store.log_file(job.run_id, path)
+        path.unlink()
+    folder.rmdir()
+
+
+class _Listener:
+    """Logs epochs to the store, and the way there to a small file that the launcher reads."""
+
+    def __init__(self, job: Job, store: Any, progress: Path) -> None:
+        self.job, self.store, self.progress = job, store, progress
+        self.epochs = job.cell.recipe["epochs"]
+        self.last: dict[str, float] = {}
+
+    def resumed(self, epoch: int, step: int) -> None:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        self.store.start(self.job.run_id, {"milbench.resumed": f"{moment} in epoch {epoch} after step {step}"})
+
+    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
+        state = {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, **self.last}
+        write_atomically(self.progress, lambda path: path.write_text(json.dumps(state)))
+
+    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
+        self.store.log(self.job.run_id, epoch, metrics)
+        self.last = {k: v for k, v in metrics.items() if k.endswith("_error")}
+
+
+def _is_child() -> bool:
+    import multiprocessing
+
+    return multiprocessing.parent_process() is not None
+
+
+def _leave_interrupts_to_the_launcher() -> None:
+    """Ctrl-C reaches every process of the terminal; only the launcher shall act on it."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,267 @@
+"""House numbers as bags: the game of the paper's Section 5.4, on SVHN or on pictures in its format.
+
+A bag is a crop of 64x64 pixels around one house number; its label is the set of the digits in it. In what order they
+stand, how often and where is for evaluation alone.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, overload
+
+import torch
+from torch import Tensor
+
+from milbench._utils.images import colours
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.misread import Misread
+from milbench.api.recipe import Recipe
+from milbench.api.task import Network, ScoreFunction, Split, Task
+from milbench.data import catalog, crop_cache, digit_struct
+from milbench.data.crop_cache import Crops
+from milbench.data.crops import SIDE, Variant
+from milbench.errors import UsageError
+from milbench.evaluation.evaluate import Exam, evaluate, first
+from milbench.evaluation.reading.component_decoder import Reader
+from milbench.evaluation.reading.examples import collect
+from milbench.evaluation.reading.metrics import ReadAlong
+from milbench.families.augmentation import SIZES, augment
+from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+CLASSES = 10
+EXAM_BATCH = 250
+CALIBRATION = 1000
+"""Training crops that thresholds are chosen on where there is no validation split."""
+Size = Literal["small", "medium", "large"]
+Parts = Literal["train", "train+extra"]
+Contrast = Literal["standard", "raw"]
+WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
+
+
+def street_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer, ...]:
+    """Return the paper's ten 5x5 convolutions, the fourth with stride 2: 64 pixels give 28 positions, 60 give 26."""
+    a, b, c = WIDTHS[size]
+    first_three, then = (Layer(a, 5, padding=2),) * 3, (Layer(b, 5, padding=2),) * 2
+    return (*first_three, Layer(b, 5, stride=2, padding=2), *then, *(Layer(c, 5, padding=2),) * 3,
+            Layer(num_classes + 1, 5))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Crops of house numbers where they are used; on the CPU the pixels stay in the file until they are looked at.
+
+    pixels: (N, 64, 64, 3) uint8.
+    classes: (N, M) int64, the digits in the order of reading, -1 where there are fewer than M.
+    boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop.
+    """
+
+    pixels: Tensor
+    classes: Tensor
+    boxes: Tensor
+
+    @classmethod
+    def of(cls, crops: Crops, device: torch.device) -> Numbers:
+        """Put crops on a device."""
+        return cls(
+            torch.from_numpy(crops.crops).to(device),
+            torch.from_numpy(crops.classes).long().to(device),
+            torch.from_numpy(crops.boxes).to(device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def bags(self, index: Tensor, rng: torch.Generator | None = None) -> Bags:
+        """Return the crops named by `index` as bags (B, 3, h, w) in [0, 1), augmented by draws from `rng` if given.
+
+        The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
+        """
+        index = index.to(self.pixels.device)
+        images = self.pixels[index].permute(0, 3, 1, 2).float() / 256
+        classes, boxes = self.classes[index], self.boxes[index]
+        if rng is not None:
+            images, boxes = augment(images, boxes, rng)
+        return Bags(images, label_matrix(classes, CLASSES), truth=Truth(classes, boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(Sequence[Bags]):
+    """The crops named by `which`, as batches that are made when they are asked for: floats take four times the room."""
+
+    numbers: Numbers
+    which: Tensor
+
+    def __len__(self) -> int:
+        return (len(self.which) + EXAM_BATCH - 1) // EXAM_BATCH
+
+    @overload
+    def __getitem__(self, n: int) -> Bags: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[Bags]: ...
+    def __getitem__(self, n: int | slice) -> Bags | list[Bags]:
+        if isinstance(n, slice):
+            return [self[k] for k in range(*n.indices(len(self)))]
+        if not 0 <= n < len(self):
+            raise IndexError(n)
+        return self.numbers.bags(self.which[n * EXAM_BATCH : (n + 1) * EXAM_BATCH])
+
+
+class StreetNumbers(Task):
+    """A task of this game: a subclass says where the pictures are and what to call them."""
+
+    num_classes = CLASSES
+    primary = "transcription_error"
+    decoder = "columns"
+    crop_side = SIDE
+    folder: ClassVar[str]
+    """Folder of train, test and extra below the data directory."""
+    instead: ClassVar[str]
+    """How to get the data, for whom it is missing."""
+
+    def __init__(
+        self,
+        network: Size,
+        crop: Variant,
+        parts: Parts,
+        contrast: Contrast,
+        validation: int,
+        augmentation: bool,
+        batch_bags: int,
+    ) -> None:
+        self.size: Size = network
+        self.crop: Variant = crop
+        self.parts: Parts = parts
+        self.contrast = contrast
+        self.validation = validation
+        self.augmentation = augmentation
+        self.batch_bags = batch_bags
+        self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else SIDE) ** 2
+
+    @abstractmethod
+    def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
+        """Return what to call the data, given the number of pictures of each part and a digest of all."""
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Return the layers of the network."""
+        return street_layers(self.size)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW in half precision, nearly every gradient brought to one length.
+
+        Gradients of exact and noisy-or differ some two hundred times in scale: a limit of 1 would shorten nearly every
+        gradient of a sum over classes and none of a mean over positions, which gets other steps then and may diverge.
+        """
+        return Recipe(lr=5e-4, clip_norm=1e-3, precision="bfloat16", epochs=20)
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
+        crops = self._crops(data_dir)
+        digest = next(iter(crops.values())).digest if len(crops) == 1 else _joined(crops)
+        return self.caption(catalog.data_dir(data_dir), {part: len(found) for part, found in crops.items()}, digest)
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
+        numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(data_dir).items()}
+        train, self._test = numbers["train"], numbers["test"]
+        if self.validation >= len(train):
+            raise UsageError(
+                f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"
+            )
+        shuffled = torch.randperm(len(train), generator=generator("street numbers", "validation", len(train)))
+        held, kept = (part.sort().values for part in shuffled.split([self.validation, len(train) - self.validation]))
+        self._pools = [(train, kept)]
+        if extra := numbers.get("extra"):
+            self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
+        self._calibration = None if self.validation else Batches(train, kept[:CALIBRATION])
+        self._exams: dict[Split, Exam] = {"validation": Exam((), Batches(train, held))} if self.validation else {}
+        self._exams["test"] = Exam((), Batches(self._test, torch.arange(len(self._test))))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Every training crop once, the last batch being smaller; with extra as many full batches as all would fill.
+
+        That is the paper's 7,367 for SVHN with no validation split.
+        """
+        count = sum(len(index) for _, index in self._pools)
+        return -(-count // self.batch_bags) if len(self._pools) == 1 else max(count // self.batch_bags, 1)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield train in random order; with extra, every batch from train, odd or even extra with equal chances.
+
+        Each of the three then has an order of its own, drawn again whenever it is used up.
+        """
+        chance = rng if self.augmentation else None
+        if len(self._pools) == 1:
+            numbers, index = self._pools[0]
+            for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
+                yield numbers.bags(some, chance)
+            return
+        orders = [_endless(index, rng) for _, index in self._pools]
+        for _ in range(self.steps_per_epoch):
+            pool = int(torch.randint(len(self._pools), (), generator=rng))
+            some = torch.tensor(list(islice(orders[pool], self.batch_bags)))
+            yield self._pools[pool][0].bags(some, chance)
+
+    def network(self, seed: int) -> Network:
+        """Return the all-convolutional network of `layers`, which standardises a picture first where told to."""
+        return AllConvolutional(self.layers(), 3, seed, standardised=self.contrast == "standard")
+
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return the picture in colours, (3, H, W) in [0, 1)."""
+        return torch.from_numpy(colours(picture)).float() / 256
+
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        """Return the metrics of the crops as they are, none augmented."""
+        read = ReadAlong(self.centres, score)
+        return evaluate(score, self._exams, self._calibration, self.centres, read) | read.metrics()
+
+    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return where in a crop of this size the positions look."""
+        return position_centres(self.layers(), height, width)
+
+    def gallery(self) -> Bags:
+        """Return eight test crops."""
+        return first(self._exams["test"].bags[0], 8)
+
+    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread:
+        """Return examples of the test crops that the learnt reader misreads, by error pattern."""
+        return collect(score, self._exams["test"].bags, Reader.of_metrics(metrics))
+
+    def test_crops(self, count: int, rng: torch.Generator) -> Bags:
+        """Return so many test crops, drawn by `rng`."""
+        return self._test.bags(torch.randperm(len(self._test), generator=rng)[:count])
+
+    def test_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
+        """Return the files of the whole test pictures, with the digits in each; needs no `prepare`."""
+        folder = catalog.data_dir(data_dir) / self.folder / "test"
+        return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
+
+    def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
+        """Return the crops of every part, made now where they are not there. Raises UsageError."""
+        place = catalog.data_dir(data_dir) / self.folder
+        parts = ("train", "test") if self.parts == "train" else ("train", "test", "extra")
+        for part in parts:
+            if not (place / part / digit_struct.FILE).exists():
+                raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
+        most = output_size(self.layers(), SIZES[0] if self.augmentation else SIDE) ** 2
+        return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
+
+
+def _joined(crops: Mapping[str, Crops]) -> str:
+    import hashlib
+
+    return hashlib.sha256("".join(f"{part} {found.digest}\n" for part, found in crops.items()).encode()).hexdigest()
+
+
+def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:
+    """Yield indices in random order, for ever, in a new order every time all were used."""
+    while True:
+        yield from index[torch.randperm(len(index), generator=rng)].tolist()

@@ -1,0 +1,130 @@
+"""What a run has trained: its network, task and loss, put together again from the store without its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milbench.api.loss import Loss
+from milbench.api.plan import Cell, Plan
+from milbench.api.registry import losses, tasks
+from milbench.api.task import Network, Task
+from milbench.engine.trainer import check_unchanged, network_for
+from milbench.errors import UsageError
+from milbench.store.mlflow_store import CELL, PARENT, Store
+
+WEIGHTS = "model.safetensors"
+STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
+SHOWN = 4
+"""How many runs are named where it is not clear which is meant."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with its weights, ready to look at instances.
+
+    metrics: the last value of every metric of the run.
+    """
+
+    run_id: str
+    cell: Cell
+    task: Task
+    network: Network
+    loss: Loss
+    device: torch.device
+    metrics: dict[str, float]
+
+    @torch.no_grad()
+    def probs(self, instances: Tensor) -> Tensor:
+        """Return (C+1, *positions) float64 on the CPU, what the loss makes of the logits of one bag's instances."""
+        batch = instances.unsqueeze(0).to(self.device)
+        if batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        logits = self.network(batch).cpu().double()
+        if not bool(torch.isfinite(logits).all()):
+            raise UsageError(f"the network of run {self.run_id} gives values that are not finite")
+        return self.loss.instance_probs(logits)[0]
+
+
+def load(store: Store, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
+    """Return what a run has trained, named by a run id, a cell id or the beginning of one.
+
+    Only a task whose network depends on its data has them prepared. Raises UsageError, one line, where no run or more
+    than one is meant, where it is not done, and where weights or the code they belong to are missing or others.
+    """
+    run = _find(store, reference)
+    run_id, cell = str(run.info.run_id), _cell(store, run)
+    weights = store.artifact(run_id, WEIGHTS)
+    if weights is None:
+        raise UsageError(
+            f"run {run_id} ({cell}) has no weights: it was imported from an export without them (--no-weights)"
+        )
+    check_unchanged(cell)
+    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    try:
+        network = network_for(loss, task, cell.seed)
+    except AttributeError:  # what only `prepare` sets
+        task.check_data(data_dir)
+        task.prepare(data_dir, device)
+        network = network_for(loss, task, cell.seed)
+    _fill(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
+    network = network.eval().to(device).to(memory_format=torch.channels_last)
+    return Trained(run_id, cell, task, network, loss.eval(), device, dict(run.data.metrics))
+
+
+def _find(store: Store, reference: str) -> Any:
+    """Return MLflow's record of the one run that is meant, which is done."""
+    wanted = reference.strip().lower()
+    runs = {run.info.run_id: run for run in store.search("cell")}
+    counted = {cell: found.run_id for cell, found in store.cell_runs().items() if found.run_id in runs}
+    if not wanted:
+        matches = set()
+    elif wanted in counted:
+        matches = {counted[wanted]}
+    else:
+        matches = {run_id for run_id in runs if run_id.startswith(wanted)}
+        matches |= {run_id for cell, run_id in counted.items() if cell.startswith(wanted)}
+    if not matches:
+        raise UsageError(f"no run or cell {reference!r} in {store.address}; milbench status shows the ids of its runs")
+    if len(matches) > 1:
+        named = [f"{run_id} ({runs[run_id].info.run_name})" for run_id in sorted(matches)]
+        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+        raise UsageError(
+            f"{reference!r} is the beginning of {len(named)} runs: {', '.join(named[:SHOWN])}{more}; give more of it"
+        )
+    run = runs[matches.pop()]
+    if run.info.status != "FINISHED":
+        state = STATES.get(run.info.status, "is not done yet")
+        raise UsageError(
+            f"run {run.info.run_id} ({run.info.run_name}) {state}: only a run that is done has a trained network"
+        )
+    return run
+
+
+def _cell(store: Store, run: Any) -> Cell:
+    """Return the cell of a run, from the plan that it was launched with."""
+    plan = store.artifact(run.data.tags.get(PARENT, run.info.run_id), "plan.json")
+    cells = Plan.from_json(plan.read_text("utf-8")).cells if plan else []
+    for cell in cells:
+        if cell.id == run.data.tags[CELL]:
+            return cell
+    raise UsageError(f"the store has lost the plan of run {run.info.run_id} ({run.info.run_name})")
+
+
+def _fill(model: torch.nn.Module, weights: Path, whose: str) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        model.load_state_dict(load_file(weights))
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"the weights of {whose} cannot be read: {error}") from None
+    except RuntimeError:  # its message lists every tensor
+        raise UsageError(
+            f"the weights of {whose} do not fit its network: another version of milbench left them"
+        ) from None

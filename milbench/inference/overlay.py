@@ -1,0 +1,211 @@
+"""What a network shows in a picture, drawn over it: colour is the class, strength its probability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from matplotlib import get_data_path
+from matplotlib.colors import to_rgb
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from milbench._utils.palette import LINE, MUTED, PAPER, class_colours
+from milbench.inference.predict import Prediction, at, shown_by
+
+SIDE = 800
+"""Pictures are enlarged by a whole number so that their longer side comes near to this; none is shrunk here."""
+DIMMED, STRENGTH = 0.6, 0.85
+"""Of the picture below, so that colours stand out, and the opacity of a class that is certain."""
+PAD, GAP = 12, 22
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text below a picture."""
+
+    text: str
+    size: int = 15
+    colour: str = MUTED
+    bold: bool = False
+
+
+def enlargement(width: int, height: int, side: int = SIDE) -> int:
+    """Return how many pixels of an overlay a pixel of the picture takes along each axis."""
+    return max(round(side / max(width, height)), 1)
+
+
+def enlarged(picture: Image.Image, factor: int) -> Image.Image:
+    """Return the picture in colours, enlarged; small ones keep their pixels visible."""
+    size = (picture.width * factor, picture.height * factor)
+    smooth = min(picture.size) > 40
+    return picture.convert("RGB").resize(size, Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST)
+
+
+def overlay(picture: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> Image.Image:
+    """Return the picture in a darker grey, and over it the most probable class of every position that shows one.
+
+    Pixel (x, y) of the picture covers the square of side `factor` at (x, y) * factor. Each component is named in its
+    middle.
+    """
+    base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
+    rgb, opacity = cells(found, len(names), base.shape[0], base.shape[1], factor)
+    blended = base + opacity[..., None] * (rgb - base)
+    image = Image.fromarray(blended.round().astype(np.uint8))
+    _name_components(image, found, names, factor)
+    return image
+
+
+def sensitivity_overlay(
+    picture: Image.Image, found: Prediction, maps: Mapping[int, NDArray[np.float64]], names: Sequence[str], factor: int
+) -> Image.Image:
+    """Return the picture in a darker grey, and over each pixel the class to which it matters most; components named.
+
+    maps: class -> (H, W), from 0 to 1, how opaque its colour is.
+    """
+    base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
+    if maps:
+        values = np.stack(list(maps.values()))
+        strongest = np.array(list(maps))[values.argmax(axis=0)]
+        rgb, opacity = _colours(len(names))[strongest], values.max(axis=0)
+        rgb, opacity = (v.repeat(factor, axis=0).repeat(factor, axis=1) for v in (rgb, opacity))
+        base = base + opacity[..., None] * (rgb - base)
+    image = Image.fromarray(base.round().astype(np.uint8))
+    _name_components(image, found, names, factor)
+    return image
+
+
+def glyph_map(found: Prediction, names: Sequence[str], size: tuple[int, int], factor: int) -> Image.Image:
+    """Return the map alone, as the paper's Figure 1 has it: each position that shows a class says so by its name."""
+    image = Image.new("RGB", (size[0] * factor, size[1] * factor), PAPER)
+    draw = ImageDraw.Draw(image)
+    shown, strength = (v.numpy() for v in shown_by(found))
+    ys, xs = (c.numpy() * factor for c in found.centres)
+    step = min(_step(ys), _step(xs))
+    colours = _colours(len(names))
+    for row, column in np.argwhere(shown < len(names)):
+        cls = shown[row, column]
+        paper = np.array(to_rgb(PAPER)) * 255
+        colour = paper + (0.25 + 0.75 * strength[row, column]) * (0.82 * colours[cls] - paper)
+        font = _font(_fitting(names[cls], step * 1.05), bold=True)
+        where = (float(xs[column]), float(ys[row]))
+        draw.text(where, names[cls], fill=tuple(colour.round().astype(int).tolist()), font=font, anchor="mm")
+    draw.rectangle((0, 0, image.width - 1, image.height - 1), outline=LINE)
+    return image
+
+
+def cells(
+    found: Prediction, classes: int, height: int, width: int, factor: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the colour (height, width, 3) from 0 to 255 and the opacity (height, width) of every pixel of an overlay.
+
+    A pixel belongs to the position whose centre is nearest, and to none beyond the outermost ones.
+    """
+    shown, strength = (v.numpy() for v in shown_by(found))
+    ys, xs = (c.numpy() * factor for c in found.centres)
+    row, inside_y = _nearest(ys, _step(ys, xs), height)
+    column, inside_x = _nearest(xs, _step(xs, ys), width)
+    shown, strength = shown[row][:, column], strength[row][:, column]
+    there = (shown < classes) & inside_y[:, None] & inside_x
+    colours = np.vstack([_colours(classes), np.zeros(3)])
+    return colours[shown], np.where(there, STRENGTH * strength, 0.0)
+
+
+def captioned(image: Image.Image, lines: Sequence[Line], least: int = 360, indent: int = PAD) -> Image.Image:
+    """Return the image with lines of text below it, cut where they are too long for its width."""
+    width = max(image.width, least)
+    heights = [round(line.size * 1.45) for line in lines]
+    page = Image.new("RGB", (width, image.height + sum(heights) + 2 * PAD - 4), PAPER)
+    page.paste(image, (0, 0))
+    draw = ImageDraw.Draw(page)
+    y = image.height + PAD - 4
+    for line, height in zip(lines, heights, strict=True):
+        font = _font(line.size, bold=line.bold)
+        draw.text((indent, y), _cut(line.text, font, width - 2 * indent), fill=line.colour, font=font)
+        y += height
+    return page
+
+
+def beside(left: Image.Image, right: Image.Image, gap: int = 6) -> Image.Image:
+    """Return two images side by side."""
+    page = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), PAPER)
+    page.paste(left, (0, 0))
+    page.paste(right, (left.width + gap, 0))
+    return page
+
+
+def shelves(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.Image:
+    """Return tiles in rows that are at most `width` wide, unless one tile is wider, in their order."""
+    rows: list[list[Image.Image]] = []
+    for tile in tiles:
+        if rows and sum(t.width + gap for t in rows[-1]) + tile.width <= width - 2 * gap:
+            rows[-1].append(tile)
+        else:
+            rows.append([tile])
+    wide = max(sum(t.width + gap for t in row) + gap for row in rows)
+    page = Image.new("RGB", (wide, sum(max(t.height for t in row) + gap for row in rows) + gap), PAPER)
+    y = gap
+    for row in rows:
+        x = gap
+        for tile in row:
+            page.paste(tile, (x, y))
+            x += tile.width + gap
+        y += max(t.height for t in row) + gap
+    return page
+
+
+def _name_components(image: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> None:
+    """Write what is read, each component in its middle; the largest ones last, on top of others."""
+    draw = ImageDraw.Draw(image)
+    size = max(12, min(round(9 + 2.2 * factor), 32))  # what a network reads is a few dozen pixels of the picture
+    edges = 0.45 * _colours(len(names))
+    written = found.written
+    ys, xs = found.centres
+    for i in np.argsort(written.mass):
+        cls = int(written.cls[i])
+        x, y = at(written.x[i], xs) * factor, at(written.y[i], ys) * factor
+        x, y = (min(max(v, size / 2), side - size / 2) for v, side in ((x, image.width), (y, image.height)))
+        edge = tuple(edges[cls].astype(int).tolist())
+        font, stroke = _font(size, bold=True), 2 + size // 24
+        draw.text((x, y), names[cls], fill="white", font=font, anchor="mm", stroke_width=stroke, stroke_fill=edge)
+
+
+def _colours(count: int) -> NDArray[np.float64]:
+    """Return (count, 3), from 0 to 255."""
+    return np.array([to_rgb(colour) for colour in class_colours(count)]) * 255
+
+
+def _nearest(centres: NDArray[np.float64], step: float, size: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each of `size` pixels the index of the nearest of evenly spaced centres, and whether it is near."""
+    place = np.floor((np.arange(size) + 0.5 - centres[0]) / step + 0.5).astype(np.int64)
+    return place.clip(0, len(centres) - 1), (place >= 0) & (place < len(centres))
+
+
+def _step(centres: NDArray[np.float64], others: NDArray[np.float64] | None = None) -> float:
+    """Return the distance of neighbours; of a single one that of the other axis, or twice its distance to the edge."""
+    for some in (centres, others):
+        if some is not None and len(some) > 1:
+            return float(some[1] - some[0])
+    return 2 * float(centres[0])
+
+
+def _fitting(name: str, step: float) -> int:
+    """Return the size of letters with which a name is as wide as a position, or as high."""
+    return max(round(step / max(1.0, 0.62 * len(name))), 6)
+
+
+@cache
+def _font(size: int, *, bold: bool) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(Path(get_data_path(), "fonts", "ttf", f"DejaVuSans{'-Bold' if bold else ''}.ttf"), size)
+
+
+def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"

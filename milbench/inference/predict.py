@@ -1,0 +1,256 @@
+"""What a trained network reads in a picture: positions, the label set, detections and a string."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from milbench.errors import UsageError
+from milbench.evaluation.localisation import detections, grown
+from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, kept, rows, spell
+from milbench.evaluation.reading.components import Blobs, find_blobs, winners
+from milbench.evaluation.reading.decoders import columns, read_columns, shown_given
+from milbench.evaluation.saliency import sensitivity_maps
+from milbench.inference.load import Trained
+from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
+from milbench.likelihood.search import LISTED_CLASSES
+from milbench.networks.convolutional import AllConvolutional
+
+Decoder = Literal["columns", "posterior", "components", "each"]
+DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+"""The decoders of milbench.evaluation.reading.decoders, and `each`: every component one character, in their order."""
+LEAST_MASS = 0.5
+"""A component that no reader has judged is a speck below so many expected positions."""
+CHUNK = 4096
+"""Positions worked on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is read in one picture.
+
+    probs: (C+1, h, w) float64, background last; centres: y of every row and x of every column of positions, in pixels.
+    labels: (C,) bool, the most probable label set; log_prob: of it, in nats; presence: (C,).
+    blobs: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels, with
+        the margin that the run has learnt, within the picture.
+    reading: what `decoder` reads, one index of a class a character; None where there are more classes than characters.
+    written: the components that it is read from; of a decoder that reads columns those of the map that are no specks.
+    """
+
+    probs: Tensor
+    centres: tuple[Tensor, Tensor]
+    labels: Tensor
+    log_prob: float
+    presence: Tensor
+    blobs: Blobs
+    boxes: Tensor
+    reading: list[int] | None
+    written: Blobs
+    decoder: Decoder
+
+
+def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
+    """Read instances (N, H, W), see `Task.instances_from`. Raises UsageError where they do not fit."""
+    chosen = chosen_decoder(model, decoder)
+    height, width = instances.shape[1:]
+    check_size(model, width, height)
+    probs = model.probs(instances)
+    if probs.ndim != 3:
+        raise UsageError(f"the network of {model.cell} has no map of positions to show")
+    where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
+    labels, log_prob = most_probable_set(probs)
+    blobs = find_blobs(probs.unsqueeze(0))
+    reading, written = _read(probs, labels, chosen, reader_of(model))
+    return Prediction(
+        probs=probs,
+        centres=where,
+        labels=labels,
+        log_prob=log_prob,
+        presence=presence_prob(probs.log().unsqueeze(0))[0],
+        blobs=blobs,
+        boxes=_within(grown(detections(blobs, where), margin_of(model)).boxes, width, height),
+        reading=reading,
+        written=blobs[blobs.mass >= LEAST_MASS] if written is None else written,
+        decoder=chosen,
+    )
+
+
+def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
+    """Return for each class that wins a position how much each pixel (H, W) of the picture matters to it there.
+
+    See `sensitivity_maps`. Needs the memory of a training step on the whole picture.
+    """
+    shown, _ = shown_by(found)
+    positions = {c: shown == c for c in sorted(set(found.blobs.cls.tolist()))}
+    instances = model.task.instances_from(picture).to(model.device)
+    return sensitivity_maps(model.network, model.loss, instances, positions)
+
+
+def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
+    """Return the decoder that was asked for, or the best known: what the run learnt, else what suits the task."""
+    learnt = reader_of(model) is not None
+    if wanted == "components" and not learnt:
+        raise UsageError(
+            f"the run of {model.cell} has not learnt to read components (no chosen/mass among its metrics): use one of "
+            + ", ".join(d for d in DECODERS if d != "components")
+        )
+    decoder = wanted or ("components" if learnt else model.task.decoder)
+    for known in DECODERS:
+        if known == decoder:
+            return known
+    raise UsageError(f"{model.cell.task} names an unknown decoder {decoder!r}")
+
+
+def reader_of(model: Trained) -> Reader | None:
+    """Return the reader that the run has learnt from validation data, if it has."""
+    try:
+        reader = Reader.of_metrics(model.metrics)
+    except KeyError:
+        return None
+    return reader if len(reader.reach) == model.task.num_classes else None
+
+
+def margin_of(model: Trained) -> tuple[float, float]:
+    """Return how many pixels instances reach beyond the positions that show them, as the run has learnt, or none."""
+    return model.metrics.get("chosen/margin_x", 0.0), model.metrics.get("chosen/margin_y", 0.0)
+
+
+def check_size(model: Trained, width: int, height: int) -> None:
+    """Raise UsageError where a picture is too small for the network to have a position in it."""
+    network = model.network
+    if isinstance(network, AllConvolutional) and min(network.output_shape(height, width)) < 1:
+        least = next(side for side in range(1, 100_000) if min(network.output_shape(side, side)) > 0)
+        raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
+
+
+def most_probable_set(probs: Tensor) -> tuple[Tensor, float]:
+    """Return the most probable label set (C,) of P (C+1, *positions) and its log-probability, by the exact likelihood.
+
+    For up to LISTED_CLASSES classes all sets are compared by inclusion and exclusion, whose cost and memory allow for a
+    million positions. It subtracts, with an absolute error near 1e-11; the best set has a probability of at least 2^-C.
+    """
+    flat = probs.double().flatten(1)
+    flat = flat / flat.sum(dim=0)
+    classes = len(flat) - 1
+    if classes > LISTED_CLASSES:
+        best = best_label_set(flat.log().unsqueeze(0), validate=False)
+        return best.labels[0, 0], float(best.log_prob[0, 0])
+    subsets = (torch.arange(2**classes).unsqueeze(1) >> torch.arange(classes) & 1).double()
+    subsets = torch.nn.functional.pad(subsets, (0, 1), value=1.0)
+    log_within = torch.zeros(2**classes, dtype=torch.float64)  # of: no class outside the subset occurs
+    for part in flat.split(CHUNK, dim=1):
+        log_within += (subsets @ part).log_().sum(dim=1)
+    table = log_within.exp()
+    for c in range(classes):
+        halves = table.view(-1, 2, 2**c)
+        halves[:, 1] -= halves[:, 0]
+    labels = subsets[int(table.argmax()), :-1].bool()
+    return labels, float(bag_log_prob(flat.log().unsqueeze(0), labels.unsqueeze(0), validate=False))
+
+
+def _read(
+    probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None
+) -> tuple[list[int] | None, Blobs | None]:
+    """Return what is read, and the components that it is read from where the decoder reads such."""
+    background = len(probs) - 1
+    if background > len(CHARACTERS):
+        return None, None
+    if decoder == "columns":
+        return _indices(columns(probs.unsqueeze(0))[0]), None
+    shown = shown_given(probs.unsqueeze(0), labels.unsqueeze(0))
+    if decoder == "posterior":
+        return _indices(read_columns(shown.classes, background)[0]), None
+    blobs = find_blobs(shown.probs, shown.classes)
+    if decoder == "components" and reader is not None:
+        return _indices(spell(blobs, 1, reader)[0]), kept(blobs, 1, reader)
+    return [piece.cls for piece in rows(blobs, 1, Reader())[0]], blobs
+
+
+def _indices(text: str) -> list[int]:
+    return [CHARACTERS.index(character) for character in text]
+
+
+def _within(boxes: Tensor, width: int, height: int) -> Tensor:
+    return boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
+
+
+def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Return centres spread evenly over a picture."""
+    ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
+    return ys, xs
+
+
+def spelled(model: Trained, found: Prediction) -> str:
+    """Return a reading in the words of the task."""
+    names = [model.task.class_names[c] for c in found.reading or ()]
+    return ("" if all(len(name) == 1 for name in names) else " ").join(names)
+
+
+def set_name(model: Trained, labels: Tensor) -> str:
+    """Return a label set as it is written."""
+    return "{" + ", ".join(model.task.class_names[c] for c in labels.nonzero().flatten().tolist()) + "}"
+
+
+def as_json(
+    model: Trained, path: Path, size: tuple[int, int], seen: tuple[int, int], found: Prediction, *, positions: bool
+) -> dict[str, Any]:
+    """Return all that is known of one picture; lengths are in pixels of the picture as it is, upright.
+
+    size: its width and height; seen: those that the network was shown.
+    """
+    names = model.task.class_names
+    across, down = size[0] / seen[0], size[1] / seen[1]
+    boxes = found.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
+    ys, xs = found.centres
+    about: dict[str, Any] = {
+        "picture": str(path),
+        "size": list(size),
+        "seen": list(seen),
+        "run": model.run_id,
+        "cell": model.cell.id,
+        "loss": model.cell.loss,
+        "task": model.cell.task,
+        "seed": model.cell.seed,
+        "reading": None if found.reading is None else spelled(model, found),
+        "decoder": found.decoder,
+        "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
+        "label_set_probability": math.exp(found.log_prob),
+        "label_set_log_probability": found.log_prob,
+        "presence": dict(zip(names, found.presence.tolist(), strict=True)),
+        "detections": [
+            {"class": names[c], "expected_positions": mass, "box": box}
+            for c, mass, box in zip(found.blobs.cls.tolist(), found.blobs.mass.tolist(), boxes.tolist(), strict=True)
+        ],
+        "read_from": [
+            {"class": names[c], "expected_positions": mass, "x": at(x, xs) * across, "y": at(y, ys) * down}
+            for c, mass, x, y in zip(
+                *(getattr(found.written, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True
+            )
+        ],
+    }
+    if positions:
+        about["positions"] = {
+            "classes": [*names, "background"],
+            "y": (ys * down).tolist(),
+            "x": (xs * across).tolist(),
+            "probabilities": found.probs.tolist(),
+        }
+    return about
+
+
+def at(index: float, centres: Tensor) -> float:
+    """Return the pixel at a row or column of positions, also one between two of them."""
+    return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
+
+
+def shown_by(found: Prediction) -> tuple[Tensor, Tensor]:
+    """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
+    return winners(found.probs.unsqueeze(0))[0], found.probs.amax(dim=0)

@@ -1,0 +1,266 @@
+"""The figures of a report: every seed, learning curves, cost. Bags are drawn in `report_gallery`, `report_errors`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from milbench._utils.palette import COLOURS, INK, LINE, MUTED
+from milbench.api.metric_info import Metric, describe
+from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
+from milbench.report.figures.misread import misread_figures
+from milbench.report.figures.published_lines import draw_others, published, published_caption
+from milbench.report.figures.style import DASHES, STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
+from milbench.report.formatting import seconds, size
+from milbench.report.statistics import RULES
+from milbench.report.study import Row, Study
+
+_CURVES = "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross."
+_COSTS = "Small dots: seeds; large: their median. Right: the result against the time that the loss alone takes."
+_GALLERY = (
+    "Test bags, the same for every loss, seen by the network of its first finished seed after the last epoch. Colour: "
+    "the most probable class of a position where that is not the background, the stronger the more probable. Above: "
+    "the classes detected in the bag, those that win a position (or reach the threshold of presence, where one was "
+    "recorded); each is named where it is most probable. Frames: the true instances, which no loss of the set tier is "
+    "told."
+)
+_SENSITIVITY = (
+    "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
+    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the "
+    "closer it is to the largest of that class (arXiv:1811.12346, Section 5.5)."
+)
+
+
+def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[Picture]:
+    """Return the pictures of one task whose data exist; `suffix` ends the names of their files."""
+    named = f"{study.metric(task).label} on test bags"
+    references = published_caption(study, task)
+    seeds_caption = (
+        f"A dot a seed, {RULES[study.rule(task)]}; upright: the mean; across: its bootstrap 95 % interval. {references}"
+    )
+    plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
+        ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
+        ("curves", f"Learning curves: {named}", f"{_CURVES} {references}", curves_figure),
+        ("costs", "Cost of each loss", _COSTS, costs_figure),
+    ]
+    if gallery:
+        plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure))
+        plans.append(("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure))
+    pictures = []
+    with rc_context(STYLE):
+        for kind, title, caption, make in plans:
+            figure = make(study, task)
+            if figure is not None:
+                pictures.append(Picture(f"{kind}-{suffix}", kind, task, title, caption.strip(), figure))
+        for n, (label, caption, figure) in enumerate(misread_figures(study, task) if gallery else (), start=1):
+            title = f"How numbers are misread: {label}"
+            pictures.append(Picture(f"errors-{n}-{suffix}", f"errors-{n}", task, title, caption, figure))
+    return pictures
+
+
+def seeds_figure(study: Study, task: str) -> Figure | None:
+    """Draw a dot for every seed of every row, the mean and its interval."""
+    rows = study.rows_of(task)
+    metric = study.metric(task)
+    samples = {row: study.sample(task, row) for row in rows}
+    if not any(len(sample.by_seed) for sample in samples.values()):
+        return None
+    figure = Figure(figsize=(WIDTH, 1.1 + 0.62 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    shown: list[float] = []
+    for y, row in enumerate(rows):
+        sample, colour = samples[row], _colour(study, row)
+        values = [_scaled(value, metric) for value in sample.by_seed]
+        shown += values
+        heights = y + np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [y] * len(values)
+        axes.plot(values, heights, "o", color=colour, alpha=0.85, ms=6, mew=0, zorder=5)
+        if values:
+            mean = _scaled(sample.mean, metric)
+            axes.plot([mean, mean], [y - 0.3, y + 0.3], color=INK, lw=1.8, zorder=4, solid_capstyle="butt")
+            low, high = (_scaled(bound, metric) for bound in sample.bootstrap)
+            if math.isfinite(low):
+                axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
+        else:
+            axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
+        for fact in published(study, task).get(row, []):
+            value = _scaled(fact["value"], metric)
+            shown.append(value)
+            axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
+            if fact.get("spread"):
+                spread = _scaled(fact["spread"], metric)
+                axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
+    _bayes_line(axes, study, task)
+    shown += draw_others(axes, study, task, "x")
+    scale_axis(axes, "x", shown)
+    _row_labels(axes, study, task, rows)
+    axes.set_xlabel(metric.heading)
+    if axes.get_legend_handles_labels()[1]:
+        _legend_below(figure, 3)
+    return figure
+
+
+def curves_figure(study: Study, task: str) -> Figure | None:
+    """Draw the primary test metric and the training loss by epoch."""
+    primary = study.primary(task)
+    rows = study.rows_of(task)
+    frames = {name: _curves(study, task, name) for name in (f"test/{primary}", "train/loss")}
+    if all(frame.empty for frame in frames.values()):
+        return None
+    figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    panels = figure.subplots(1, 2)
+    titles = (f"{study.metric(task).heading}, test", "training loss, each loss in its own units")
+    for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
+        metric = describe(name.partition("/")[2])
+        curves = frame.assign(value=frame["value"] * (100.0 if metric.percent else 1.0))
+        for row in rows:
+            colour = _colour(study, row)
+            _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
+            for fact in published(study, task).get(row, []) if name.startswith("test/") else []:
+                axes.axhline(_scaled(fact["value"], metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
+        lines = draw_others(axes, study, task, "y") if name.startswith("test/") else []
+        scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
+        axes.set(title=literal(title), xlabel="epoch", ylabel="")
+        axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    for row in rows:
+        label = literal(wrapped(row.label, 34))
+        panels[0].plot([], [], color=_colour(study, row), ls=_dash(study, row), lw=2.2, label=label)
+    _legend_below(figure, min(4, len(rows)))
+    return figure
+
+
+def _legend_below(figure: Figure, most: int) -> None:
+    """Put a legend below, in as many columns as the figure is wide enough for, `most` at most."""
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    for columns in range(most, 0, -1):
+        legend = figure.legend(loc="outside lower center", ncols=columns)
+        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
+def costs_figure(study: Study, task: str) -> Figure | None:
+    """Draw what each loss costs in time and memory, and its error against its time."""
+    rows = study.rows_of(task)
+    measures = {
+        "loss_seconds": ("loss alone", seconds), "step_seconds": ("training step", seconds),
+        "loss_peak_bytes": ("memory of the loss", size),
+    }  # fmt: skip
+    costs = study.results.costs
+    values = {
+        (name, row): costs.reindex(group.index[group["status"] == "done"])[name].dropna()
+        for name in measures if name in costs.columns
+        for row in rows if len(group := study.group(task, row))
+    }  # fmt: skip
+    if not any(len(series) for series in values.values()):
+        return None
+    figure = Figure(figsize=(WIDTH, max(2.9, 1.4 + 0.5 * len(rows))), layout="constrained")
+    panels = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.2))
+    for panel, (axes, (name, (title, unit))) in enumerate(zip(panels, measures.items(), strict=False)):
+        shown = []
+        for y, row in enumerate(rows):
+            series = values.get((name, row), pd.Series(dtype=float))
+            shown += list(series)
+            axes.plot(series, [y] * len(series), "o", color=_colour(study, row), alpha=0.4, ms=4, mew=0)
+            if len(series):
+                axes.plot([series.median()], [y], "o", color=_colour(study, row), ms=9, mew=0)
+        unit_axis(axes, shown, unit)
+        _row_labels(axes, study, task, rows, named=panel == 0)
+        axes.set_title(title)
+    _tradeoff(panels[3], study, task, {row: values.get(("loss_seconds", row), pd.Series(dtype=float)) for row in rows})
+    return figure
+
+
+def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Row, pd.Series[float]]) -> None:
+    metric = study.metric(task)
+    points = {
+        row: (float(series.median()), _scaled(study.sample(task, row).mean, metric)) for row, series in times.items()
+    }
+    points = {row: point for row, point in points.items() if all(map(math.isfinite, point))}
+    for row, point in points.items():
+        axes.plot(*point, "o", color=_colour(study, row), ms=10, mew=0)
+    scale_axis(axes, "y", [y for _, y in points.values()], widest_linear=10)
+    unit_axis(axes, [x for x, _ in points.values()], seconds)
+    axes.margins(x=0.15, y=0.2)
+    axes.set_title("result by time of the loss")
+    axes.set_ylabel(metric.heading)
+
+
+def _curves(study: Study, task: str, name: str) -> pd.DataFrame:
+    """Return a long frame of row, seed, done, epoch, value for one metric; what is not finite is left out."""
+    parts = []
+    for row in study.rows_of(task):
+        group = study.group(task, row)
+        for cell, seed, status in zip(map(str, group.index), group["seed"], group["status"], strict=True):
+            history = study.history(cell)
+            part = history.loc[history["metric"] == name, ["epoch", "value"]]
+            parts.append(part.assign(row=row.label, seed=seed, done=status == "done"))
+    columns = ["epoch", "value", "row", "seed", "done"]
+    frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=columns)])
+    return frame[frame["value"].astype(float).abs() < math.inf].reset_index(drop=True)
+
+
+def _draw_curves(axes: Axes, frame: pd.DataFrame, colour: str, dash: str) -> None:
+    if frame.empty:
+        return
+    common = {"data": frame, "x": "epoch", "y": "value", "ax": axes, "color": colour, "legend": False}
+    sns.lineplot(**common, units="seed", estimator=None, lw=0.8, alpha=0.45)
+    for _, part in frame[~frame["done"].astype(bool)].groupby("seed"):
+        last = part.sort_values("epoch").iloc[-1]
+        axes.plot(last["epoch"], last["value"], "x", color=colour, ms=7, mew=2)
+    done = frame[frame["done"].astype(bool)]
+    # The mean only where every seed has a value: it would jump where one drops out.
+    counts = done.groupby("epoch")["value"].transform("size")
+    mean = done[counts == done["seed"].nunique()].groupby("epoch")["value"].mean()
+    axes.plot(mean.index, mean, color=colour, lw=2.2, ls=dash, marker="o" if len(mean) == 1 else None)
+
+
+def _bayes_line(axes: Axes, study: Study, task: str) -> None:
+    name = f"bayes_{study.primary(task)}"
+    if name not in study.metrics(task):
+        return
+    values = pd.concat([study.sample(task, row, name).by_seed for row in study.rows_of(task)])
+    if len(values):
+        value = _scaled(float(values.mean()), study.metric(task))
+        axes.axvline(value, color=MUTED, ls=":", lw=1.3)
+        axes.annotate("Bayes optimum", (value, 1), xycoords=("data", "axes fraction"), xytext=(3, 2),
+                      textcoords="offset points", color=MUTED, fontsize=8.5)  # fmt: skip
+
+
+def _row_labels(axes: Axes, study: Study, task: str, rows: list[Row], named: bool = True) -> None:
+    """Name the rows on the y axis, from the top, with a line between tiers."""
+    labels = []
+    for row in rows:
+        group = study.group(task, row)
+        done = int((group["status"] == "done").sum())
+        labels.append(literal(wrapped(row.label)) + ("" if done == len(group) else f"\n({done} of {len(group)} seeds)"))
+    axes.set_yticks(range(len(rows)), labels if named else [""] * len(rows))
+    if named:
+        for tick in axes.get_yticklabels():
+            tick.set_color(INK)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    for y in range(1, len(rows)):
+        if rows[y].tier != rows[y - 1].tier:
+            axes.axhline(y - 0.5, color=LINE, lw=1.4)
+
+
+def _scaled(value: float, metric: Metric) -> float:
+    return value * (100.0 if metric.percent else 1.0)
+
+
+def _colour(study: Study, row: Row) -> str:
+    return COLOURS[study.rows.index(row) % len(COLOURS)]
+
+
+def _dash(study: Study, row: Row) -> str:
+    return DASHES[study.rows.index(row) // len(COLOURS) % len(DASHES)]

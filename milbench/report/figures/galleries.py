@@ -1,0 +1,201 @@
+"""Pictures of what each loss detects where: a row a test bag, a column a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from milbench._utils.palette import INK, MUTED, class_colours
+from milbench.api.gallery import Gallery, load
+from milbench.errors import UsageError
+from milbench.report.figures.panels import extent_of, name_at, overlay, plain, show_grey
+from milbench.report.figures.style import WIDTH, literal, wrapped
+from milbench.report.study import Row, Study
+
+MOST_BAGS = 5
+MOST_NAMED = 5
+DIMMED = 0.5
+"""Of the image below a sensitivity map, so that its colours stand out."""
+_RIGHT, _WRONG = "#159a74", "#cf4456"
+
+
+class Seen(NamedTuple):
+    """A gallery and the cell that it is of."""
+
+    cell: str
+    gallery: Gallery
+
+
+def gallery_figure(study: Study, task: str) -> Figure | None:
+    """Draw the first test bags as every loss with a gallery sees them; None where there is none."""
+    seen = {row: found.gallery for row, found in galleries(study, task).items()}
+    return _bags_by_loss(seen, _draw_detections)
+
+
+def sensitivity_figure(study: Study, task: str) -> Figure | None:
+    """Draw for the same bags which pixels each detected class rests on; None where no gallery has that."""
+    found = {row: found.gallery for row, found in galleries(study, task).items()}
+    seen = {row: gallery for row, gallery in found.items() if gallery.sensitivity is not None}
+    return _bags_by_loss(seen, _draw_sensitivity)
+
+
+def galleries(study: Study, task: str) -> dict[Row, Seen]:
+    """Return the gallery of the first finished seed of every row that has one which can be read."""
+    found = {}
+    for row in study.rows_of(task):
+        group = study.group(task, row)
+        for cell in map(str, group.index[group["status"] == "done"]):
+            path = study.results.galleries.get(cell)
+            if path is None:
+                continue
+            try:
+                found[row] = Seen(cell, load(path))
+            except UsageError:
+                continue  # a lost picture is no reason to lose the numbers
+            break
+    return found
+
+
+def _bags_by_loss(seen: dict[Row, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
+    """Draw a row a bag and a column a loss, beside a first one for the truth; None for no loss."""
+    if not seen:
+        return None
+    bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
+    columns = 1 + len(seen)
+    side = max(1.25, WIDTH / max(columns, 5))
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+    figure = Figure(figsize=(max(WIDTH, side * columns), (side + 0.32) * bags + 0.5), layout=layout)
+    grid = figure.subplots(bags, columns, squeeze=False)
+    first = next(iter(seen.values()))
+    for bag, axes in enumerate(grid):
+        _draw_truth(axes[0], first, bag)
+        for one, gallery in zip(axes[1:], seen.values(), strict=True):
+            draw(one, gallery, bag)
+    for axes, name in zip(grid[0], ["truth", *(row.label for row in seen)], strict=True):
+        axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
+                      textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
+    return figure
+
+
+def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
+    plain(axes)
+    names = gallery.class_names
+    if gallery.kind == "image":
+        show_grey(axes, gallery.instances[bag])
+        _frames(axes, gallery, bag)
+    else:
+        classes = gallery.position_classes
+        _scatter(axes, gallery, bag, None if classes is None else classes[bag], None)
+    axes.set_title(literal(_set_name(gallery.true(bag), names)), fontsize=9, loc="center", color=INK, pad=3)
+
+
+def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
+    plain(axes)
+    winners = gallery.winners(bag)
+    strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
+    if gallery.kind == "image":
+        show_grey(axes, gallery.instances[bag])
+        ys, xs = centres(gallery)
+        overlay(axes, winners, strengths, len(gallery.class_names), extent_of(ys, xs))
+        _frames(axes, gallery, bag)
+        _name_classes(axes, gallery, bag)
+    else:
+        _scatter(axes, gallery, bag, winners, strengths)
+    _judge(axes, gallery, bag)
+
+
+def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
+    plain(axes)
+    show_grey(axes, gallery.instances[bag], DIMMED)
+    maps = gallery.sensitivities(bag)
+    if maps:
+        ids, values = np.array(list(maps)), np.stack(list(maps.values()))
+        classes, strengths = ids[values.argmax(axis=0)], values.max(axis=0)
+        height, width = strengths.shape
+        overlay(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
+    _name_classes(axes, gallery, bag)
+    _judge(axes, gallery, bag)
+
+
+def _judge(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Write above a bag what is detected in it, and whether that is its label set."""
+    true, detected = gallery.true(bag), gallery.detected(bag)
+    mark = "✓" if detected == true else "✗"
+    colour = _RIGHT if detected == true else _WRONG
+    title = f"{mark} {_set_name(detected, gallery.class_names)}"
+    axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
+
+
+def _name_classes(axes: Axes, gallery: Gallery, bag: int) -> None:
+    ys, xs = centres(gallery)
+    for (row, column), name in _named_places(gallery, bag).items():
+        name_at(axes, xs[column], ys[row], name)
+
+
+def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
+    """Return where each detected class is most probable, as the hit rate judges it: (row, column) -> its name."""
+    places: dict[tuple[int, int], list[str]] = {}
+    for index in sorted(gallery.detected(bag)):
+        strengths = gallery.probs[bag, index].astype(np.float32)
+        if gallery.mask is not None:
+            strengths = np.where(gallery.mask[bag], strengths, -1)
+        row, column = np.unravel_index(int(strengths.argmax()), strengths.shape)
+        places.setdefault((int(row), int(column)), []).append(gallery.class_names[index])
+    return {place: " ".join(names) for place, names in places.items()}
+
+
+def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
+    background = len(gallery.class_names)
+    points = gallery.instances[bag]
+    x = points[:, 0]
+    y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
+    valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
+    winners = np.full(len(points), background) if classes is None else np.asarray(classes)
+    colours = class_colours(background)
+    empty = valid & (winners == background)
+    axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
+    for index in np.unique(winners[valid & (winners != background)]):
+        for k in np.flatnonzero(valid & (winners == index)):
+            alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
+            axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
+            axes.annotate(literal(gallery.class_names[index]), (x[k], y[k]), xytext=(4, 2), fontsize=7.5, color=INK,
+                          textcoords="offset points", annotation_clip=True)  # fmt: skip
+    shown = gallery.instances if gallery.mask is None else gallery.instances[gallery.mask]
+    flat = shown.reshape(-1, shown.shape[-1])
+    for limit, column in ((axes.set_xlim, 0), (axes.set_ylim, min(1, flat.shape[1] - 1))):
+        low, high = float(flat[:, column].min()), float(flat[:, column].max())
+        pad = 0.08 * (high - low) or 1.0
+        limit(low - pad, high + pad)
+
+
+def _frames(axes: Axes, gallery: Gallery, bag: int) -> None:
+    if gallery.boxes is None or gallery.classes is None:
+        return
+    for box, index in zip(gallery.boxes[bag], gallery.classes[bag], strict=True):
+        if index >= 0:
+            left, top, right, bottom = map(float, box)
+            axes.add_patch(
+                Rectangle((left, top), right - left, bottom - top, fill=False, ec="white", lw=0.9, alpha=0.8)
+            )
+
+
+def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return y of every row and x of every column of positions of images, in pixels."""
+    if gallery.centres is not None:
+        return gallery.centres
+    sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
+    ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
+    return ys, xs
+
+
+def _set_name(classes: set[int], names: tuple[str, ...]) -> str:
+    if len(classes) > MOST_NAMED:
+        return f"{len(classes)} classes"
+    return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"

@@ -1,0 +1,91 @@
+"""Pictures of what is misread: for each loss its examples of every error pattern, a row a pattern."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from milbench._utils.palette import INK, MUTED
+from milbench.api.gallery import Gallery
+from milbench.api.metric_info import describe
+from milbench.api.misread import Misread
+from milbench.report.figures.galleries import centres, galleries
+from milbench.report.figures.panels import extent_of, name_at, overlay, plain, show_colours
+from milbench.report.figures.style import WIDTH, literal, wrapped
+from milbench.report.study import Study
+
+LONGEST = 6
+"""Characters of a string that are shown, so that titles side by side do not touch; no house number is longer."""
+COLUMNS = 8
+"""Examples side by side, all that are stored of a pattern."""
+_LABEL = 1.2
+"""How much wider than an example the names of the patterns are."""
+
+
+def misread_figures(study: Study, task: str) -> list[tuple[str, str, Figure]]:
+    """Return label, caption and figure of every row whose gallery has examples of what it misreads."""
+    figures = []
+    for row, (cell, gallery) in galleries(study, task).items():
+        if gallery.misread is not None and len(gallery.misread):
+            caption = _caption(gallery.misread, row.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
+            figures.append((row.label, caption, _figure(gallery, gallery.misread)))
+    return figures
+
+
+def _caption(misread: Misread, label: str, seed: object, epoch: int | None) -> str:
+    after = "the last epoch" if epoch is None else f"the last epoch ({epoch})"
+    return (
+        f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread, by the network of "
+        f"{label}, seed {seed}, after {after}. Above each: truth → read, ∅ where nothing is read. Read by the default "
+        "decoder: components of what the positions show given the most probable label set, by the reader that was "
+        "learnt from validation bags (training bags where there are none). Colour: the most probable class of a "
+        "position, the stronger the more probable; each is named where it is strongest. Examples are the first of "
+        "the test bags."
+    )
+
+
+def _last_epoch(study: Study, cell: str) -> int | None:
+    return study.epochs.get((cell, "last"))
+
+
+def _figure(gallery: Gallery, misread: Misread) -> Figure:
+    rows = [name for name in misread.counts if misread.of(name)]
+    side = WIDTH / (COLUMNS + _LABEL)
+    layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.03)
+    figure = Figure(figsize=(WIDTH, (side + 0.2) * len(rows) + 0.1), layout=layout)
+    grid = figure.subplots(len(rows), 1 + COLUMNS, squeeze=False, width_ratios=[_LABEL, *[1] * COLUMNS])
+    for name, (label, *places) in zip(rows, grid, strict=True):
+        _draw_label(label, name, misread)
+        examples = misread.of(name)[:COLUMNS]
+        for axes, example in zip(places, examples, strict=False):
+            _draw_example(axes, gallery, misread, example)
+        for axes in places[len(examples) :]:
+            axes.set_axis_off()
+    return figure
+
+
+def _draw_label(axes: Axes, pattern: str, misread: Misread) -> None:
+    axes.set_axis_off()
+    axes.text(0, 0.5, literal(wrapped(describe(f"error_{pattern}").label, 14)), transform=axes.transAxes, va="bottom",
+              color=INK, fontweight="bold")  # fmt: skip
+    axes.text(0, 0.44, f"{misread.counts[pattern]} of {misread.bags}", transform=axes.transAxes, va="top", color=MUTED)
+
+
+def _draw_example(axes: Axes, gallery: Gallery, misread: Misread, example: int) -> None:
+    plain(axes)
+    show_colours(axes, misread.images[example])
+    winners, strengths = misread.winners[example], misread.strengths[example].astype(np.float32)
+    ys, xs = centres(gallery)
+    background = len(gallery.class_names)
+    overlay(axes, winners, strengths, background, extent_of(ys, xs))
+    for c in np.unique(winners[winners < background]):
+        row, column = np.unravel_index(int(np.where(winners == c, strengths, -1).argmax()), winners.shape)
+        name_at(axes, xs[column], ys[row], gallery.class_names[c], size=8)
+    title = f"{_short(misread.truth[example])} → {_short(misread.read[example])}"
+    axes.set_title(literal(title), fontsize=8, fontweight="normal", loc="center", color=INK, pad=3)
+
+
+def _short(string: str) -> str:
+    return (string if len(string) <= LONGEST else string[: LONGEST - 1] + "…") or "∅"

@@ -1,0 +1,84 @@
+"""What figures of bags are put together from: a picture, classes laid over it in their colours, and their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+
+from milbench._utils.palette import LINE, class_colours
+from milbench.report.figures.style import literal
+
+STRENGTH = 0.75
+"""The opacity of what is certain."""
+
+
+def plain(axes: Axes) -> None:
+    """Leave a thin frame of the axes and nothing else."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set(visible=True, edgecolor=LINE)
+
+
+def show_grey(axes: Axes, image: NDArray[Any], dimmed: float = 1.0) -> None:
+    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1."""
+    grey = dimmed * np.clip(image.mean(axis=0), 0, 1)
+    axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=_extent(image))
+
+
+def show_colours(axes: Axes, image: NDArray[np.uint8]) -> None:
+    """Show an image (N, H, W) of bytes in its colours, in grey unless it has three channels."""
+    if len(image) == 3:
+        axes.imshow(image.transpose(1, 2, 0), interpolation="none", extent=_extent(image))
+    else:
+        show_grey(axes, image / 255)
+
+
+def overlay(
+    axes: Axes,
+    classes: NDArray[Any],
+    strengths: NDArray[Any],
+    count: int,
+    extent: tuple[float, float, float, float],
+    most: float = STRENGTH,
+) -> None:
+    """Lay classes (h, w), `count` for none, over an image, the more opaque the stronger (h, w) they are.
+
+    extent: left, right, bottom and top of the map in pixels of the image; most: the opacity of strength 1.
+    """
+    rgba = np.zeros((*classes.shape, 4))
+    colours = np.array([to_rgb(colour) for colour in class_colours(count)])
+    found = classes < count
+    rgba[found, :3] = colours[classes[found]]
+    rgba[found, 3] = most * strengths[found]
+    limits = (axes.get_xlim(), axes.get_ylim())
+    axes.imshow(rgba, interpolation="none", extent=extent)
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None:
+    """Write a name so that it can be read on any image."""
+    axes.text(x, y, literal(name), color="white", fontsize=size, fontweight="bold", ha="center", va="center",
+              path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
+
+
+def extent_of(ys: NDArray[np.float32], xs: NDArray[np.float32]) -> tuple[float, float, float, float]:
+    """Return where a map lies whose rows and columns of positions have these middles: left, right, bottom, top."""
+    (top, bottom), (left, right) = edges(ys), edges(xs)
+    return left, right, bottom, top
+
+
+def edges(centres: NDArray[np.float32]) -> tuple[float, float]:
+    """Return where cells around evenly spaced centres begin and end."""
+    step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
+    return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
+
+
+def _extent(image: NDArray[Any]) -> tuple[float, float, float, float]:
+    """Return the extent in which pixel i covers [i, i + 1], as boxes and centres count."""
+    return 0, image.shape[2], image.shape[1], 0

@@ -1,0 +1,144 @@
+"""How figures look, and how they are written: PNG and SVG files, and SVG that follows a page's colours."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, SymmetricalLogLocator
+
+from milbench._utils.palette import INK, LINE, MUTED, PAPER
+
+_VARIABLES = {PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}
+
+DASHES = ("-", "--", ":", "-.")
+WIDTH = 9.6
+
+STYLE: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": "auto",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "milbench",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the name of its files, its caption, and what it says to somebody who cannot see it."""
+
+    name: str
+    kind: str
+    task: str
+    title: str
+    caption: str
+    figure: Figure
+
+    @cached_property
+    def svg(self) -> str:
+        """Return the figure as an SVG file, the same at every call for the same data."""
+        buffer = io.StringIO()
+        with rc_context(STYLE), warnings.catch_warnings():
+            # A label may use letters that the font of the PNG lacks; in SVG the reader's own fonts have them.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # laid out once, not again for every format
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return buffer.getvalue()
+
+    def write(self, folder: Path) -> None:
+        """Write PNG and SVG into a folder."""
+        (folder / f"{self.name}.svg").write_text(self.svg, "utf-8")
+        with rc_context(STYLE), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            self.figure.savefig(folder / f"{self.name}.png", dpi=170)
+
+    def inline(self) -> str:
+        """Return SVG to put into a page beside others: no name clashes, and colours that are the page's."""
+        svg = self.svg[self.svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        svg = re.sub(r'\b(id="|href="#)', rf"\g<1>{self.name}-", svg)
+        svg = svg.replace("url(#", f"url(#{self.name}-")
+        for colour, variable in _VARIABLES.items():
+            svg = svg.replace(colour, variable)
+        return svg.replace("<svg ", '<svg role="img" ', 1)
+
+
+def wrapped(label: str, width: int = 26) -> str:
+    """Return a label broken into lines."""
+    return "\n".join(textwrap.wrap(label, width, break_long_words=True)) or label
+
+
+def literal(text: str) -> str:
+    """Return text that matplotlib draws as it is: a pair of dollars would start a formula."""
+    return text.replace("$", r"\$")
+
+
+def scale_axis(
+    axes: Axes,
+    axis: Literal["x", "y"],
+    values: Sequence[float],
+    widest_linear: float = 20.0,
+    subs: Sequence[float] = (1, 2, 5),
+) -> None:
+    """Give an axis a logarithmic scale where its values span a lot; zeros then lie on a linear piece below the rest."""
+    positive = [value for value in values if value > 0]
+    if not positive or min(values) < 0 or max(positive) / min(positive) < widest_linear:
+        return
+    set_scale = axes.set_xscale if axis == "x" else axes.set_yscale
+    ticks = axes.xaxis if axis == "x" else axes.yaxis
+    subs = subs if max(positive) / min(positive) < 300 else (1,)
+    if len(positive) == len(values):
+        set_scale("log")
+        ticks.set_major_locator(LogLocator(subs=subs))
+    else:
+        set_scale("symlog", linthresh=min(positive), linscale=0.4)
+        ticks.set_major_locator(SymmetricalLogLocator(base=10, linthresh=min(positive), subs=subs))
+    ticks.set_minor_locator(NullLocator())
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str]) -> None:
+    """Label a horizontal axis of costs with units; it starts at zero unless they span more than a factor of five."""
+    scale_axis(axes, "x", values, widest_linear=5, subs=(1, 3))
+    if axes.get_xscale() == "linear":
+        axes.set_xlim(0, max(values, default=0) * 1.2 or 1)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _plain(unit(value)) if value > 0 else "0"))
+    axes.tick_params(axis="x", labelsize=8.5)
+
+
+def _plain(text: str) -> str:
+    """Return "2 ms" for "2.00 ms"."""
+    value, _, unit = text.partition(" ")
+    return f"{value.rstrip('0').rstrip('.') if '.' in value else value} {unit}"

@@ -1,0 +1,173 @@
+"""Where every number comes from: runs, code, machines, parameters, data; and what became of every cell."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from milbench.api.results import STATUSES
+from milbench.report.formatting import NOTHING, counted, decimals, number, shortened
+from milbench.report.statistics import Rule
+from milbench.report.study import Study, seeds_named
+from milbench.report.tables import group_anchor
+
+WATCHED = r"version|code|dirty|python|platform|machine|device|device_name|threads|library\..*"
+"""The tags that should not differ between cells that are compared."""
+RULE_COLUMNS: dict[Rule, str] = {"last": "last", "validation": "chosen_on_validation", "test": "best_on_test"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One cell: what it is, what came of it, and where to find its run."""
+
+    anchor: str
+    task: str
+    label: str
+    seed: int
+    status: str
+    epoch: str
+    value: str
+    run_id: str
+    origin: str
+    """Of a run that was imported: what it was called where it was made, and where that was."""
+    cell: str
+    telling: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Everything that leads from a number to its making.
+
+    shared: settings and circumstances that all started cells have in common; data: task -> name and digest;
+    warnings: what differs between cells and should not.
+    """
+
+    lines: list[Line]
+    shared: dict[str, str]
+    data: dict[str, str]
+    warnings: list[str]
+
+
+def provenance(study: Study) -> Provenance:
+    """Gather where every number of a study comes from."""
+    facts = {cell: _facts(study, cell) for cell in map(str, study.cells.index)}
+    started = [facts[cell] for cell in facts if study.results.provenance.get(cell)]
+    common = set(started[0].items()).intersection(*(set(fact.items()) for fact in started)) if started else set()
+    lines = []
+    for task in study.tasks:
+        metric, rule = study.metric(task), study.rule(task)
+        for row in study.rows_of(task):
+            group = study.group(task, row)
+            sample = study.sample(task, row)
+            digits = decimals(sample.mean, sample.spread, metric)
+            for cell, seed, status, run in zip(
+                map(str, group.index), group["seed"], group["status"], group["run_id"], strict=True
+            ):
+                value = number(float(sample.by_seed.get(seed, float("nan"))), digits + 1, metric)
+                telling = ", ".join(f"{k}={v}" for k, v in facts[cell].items() if (k, v) not in common)
+                epoch = str(study.epochs.get((cell, rule), NOTHING))
+                anchor = group_anchor(study, task, row)
+                origin = _origin(study.results.provenance.get(cell, {}))
+                lines.append(Line(anchor, task, row.label, seed, status, epoch, value, run, origin, cell, telling))
+    data = {}
+    for label, group in study.cells.groupby("task_label", sort=False):
+        kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["data_name"], group["data_digest"], strict=True))
+        data[str(label)] = "; ".join(kinds)
+    return Provenance(lines, dict(sorted(common)), data, _warnings(study))
+
+
+def status_counts(study: Study) -> dict[str, int]:
+    """Return how many cells have each status, those that occur, in a fixed order."""
+    counts = Counter(study.cells["status"].astype(str))
+    order = [*STATUSES, *sorted(set(counts) - set(STATUSES))]
+    return {status: counts[status] for status in order if counts[status]}
+
+
+def unfinished(study: Study) -> list[str]:
+    """Return one line for every cell that is not done, with its reason; cells with one reason share a line."""
+    groups: dict[tuple[str, str, str, str], list[tuple[int, str]]] = {}
+    for task in study.tasks:
+        for row in study.rows_of(task):
+            group = study.group(task, row)
+            for seed, status, reason, run in group[["seed", "status", "reason", "run_id"]].itertuples(index=False):
+                if status != "done":
+                    key = (row.label, task, str(status), shortened(reason or "", 300))
+                    groups.setdefault(key, []).append((seed, str(run)))
+    lines = []
+    for (label, task, status, reason), members in groups.items():
+        runs = ", ".join(run for _, run in members if run)
+        text = f"{label} on {task}, {seeds_named([seed for seed, _ in members])}: {status}"
+        text += f": {reason}" if reason else ""
+        lines.append(f"{text} (run {runs})" if runs else text)
+    return lines
+
+
+def results_frame(study: Study) -> pd.DataFrame:
+    """Return one row a planned cell: identity, what became of it, every metric under every rule, cost, making.
+
+    The epoch of a rule is picked by the primary metric; all metrics of that rule are those of that epoch. Cells that
+    are not done have no values: half a run is no result.
+    """
+    results = study.results
+    values: dict[str, dict[str, Any]] = {}
+    for cell in map(str, study.cells.index):
+        row: dict[str, Any] = {}
+        for rule, name in RULE_COLUMNS.items():
+            if (cell, rule) in study.epochs:
+                row[f"{name}/epoch"] = study.epochs[cell, rule]
+                row |= {f"{name}/{metric}": value for metric, value in sorted(study.picked[cell, rule].items())}
+        if cell in results.costs.index:
+            row |= {f"cost/{name}": value for name, value in results.costs.loc[cell].items()}
+        row |= {f"param/{name}": value for name, value in results.params.get(cell, {}).items()}
+        row |= {f"tag/{name}": value for name, value in results.provenance.get(cell, {}).items()}
+        values[cell] = row
+    frame = pd.DataFrame.from_dict(values, orient="index")
+    epochs = [name for name in frame.columns if name.endswith("/epoch")]
+    frame[epochs] = frame[epochs].astype("Int64")  # an absent epoch must not turn the others into 12.0
+    # Constant columns first, then rules, then the rest, whichever cell happened to have what first.
+    order = {name.partition("/")[0]: i for i, name in enumerate([*RULE_COLUMNS.values(), "cost", "param", "tag"])}
+    columns = sorted(frame.columns, key=lambda name: (order[name.partition("/")[0]], not name.endswith("/epoch")))
+    joined = study.cells.assign(comparison=results.name).join(frame[columns])
+    joined["reason"] = joined["reason"].fillna("").map(lambda reason: " ".join(str(reason).split()))
+    return joined.rename_axis("cell")
+
+
+def _facts(study: Study, cell: str) -> dict[str, str]:
+    """Return the parameters of a cell and the watched tags of its run, as text."""
+    params = study.results.params.get(cell, {})
+    tags = study.results.provenance.get(cell, {})
+    return {k: str(v) for k, v in params.items() if k not in ("loss", "task", "seed")} | {
+        k: str(v) for k, v in tags.items() if re.fullmatch(WATCHED, k)
+    }
+
+
+def _origin(tags: dict[str, str]) -> str:
+    if "origin_run" not in tags:
+        return ""
+    return f"imported: run {tags['origin_run']} on {tags.get('host') or 'an unknown host'}, " + (
+        tags.get("device_name") or tags.get("device") or "unknown device"
+    )
+
+
+def _warnings(study: Study) -> list[str]:
+    seen: dict[str, Counter[str]] = {}
+    for cell in map(str, study.cells.index):
+        for key, value in study.results.provenance.get(cell, {}).items():
+            if re.fullmatch(WATCHED, key):
+                seen.setdefault(key, Counter())[str(value)] += 1
+    warnings = []
+    for key, counts in sorted(seen.items()):
+        if len(counts) > 1:
+            listed = ", ".join(f"{value or 'unknown'} ({counted(n, 'cell')})" for value, n in counts.most_common())
+            warnings.append(f"Cells differ in {key}: {listed}.")
+    changed = sum(n for value, n in seen.get("dirty", Counter()).items() if value.lower() in ("yes", "true", "1"))
+    if changed:
+        warnings.append(f"The code of {counted(changed, 'cell')} had changes that its revision does not contain.")
+    for task, group in study.cells.groupby("task_label", sort=False):
+        if len(set(group["data_digest"])) > 1:
+            warnings.append(f"Cells of {task} were made from different data.")
+    return warnings

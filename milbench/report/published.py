@@ -1,0 +1,242 @@
+"""The published numbers beside ours: which can be compared, which agree, and every deviation by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from milbench.api.metric_info import describe
+from milbench.report.formatting import counted, decimals, interval, measured, number, p_value
+from milbench.report.statistics import LEVEL, RULES, best_of, welch
+from milbench.report.study import Row, Sample, Study
+from milbench.report.tables import Entry, Table, group_anchor, lacking
+
+Outcome = Literal["agrees", "better", "worse", "not comparable"]
+_TONES: dict[Outcome, str] = {"agrees": "good", "better": "good", "worse": "bad", "not comparable": "quiet"}
+_DEFAULTS: dict[str, Any] = {
+    "spread": None,
+    "runs": None,
+    "statistic": "mean",
+    "rule": "test",
+    "protocol": {},
+    "minor": {},
+    "data": "",
+}
+_WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs"}
+_ABSENT = object()
+_LEGEND = (
+    "Here: the same statistic as the published one, under the rule of its source, on test bags; mean ± standard "
+    "deviation over seeds [Student's 95 % interval of the mean]. Not comparable: another protocol than the "
+    "published one, in the parameters named, or too few seeds. Agrees: comparable, and not told apart at 5 % by "
+    "Welch's t test (by Student's where the published spread or number of runs is unknown). With few seeds that "
+    "leaves room for a large difference: the 95 % interval in brackets says how large. Better, worse: told apart."
+)
+_BEST_LEGEND = (
+    "Best of N: the published best is set against the bests that N further runs would have, were they drawn from the "
+    "normal distribution that the seeds here come from."
+)
+_FLATTERY = (
+    "Best on test looks at the test bags to choose the epoch, which flatters every loss: it serves this comparison "
+    "alone."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One published figure beside one row of ours.
+
+    fact: the fields of `milbench.api.task.Published`; sample: ours under its rule; value: ours by its statistic, nan
+    for none; runs: the seeds behind that; reasons: why the outcome is what it is, a sentence each.
+    """
+
+    task: str
+    row: Row
+    fact: Mapping[str, Any]
+    sample: Sample
+    value: float
+    runs: int
+    outcome: Outcome
+    reasons: tuple[str, ...]
+
+
+def comparisons(study: Study) -> list[Comparison]:
+    """Return a comparison for each published figure of a planned task and loss, and each row of that loss."""
+    return [
+        _compare(study, task, row, {**_DEFAULTS, **fact})
+        for task in study.tasks
+        for fact in study.results.published
+        for row in study.rows_of(task)
+        if _speaks_of(fact, study.group(task, row))
+    ]
+
+
+def verdict_table(study: Study) -> Table | None:
+    """Set what was published and what came out here side by side; None where nothing was published."""
+    found = comparisons(study)
+    if not found:
+        return None
+    sources = list(dict.fromkeys(str(c.fact["source"]) for c in found))
+    groups: dict[str, list[list[Entry]]] = {}
+    for one in found:
+        metric = describe(one.fact["metric"])
+        groups.setdefault(f"{one.task}: {metric.heading}", []).append(
+            [
+                Entry(one.row.label),
+                _published(one, f"[{sources.index(str(one.fact['source'])) + 1}]"),
+                _ours(study, one),
+                Entry(one.outcome, strong=one.outcome != "not comparable", tone=_TONES[one.outcome], prose=one.reasons),
+            ]
+        )
+    notes = [f"[{i}] {source}" for i, source in enumerate(sources, start=1)] + [_LEGEND]
+    if any(one.fact["statistic"] == "best" for one in found):
+        notes.append(_BEST_LEGEND)
+    if any(one.fact["rule"] == "test" for one in found):
+        notes.append(_FLATTERY)
+    return Table(
+        "The published numbers beside ours", ["loss", "published", "here", "verdict"], list(groups.items()), notes
+    )
+
+
+def verdict_frame(study: Study) -> pd.DataFrame:
+    """Return the comparisons as plain numbers, one a line; empty where nothing was published."""
+    rows = []
+    for one in comparisons(study):
+        low, high = one.sample.student
+        rows.append({
+            "task": one.task, "tier": one.row.tier, "loss": one.row.loss, "recipe": one.row.recipe,
+            **{name: one.fact[name] for name in ("metric", "rule", "statistic")},
+            **{f"published_{name}": one.fact[name] for name in ("value", "spread", "runs", "source")},
+            "value": one.value, "runs": one.runs, "mean": one.sample.mean, "spread": one.sample.spread,
+            "student_low": low, "student_high": high, "seeds": len(one.sample.by_seed), "planned": one.sample.planned,
+            "verdict": one.outcome, "reason": "; ".join(one.reasons),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def differences_table(study: Study) -> Table | None:
+    """List where the publication and the code behind it differ; None where nothing is known of that."""
+    keys = ("topic", "paper", "code", "here")
+    lines = [[Entry(str(difference[key])) for key in keys] for difference in study.results.differences]
+    columns = ["topic", "the paper's text", "its author's code", "here"]
+    return Table("Where the paper and its author's code differ", columns, [("", lines)]) if lines else None
+
+
+def deviations(published: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
+    """Return in words every parameter in which cells differ from what was published.
+
+    A parameter that the cells do not know counts where they have others of its section; a loss without any
+    parameters cannot deviate in one.
+    """
+    found = []
+    for name, expected in published.items():
+        section = name.partition(".")[0] + "."
+        values = [p.get(name, _ABSENT) for p in params if name in p or any(key.startswith(section) for key in p)]
+        if any(value is _ABSENT or value != expected for value in values):
+            texts = list(dict.fromkeys(_text(name, value) for value in values))
+            ours = _WORDS.get(name, name.partition(".")[2] + " {}").format(" and ".join(texts))
+            found.append(f"{ours} (published: {_text(name, expected)})")
+    return found
+
+
+def _text(name: str, value: Any) -> str:
+    if value is _ABSENT:
+        return "not known"
+    if value is None:
+        return "all" if name == "recipe.steps_per_epoch" else "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _speaks_of(fact: Mapping[str, Any], group: pd.DataFrame) -> bool:
+    named = group[["loss", "loss_label"]].isin([fact["loss"]]).any(axis=None)
+    return bool(named) and bool((group["task"] == fact["task"]).all())
+
+
+def _compare(study: Study, task: str, row: Row, fact: dict[str, Any]) -> Comparison:
+    sample = study.sample(task, row, fact["metric"], fact["rule"])
+    lower = describe(fact["metric"]).lower_is_better
+    if fact["statistic"] == "best":
+        # The best of more seeds than were published would be better by their number alone.
+        first = sample.by_seed.sort_index().iloc[: fact["runs"]]
+        value, runs = float(first.min() if lower else first.max()), len(first)
+    else:
+        value, runs = sample.mean, len(sample.by_seed)
+    params = [study.results.params.get(str(cell), {}) for cell in study.group(task, row).index]
+    minor = deviations(fact["minor"], params)
+    tolerated = ("minor differences: " + ", ".join(minor),) if minor else ()
+    obstacles = _obstacles(study, task, row, fact, sample, params)
+    if obstacles:
+        return Comparison(task, row, fact, sample, value, runs, "not comparable", (*obstacles, *tolerated))
+    outcome, grounds = _judge(fact, sample)
+    return Comparison(task, row, fact, sample, value, runs, outcome, (grounds, *tolerated))
+
+
+def _obstacles(
+    study: Study, task: str, row: Row, fact: dict[str, Any], sample: Sample, params: list[dict[str, Any]]
+) -> tuple[str, ...]:
+    """Return everything that keeps a figure from being compared with a sample."""
+    seeds, runs = len(sample.by_seed), fact["runs"]
+    different = deviations(fact["protocol"], params)
+    found = ["another protocol: " + ", ".join(different)] if different else []
+    data = dict.fromkeys(study.group(task, row)["data_digest"].astype(str))
+    if any(not name.startswith(fact["data"]) for name in data):
+        found.append(f"other data: {' and '.join(data)}")
+    if fact["rule"] == "validation" and not study.validated(task):
+        found.append("no validation metric here to choose the epoch by, as its source did")
+    if fact["rule"] != "last" and fact["metric"] != study.primary(task):
+        found.append(f"epochs are chosen by {study.metric(task).label} here, not by {describe(fact['metric']).label}")
+    if not seeds:
+        found.append("no finished seed")
+    elif seeds < 2:
+        found.append("one seed, hence no spread to compare by")
+    if fact["statistic"] == "best" and runs is None:
+        found.append("the best of an unknown number of runs")
+    elif fact["statistic"] == "best" and 0 < seeds < runs:
+        found.append(f"the best of {counted(runs, 'run')}, here {counted(seeds, 'seed')}")
+    return tuple(found)
+
+
+def _judge(fact: dict[str, Any], sample: Sample) -> tuple[Outcome, str]:
+    """Say whether ours can be told from the published figure, and by what."""
+    metric = describe(fact["metric"])
+    value, runs, spread = fact["value"], fact["runs"], fact["spread"]
+    values = sample.by_seed.to_numpy()
+    if fact["statistic"] == "best":
+        test, name = best_of(values, value, runs, metric.lower_is_better), "p"
+    elif spread is not None and runs is not None and runs > 1:
+        test, name = welch(values, value, spread, runs), "Welch's p"
+    else:
+        test, name = welch(values, value), "Student's p"
+    difference = number(test.difference, decimals(sample.mean, sample.spread, metric), metric, signed=True)
+    bounds = interval(test.interval, sample.mean, sample.spread, metric, signed=True)
+    points = " points" if metric.percent else ""
+    what = f"bests of {runs} such runs less the published one:" if fact["statistic"] == "best" else "difference"
+    grounds = f"{what} {difference}{points} {bounds}, {name} = {p_value(test.p)}".replace("= <", "<")
+    if sample.problems:
+        grounds += f"; from {len(values)} of {counted(sample.planned, 'seed')}"
+    if test.p > 1 - LEVEL:
+        return "agrees", grounds
+    return ("better" if (test.difference < 0) == metric.lower_is_better else "worse"), grounds
+
+
+def _published(one: Comparison, mark: str) -> Entry:
+    fact, metric = one.fact, describe(one.fact["metric"])
+    spread = float("nan") if fact["spread"] is None else fact["spread"]
+    runs = "" if fact["runs"] is None else f" of {counted(fact['runs'], 'run')}"
+    rule = RULES[fact["rule"]].partition(" (")[0]
+    return Entry(measured(fact["value"], spread, metric), f"{fact['statistic']}{runs}, {rule}", mark=mark)
+
+
+def _ours(study: Study, one: Comparison) -> Entry:
+    sample, metric = one.sample, describe(one.fact["metric"])
+    anchor, warning = group_anchor(study, one.task, one.row), lacking(sample)
+    count = len(sample.by_seed)
+    average = measured(sample.mean, sample.spread, metric)
+    if one.fact["statistic"] == "best" and count:
+        digits = decimals(sample.mean, sample.spread, metric)
+        seeds = f"best of {counted(one.runs, 'seed')}"
+        return Entry(number(one.value, digits, metric), f"{seeds}; mean {average}", warning, anchor=anchor)
+    bounds = f"{interval(sample.student, sample.mean, sample.spread, metric)} " if count > 1 else ""
+    return Entry(average, f"{bounds}n={count}" if count else "", warning, anchor=anchor)

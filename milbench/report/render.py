@@ -1,0 +1,194 @@
+"""Write a report: one HTML page, Markdown, LaTeX, CSV and figures, all from the same tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jinja2
+from markupsafe import Markup
+
+from milbench.api.metric_info import Metric, describe
+from milbench.api.results import Results
+from milbench.errors import UsageError
+from milbench.report.figures import charts
+from milbench.report.figures.style import Picture
+from milbench.report.formatting import latex, markdown, slug
+from milbench.report.gap import gap_table
+from milbench.report.manifest import write_manifest
+from milbench.report.provenance import provenance, results_frame, status_counts, unfinished
+from milbench.report.published import differences_table, verdict_frame, verdict_table
+from milbench.report.study import Study
+from milbench.report.tables import Table, cost_table, findings, main_table, metrics_table, paired_table, rules_table
+
+TEMPLATES = Path(__file__).parent / "templates"
+_OURS = ("seeds-*", "curves-*", "costs-*", "gallery-*", "sensitivity-*", "errors-*")
+_VERDICTS = "verdict.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What a report says of one task; tables and pictures are None or absent where there is nothing to show."""
+
+    task: str
+    anchor: str
+    rules: Table
+    paired: Table | None
+    gap: Table | None
+    metrics: Table | None
+    cost: Table | None
+    pictures: dict[str, Picture]
+
+    @property
+    def errors(self) -> list[Picture]:
+        """Return the pictures of what is misread, one for each loss that has one."""
+        return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
+
+
+def render(
+    results: Results,
+    out: Path,
+    *,
+    gallery: Literal["all", "none"] = "all",
+    opening: Sequence[Table] = (),
+) -> list[Path]:
+    """Write index.html, report.md and what goes with them into the folder `out` and return their paths.
+
+    That is table.tex, results.csv, manifest.json and figures/, and a verdict.csv where something was published of what
+    was planned.
+
+    Everything is written into a draft folder and then put in place file by file, the page last: an earlier report
+    stays whole until then. gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
+    opening: tables to show before the main one, after those that compare with what was published. Raises UsageError
+    where `out` cannot be written.
+    """
+    study = Study(results)
+    sections = _sections(study, gallery == "all")
+    context = _context(study, sections, gallery, opening)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".draft-", dir=out) as draft:
+            _write(Path(draft), study, sections, context)
+            return _publish(Path(draft), out)
+    except OSError as error:
+        raise UsageError(f"cannot write the report into {out}: {error.strerror or error}") from None
+
+
+def latex_table(table: Table) -> str:
+    """Return a table for LaTeX with the package booktabs."""
+    lines = [
+        f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        " & ".join(latex(column) for column in table.columns) + r" \\",
+    ]
+    for name, rows in table.groups:
+        lines.append(r"\midrule")
+        if table.titled:
+            lines.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{latex(name)}}}}} \\")
+        for row in rows:
+            fields = []
+            for entry in row:
+                text = rf"\textbf{{{latex(entry.text)}}}" if entry.strong else latex(entry.text)
+                mark = rf"\textsuperscript{{{latex(entry.mark)}}}" if entry.mark else ""
+                fields.append(f"{text}{mark} {latex(entry.detail)}".strip())
+            lines.append(" & ".join(fields) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lost = [
+        f"% {latex(row[0].text)}: {entry.warning}"
+        for _, rows in table.groups
+        for row in rows
+        for entry in row
+        if entry.warning
+    ]
+    return "\n".join([*lines, *(f"% {note}" for note in table.notes), *lost]) + "\n"
+
+
+def _sections(study: Study, gallery: bool) -> list[Section]:
+    sections: list[Section] = []
+    taken: set[str] = set()
+    for task in study.tasks:
+        name = slug(task)
+        while name in taken:
+            name += "-2"
+        taken.add(name)
+        pictures = {picture.kind: picture for picture in charts.draw(study, task, name, gallery=gallery)}
+        tables = (
+            paired_table(study, task),
+            gap_table(study, task),
+            metrics_table(study, task),
+            cost_table(study, task),
+        )
+        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures))
+    return sections
+
+
+def _context(study: Study, sections: list[Section], gallery: str, opening: Sequence[Table]) -> dict[str, Any]:
+    return {
+        "results": study.results,
+        "counts": status_counts(study),
+        "planned": len(study.cells),
+        "unfinished": unfinished(study),
+        "findings": findings(study),
+        "opening": [table for table in (verdict_table(study), differences_table(study), *opening) if table],
+        "main": main_table(study),
+        "sections": sections,
+        "gallery": gallery,
+        "metrics": _metrics(study),
+        "provenance": provenance(study),
+    }
+
+
+def _metrics(study: Study) -> dict[str, Metric]:
+    """Return every metric that the report shows, by its name."""
+    names = [name for task in study.tasks for name in (study.primary(task), *study.metrics(task))]
+    return {name: describe(name) for name in dict.fromkeys([*names, "loss"])}
+
+
+def _write(draft: Path, study: Study, sections: list[Section], context: dict[str, Any]) -> None:
+    (draft / "figures").mkdir()
+    for section in sections:
+        for picture in section.pictures.values():
+            picture.write(draft / "figures")
+    html = _environment(autoescape=True)
+    html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
+    text = _environment(autoescape=False)
+    text.filters["md"] = markdown
+    (draft / "index.html").write_text(html.get_template("report.html.j2").render(context), "utf-8")
+    (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
+    (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
+    results_frame(study).to_csv(draft / "results.csv")
+    verdicts = verdict_frame(study)
+    if len(verdicts):
+        verdicts.to_csv(draft / _VERDICTS, index=False)
+    write_manifest(draft, study, context["provenance"])  # last: it has the digests of all others
+
+
+def _environment(*, autoescape: bool) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=autoescape,  # noqa: S701 HTML is escaped, Markdown has its own filter
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _publish(draft: Path, out: Path) -> list[Path]:
+    files = sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_file())
+    files.sort(key=lambda path: path.name == "index.html")
+    (out / "figures").mkdir(exist_ok=True)
+    for file in files:
+        (draft / file).replace(out / file)
+    if Path(_VERDICTS) not in files:
+        (out / _VERDICTS).unlink(missing_ok=True)
+    # Figures of an earlier report that this one does not have: a gallery left out must not stay behind.
+    for pattern in _OURS:
+        for old in (out / "figures").glob(pattern):
+            if old.suffix in (".png", ".svg") and old.relative_to(out) not in files:
+                old.unlink()
+    return [out / file for file in files]

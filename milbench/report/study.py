@@ -1,0 +1,215 @@
+"""Results by task and row: which value counts for which seed, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from milbench.api.metric_info import METRICS, Metric, describe
+from milbench.api.results import Results
+from milbench.report.formatting import shortened
+from milbench.report.statistics import (
+    RULES,
+    Ranking,
+    Rule,
+    bootstrap_interval,
+    select_epoch,
+    student_interval,
+    tied_with_best,
+)
+
+TIERS = {
+    "set": "Set tier: told only which classes are in a bag",
+    "count": "Count tier: told how often each class occurs in a bag",
+    "order": "Order tier: told the classes of a bag in their order",
+    "position": "Position tier: told where each class is",
+}
+_TIER_ORDER = list(TIERS)
+
+
+class Row(NamedTuple):
+    """One line of a table: a variant of a loss, trained in one way."""
+
+    tier: str
+    loss: str
+    recipe: str
+
+    @property
+    def label(self) -> str:
+        """Return the name to show."""
+        return f"{self.loss}, {self.recipe}" if self.recipe else self.loss
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value a seed, and what became of the seeds without one.
+
+    by_seed: finite values; planned: how many seeds should have one; problems: why the others do not.
+    """
+
+    by_seed: pd.Series[float]
+    planned: int
+    problems: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Return the mean, nan for none."""
+        return float(self.by_seed.mean()) if len(self.by_seed) else float("nan")
+
+    @property
+    def spread(self) -> float:
+        """Return the standard deviation between seeds (n - 1), nan below two."""
+        # Of equal values it may come out as 1e-17, which would claim digits that nobody has.
+        return round(float(self.by_seed.std(ddof=1)), 12) if len(self.by_seed) > 1 else float("nan")
+
+    @property
+    def bootstrap(self) -> tuple[float, float]:
+        """Return the bootstrap interval of the mean."""
+        return bootstrap_interval(self.by_seed.to_numpy())
+
+    @property
+    def student(self) -> tuple[float, float]:
+        """Return Student's interval of the mean."""
+        return student_interval(self.by_seed.to_numpy())
+
+
+class Study:
+    """A view of `Results`: tasks in columns, rows grouped by tier, values under each selection rule."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.cells = results.cells
+        self.tasks: list[str] = list(dict.fromkeys(self.cells["task_label"].astype(str)))
+        keys = self.cells[["tier", "loss_label", "recipe_label"]].astype(str)
+        rows = dict.fromkeys(Row(*key) for key in keys.itertuples(index=False, name=None))
+        self.rows = sorted(rows, key=lambda row: (_tier_rank(row.tier), row.tier))
+        self._rankings: dict[tuple[str, str], Ranking[Row]] = {}
+        self._groups: dict[tuple[str, Row], pd.DataFrame] = {}
+        for (task, *key), group in self.cells.groupby(["task_label", "tier", "loss_label", "recipe_label"], sort=False):
+            self._groups[str(task), Row(*map(str, key))] = group.sort_values("seed")
+        self._history = {str(cell): frame for cell, frame in results.history.groupby("cell", sort=False)}
+
+    def group(self, task: str, row: Row) -> pd.DataFrame:
+        """Return the planned cells of one row and task by seed, none where it was not planned."""
+        return self._groups.get((task, row), self.cells.iloc[:0])
+
+    def rows_of(self, task: str, tier: str | None = None) -> list[Row]:
+        """Return the rows that were planned for a task."""
+        return [row for row in self.rows if len(self.group(task, row)) and tier in (None, row.tier)]
+
+    def tiers_of(self, task: str) -> list[str]:
+        """Return the tiers among the rows of a task."""
+        return list(dict.fromkeys(row.tier for row in self.rows_of(task)))
+
+    def primary(self, task: str) -> str:
+        """Return the name of the metric that the comparison is about."""
+        return str(self.cells.loc[self.cells["task_label"] == task, "primary"].iloc[0])
+
+    def metric(self, task: str) -> Metric:
+        """Return the primary metric's description."""
+        return describe(self.primary(task))
+
+    def history(self, cell: str) -> pd.DataFrame:
+        """Return the history of one cell."""
+        return self._history.get(cell, self.results.history.iloc[:0])
+
+    @cached_property
+    def epochs(self) -> dict[tuple[str, Rule], int]:
+        """Return the epoch that each rule picks for each finished cell; absent where it has nothing to go by."""
+        picked: dict[tuple[str, Rule], int] = {}
+        for cell, primary in self.cells.loc[self.cells["status"] == "done", "primary"].items():
+            for rule in RULES:
+                epoch = select_epoch(self.history(str(cell)), rule, primary, describe(primary).lower_is_better)
+                if epoch is not None:
+                    picked[str(cell), rule] = epoch
+        return picked
+
+    @cached_property
+    def picked(self) -> dict[tuple[str, Rule], dict[str, float]]:
+        """Return what was measured at the epoch that each rule picks: (cell, rule) -> "test/set_error" -> value."""
+        values = {}
+        for (cell, rule), epoch in self.epochs.items():
+            history = self.history(cell)
+            at = history[history["epoch"] == epoch]
+            values[cell, rule] = dict(zip(at["metric"].astype(str), at["value"].astype(float), strict=True))
+        return values
+
+    def validated(self, task: str) -> bool:
+        """Tell whether the finished cells of a task have a validation metric to choose by: all or none of them."""
+        name = f"validation/{self.primary(task)}"
+        done = self.cells[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
+        return len(done) > 0 and all((self.history(str(cell))["metric"] == name).any() for cell in done.index)
+
+    def rule(self, task: str) -> Rule:
+        """Return the rule that comparisons go by: validation, or the last epoch where there is none."""
+        return "validation" if self.validated(task) else "last"
+
+    def metrics(self, task: str) -> list[str]:
+        """Return the test metrics of a task besides the primary one, known ones first."""
+        names: set[str] = set()
+        for row in self.rows_of(task):
+            for cell in self.group(task, row).index:
+                names.update(self.picked.get((str(cell), "last"), {}))
+        tested = {name.removeprefix("test/") for name in names if name.startswith("test/")} - {self.primary(task)}
+        order = {name: i for i, name in enumerate(METRICS)}
+        return sorted(tested, key=lambda name: (order.get(name, len(order)), name))
+
+    def sample(self, task: str, row: Row, metric: str | None = None, rule: Rule | None = None) -> Sample:
+        """Return a test metric (the primary one) under a rule (the one that counts) for every seed of a row."""
+        name = f"test/{metric or self.primary(task)}"
+        group = self.group(task, row)
+        rule = rule or self.rule(task)
+        values: dict[int, float] = {}
+        lost: list[tuple[int, str]] = []
+        for cell, seed, status, reason in zip(
+            map(str, group.index), group["seed"], group["status"], group["reason"], strict=True
+        ):
+            if status != "done":
+                lost.append((seed, f"{status}: {shortened(reason)}" if str(reason or "").strip() else str(status)))
+                continue
+            # No finite validation value in the whole run: nothing to choose by, and the last epoch shows how it ended.
+            at = self.picked.get((cell, rule)) or self.picked.get((cell, "last"), {})
+            value = at.get(name)
+            if value is None:
+                lost.append((seed, "done, but the value was not recorded"))
+            elif not np.isfinite(value):
+                lost.append((seed, f"diverged, its value is {value}"))
+            else:
+                values[seed] = value
+        return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
+
+    def ranking(self, task: str, tier: str) -> Ranking[Row]:
+        """Compare the rows of one tier by the primary metric under the rule that counts."""
+        if (task, tier) not in self._rankings:
+            values = {row: self.sample(task, row).by_seed for row in self.rows_of(task, tier)}
+            self._rankings[task, tier] = tied_with_best(values, self.metric(task).lower_is_better)
+        return self._rankings[task, tier]
+
+
+def seeds_named(seeds: list[int]) -> str:
+    """Return "seed 1" or "seeds 0, 2", runs of three and more as "0-4"."""
+    parts: list[str] = []
+    numbers = sorted(seeds)
+    while numbers:
+        run = 1
+        while run < len(numbers) and numbers[run] == numbers[0] + run:
+            run += 1
+        run = run if run > 2 else 1
+        parts.append(f"{numbers[0]}-{numbers[run - 1]}" if run > 1 else str(numbers[0]))
+        numbers = numbers[run:]
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(parts)}"
+
+
+def _by_reason(lost: list[tuple[int, str]]) -> tuple[str, ...]:
+    reasons: dict[str, list[int]] = {}
+    for seed, reason in lost:
+        reasons.setdefault(reason, []).append(seed)
+    return tuple(f"{seeds_named(seeds)} {reason}" for reason, seeds in reasons.items())
+
+
+def _tier_rank(tier: str) -> int:
+    return _TIER_ORDER.index(tier) if tier in _TIER_ORDER else len(_TIER_ORDER)

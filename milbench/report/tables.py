@@ -1,0 +1,290 @@
+"""The tables of a report, as data that HTML, Markdown and LaTeX write in their own way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import median
+
+from milbench.api.metric_info import describe
+from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, p_value, seconds, size
+from milbench.report.statistics import FEWEST_SEEDS, RULES, Rule, Verdict, smallest_p
+from milbench.report.study import TIERS, Row, Sample, Study
+
+MARKS: dict[Verdict, str] = {"best": "", "tied": "≈", "worse": "", "better": "‡", "unclear": "?"}
+_VERDICTS: dict[Verdict, str] = {
+    "best": "best mean",
+    "tied": "tied with the best",
+    "worse": "worse",
+    "better": "better on the common seeds",
+    "unclear": "too few common seeds to tell",
+}
+
+
+_LEGEND = (
+    "Mean ± standard deviation over seeds [bootstrap 95 % interval of the mean] n = finished seeds, on test bags. "
+    "Bold: best mean of the tier. ≈: tied, cannot be told from the best. ?: fewer than "
+    f"{FEWEST_SEEDS} common seeds, nothing can be told. ‡: better than the bold one on the seeds both have."
+)
+_FEW_SEEDS = (
+    "With few seeds a bootstrap interval is too narrow: for normal values the one named 95 % holds the mean about "
+    "75 % of the time with 3 seeds, 84 % with 5, 90 % with 10. Ties are therefore decided by Student's interval of "
+    "the paired differences, below."
+)
+
+_VERDICT_NOTE = (
+    "Verdict: worse where Student's 95 % interval, widened for the number of comparisons of the tier (Bonferroni), "
+    f"lies wholly on the worse side of zero; at least {FEWEST_SEEDS} common seeds; otherwise tied. Wilcoxon's "
+    "signed-rank p, corrected by Holm over the same comparisons, stands beside it. The best was chosen on these same "
+    "seeds, which makes it look slightly better than it is."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One field of a table: the number, what qualifies it, and what went wrong.
+
+    tone: how the text is to be taken, "good", "bad" or "quiet"; prose: sentences below its line, which may be long.
+    """
+
+    text: str
+    detail: str = ""
+    warning: str = ""
+    mark: str = ""
+    strong: bool = False
+    anchor: str = ""
+    tone: str = ""
+    prose: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns, and lines in named groups (the tiers); the first entry of a line is its heading."""
+
+    title: str
+    columns: list[str]
+    groups: list[tuple[str, list[list[Entry]]]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def titled(self) -> bool:
+        """Tell whether the names of the groups say anything: one tier alone needs no line above it."""
+        return len(self.groups) > 1 or any(name not in ("", TIERS["set"]) for name, _ in self.groups)
+
+
+def main_table(study: Study) -> Table:
+    """Losses against tasks: the primary metric on test bags under the rule that counts."""
+    rankings = {(task, tier): study.ranking(task, tier) for task in study.tasks for tier in study.tiers_of(task)}
+
+    def entry(task: str, row: Row) -> Entry:
+        if not len(study.group(task, row)):
+            return Entry("not planned")
+        sample = study.sample(task, row)
+        verdict = rankings[task, row.tier].verdicts.get(row, "worse")
+        return value_entry(study, task, row, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
+
+    columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
+    lines = {row: [Entry(row.label), *(entry(task, row) for task in study.tasks)] for row in study.rows}
+    return Table("Every loss on every task", columns, by_tier(lines), _main_notes(study))
+
+
+def rules_table(study: Study, task: str) -> Table:
+    """Set the primary metric of one task under each selection rule side by side."""
+    metric = study.metric(task)
+    rules: list[Rule] = [rule for rule in RULES if rule != "validation" or study.validated(task)]
+    lines = {
+        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, rule=rule)) for rule in rules)]
+        for row in study.rows_of(task)
+    }
+    notes = [
+        "Best on test looks at the test bags to choose the epoch: it is what the paper reports, and it flatters every "
+        "loss. Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
+    ]
+    title = f"The epoch that counts: {metric.heading}"
+    return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_tier(lines), notes)
+
+
+def metrics_table(study: Study, task: str) -> Table | None:
+    """All other test metrics of one task under the rule that counts; None where there are none."""
+    names = study.metrics(task)
+    if not names:
+        return None
+    lines = {
+        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, name), name) for name in names)]
+        for row in study.rows_of(task)
+    }
+    columns = ["loss", *(describe(name).heading for name in names)]
+    title = f"All other metrics, {RULES[study.rule(task)]}"
+    return Table(title, columns, by_tier(lines))
+
+
+def paired_table(study: Study, task: str) -> Table | None:
+    """Every loss against the best one of its tier, seed by seed; None where there is nothing to compare."""
+    metric = study.metric(task)
+    lines: dict[Row, list[Entry]] = {}
+    seeds: set[int] = set()
+    for tier in study.tiers_of(task):
+        ranking = study.ranking(task, tier)
+        best = ranking.best.label if ranking.best else ""
+        for row, paired in ranking.paired.items():
+            spread = study.sample(task, row).spread
+            digits = decimals(paired.difference, spread, metric)
+            bounds = [
+                interval(pair, paired.difference, spread, metric, True) for pair in (paired.bootstrap, paired.student)
+            ]
+            difference = number(paired.difference, digits, metric, signed=True)
+            verdict = ranking.verdicts[row]
+            lines[row] = [
+                Entry(f"{row.label} − {best}"),
+                *(Entry(text) for text in (str(paired.seeds), difference, *bounds, p_value(paired.p))),
+                Entry(p_value(paired.p_holm)),
+                Entry(_VERDICTS[verdict], mark=MARKS[verdict]),
+            ]
+            seeds.add(paired.seeds)
+    if not lines:
+        return None
+    unit = " (points)" if metric.percent else ""
+    columns = ["difference", "common seeds", f"mean{unit}", "bootstrap 95 %", "Student 95 %, widened"]
+    columns += ["Wilcoxon p", "after Holm", "verdict"]
+    return Table("Each loss against the best, paired by seed", columns, by_tier(lines), _paired_notes(sorted(seeds)))
+
+
+def cost_table(study: Study, task: str) -> Table | None:
+    """List what each loss costs: medians over the finished seeds; None where nothing was measured."""
+    kinds = {"loss_seconds": "loss alone, a batch", "step_seconds": "training step", "loss_peak_bytes": "memory of the "
+             "loss", "peak_bytes": "peak memory, all", "train_seconds": "training, whole"}  # fmt: skip
+    kinds = {name: label for name, label in kinds.items() if name in study.results.costs.columns}
+    rows = study.rows_of(task)
+    notes = [
+        "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network."
+    ]
+    columns = ["loss", *kinds.values()]
+    lines = {row: [Entry(row.label), *_costs(study, task, row, list(kinds))] for row in rows}
+    clipped = {row: _clipped(study, task, row) for row in rows}
+    if any(entry.text != NOTHING for entry in clipped.values()):
+        columns.append("steps shortened")
+        lines = {row: [*line, clipped[row]] for row, line in lines.items()}
+        notes.append(f"Steps shortened, over all epochs: {describe('clipped').definition}")
+    if all(entry.text == NOTHING for line in lines.values() for entry in line[1:]):
+        return None
+    return Table("Cost", columns, by_tier(lines), notes)
+
+
+def _costs(study: Study, task: str, row: Row, kinds: list[str]) -> list[Entry]:
+    group = study.group(task, row)
+    medians = study.results.costs.reindex(group.index[group["status"] == "done"])[kinds].median()
+    values = {name: float(medians[name]) for name in kinds}
+    entries = {name: Entry(size(v) if name.endswith("bytes") else seconds(v)) for name, v in values.items()}
+    share = values.get("loss_seconds", math.nan) / values.get("step_seconds", math.nan)
+    if math.isfinite(share):
+        entries["loss_seconds"] = Entry(entries["loss_seconds"].text, f"{share:.0%} of a step")
+    return list(entries.values())
+
+
+def _clipped(study: Study, task: str, row: Row) -> Entry:
+    group = study.group(task, row)
+    histories = [study.history(str(cell)) for cell in group.index[group["status"] == "done"]]
+    shares = [float(h.loc[h["metric"] == "train/clipped", "value"].mean()) for h in histories]
+    known = [share for share in shares if math.isfinite(share)]
+    return Entry(f"{number(median(known), 1, describe('clipped'))} %" if known else NOTHING)
+
+
+def findings(study: Study) -> list[tuple[str, str]]:
+    """Return one sentence a task and tier: what is best, what cannot be told from it, what is worse."""
+    sentences = []
+    for task in study.tasks:
+        for tier in study.tiers_of(task):
+            where = task if len(study.tiers_of(task)) == 1 else f"{task}, {tier} tier"
+            sentences.append((where, _finding(study, task, tier)))
+    return sentences
+
+
+def _finding(study: Study, task: str, tier: str) -> str:
+    ranking = study.ranking(task, tier)
+    if ranking.best is None:
+        return "no cell is done, so there is nothing to compare."
+    sample = study.sample(task, ranking.best)
+    metric = study.metric(task)
+    unit = " %" if metric.percent else ""
+    best = "lowest" if metric.lower_is_better else "highest"
+    value = measured(sample.mean, sample.spread, metric) + unit
+    parts = [f"{best} {metric.label}: {ranking.best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
+    words: dict[Verdict, str] = {
+        "tied": "not separable from it",
+        "unclear": "too few common seeds to tell from it",
+        "worse": "worse",
+        "better": "better on the seeds both have",
+    }
+    for verdict, word in words.items():
+        names = [row.label for row in ranking.paired if ranking.verdicts[row] == verdict]
+        if names:
+            parts.append(f"{word}: {', '.join(names)}")
+    lost = [row.label for row in study.rows_of(task, tier) if row not in ranking.verdicts]
+    if lost:
+        parts.append(f"no result: {', '.join(lost)}")
+    return "; ".join(parts) + "."
+
+
+def group_anchor(study: Study, task: str, row: Row) -> str:
+    """Return the name of the place where the runs of a row are listed."""
+    return f"runs-{study.tasks.index(task)}-{study.rows.index(row)}"
+
+
+def value_entry(
+    study: Study, task: str, row: Row, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
+    strong: bool = False,
+) -> Entry:  # fmt: skip
+    """Return a value as it is written everywhere; reasons: say why seeds are lacking, not only how many."""
+    metric = describe(name or study.primary(task))
+    anchor = group_anchor(study, task, row)
+    count = len(sample.by_seed)
+    warning = lacking(sample, reasons)
+    if not count:
+        return Entry(NOTHING, "", warning, anchor=anchor)
+    detail = f"n={count}"
+    if count > 1:
+        detail = f"{interval(sample.bootstrap, sample.mean, sample.spread, metric)} {detail}"
+    return Entry(measured(sample.mean, sample.spread, metric), detail, warning, mark, strong, anchor)
+
+
+def lacking(sample: Sample, reasons: bool = True) -> str:
+    """Return how many seeds have a value, and why the others have none; "" where none is lacking."""
+    count = len(sample.by_seed)
+    if count == sample.planned:
+        return ""
+    # The main table says why; elsewhere the count is enough.
+    return "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
+
+
+def by_tier(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
+    """Group lines by the tier of their row."""
+    tiers = dict.fromkeys(row.tier for row in lines)
+    return [
+        (TIERS.get(tier, f"{tier} tier"), [line for row, line in lines.items() if row.tier == tier]) for tier in tiers
+    ]
+
+
+def _main_notes(study: Study) -> list[str]:
+    notes = [_LEGEND, _FEW_SEEDS]
+    for task in study.tasks:
+        if study.validated(task):
+            best = f"the best validation {study.metric(task).label}"
+            chosen = f"at the epoch with {best} (the first of equals; the last epoch where all are equal)"
+        else:
+            chosen = "at the last epoch, since not every finished cell has a validation metric to choose by"
+        notes.append(f"{task}: {chosen}.")
+    if any(len(study.sample(task, row).by_seed) == 1 for task in study.tasks for row in study.rows_of(task)):
+        notes.append("One seed (n=1): no interval and no test; a bold number is the best one seen, no more.")
+    return notes
+
+
+def _paired_notes(seeds: list[int]) -> list[str]:
+    notes = []
+    for count in seeds:
+        if count < 2:
+            notes.append(f"{('No', 'One')[count]} common seed: no interval and no test.")
+        else:
+            least = p_value(smallest_p(count))
+            notes.append(f"{count} seeds cannot reach below p = {least} (two-sided exact Wilcoxon), however large the "
+                         "difference.")  # fmt: skip
+    return [*notes, _VERDICT_NOTE]

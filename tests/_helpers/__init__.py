@@ -1,0 +1,1 @@
+"""What tests share: stand-ins, reference implementations and data made by hand."""

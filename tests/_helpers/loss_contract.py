@@ -1,0 +1,332 @@
+"""What every loss must do, whatever it computes: inherit `LossContract` and name the variants to try.
+
+    class TestMyLoss(LossContract):
+        variants = (Variant("path/to/my_loss.py"), Variant("path/to/my_loss.py", {"margin": 2.0}))
+
+Values are checked against independent brute force beside each loss, here only what holds for all of them. A loss of a
+higher tier is told what `told` makes up for the label sets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench.api.loss import Loss
+from milbench.errors import UsageError
+from tests._helpers.contract_bags import (
+    LABELS,
+    MASK,
+    ONE_CLASS,
+    POSITIONS,
+    SIZES,
+    WEIGHTS,
+    B,
+    C,
+    K,
+    Variant,
+    extreme_logits,
+    labels_that_fit,
+    outputs,
+    some_logits,
+    told,
+    value_and_gradient,
+)
+
+torch.set_num_threads(1)
+
+
+class LossContract:
+    """Inherit, set `variants`; every test runs for each of them."""
+
+    variants: ClassVar[tuple[Variant, ...]]
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "variant" in metafunc.fixturenames:
+            metafunc.parametrize("variant", self.variants, ids=str)
+
+    @pytest.fixture
+    def loss(self, variant: Variant) -> Loss:
+        return variant.load()
+
+    @pytest.fixture
+    def labels(self, variant: Variant) -> Tensor:
+        return ONE_CLASS if variant.one_class else LABELS
+
+    @pytest.mark.parametrize("positions", POSITIONS, ids=str)
+    def test_one_value_a_bag_whatever_the_position_dimensions(
+        self, loss: Loss, labels: Tensor, positions: tuple[int, ...]
+    ) -> None:
+        logits = some_logits(*positions)
+        labels = labels_that_fit(labels, logits)
+        flat = logits.reshape(B, C + 1, -1)
+        value, gradient = value_and_gradient(loss, logits, labels)
+        flat_value, flat_gradient = value_and_gradient(loss, flat, labels)
+        assert value.shape == (B,)
+        assert_close(value, flat_value)
+        assert_close(gradient, flat_gradient.reshape(logits.shape))
+        scores, presence, probs = outputs(loss, logits)
+        assert scores.shape == presence.shape == (B, C)
+        assert probs.shape == logits.shape
+        for got, expected in zip((scores, presence, probs.reshape(flat.shape)), outputs(loss, flat), strict=True):
+            assert_close(got, expected)
+
+    def test_masks_have_the_shape_of_the_positions(self, loss: Loss, labels: Tensor) -> None:
+        logits, mask = some_logits(2, 3), MASK.reshape(B, 2, 3)
+        value, gradient = value_and_gradient(loss, logits, labels & MASK[:, :C], mask)
+        flat_value, flat_gradient = value_and_gradient(loss, logits.flatten(2), labels & MASK[:, :C], MASK)
+        assert_close(value, flat_value)
+        assert_close(gradient.flatten(2), flat_gradient)
+
+    def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(2, 3)[:0], labels[:0]
+        assert loss(logits, labels, None, told(loss, logits, labels)).shape == (0,)
+
+    def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
+        logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
+        value, gradient = value_and_gradient(loss, logits, labels)
+        moved_value, moved_gradient = value_and_gradient(loss, logits[:, :, order], labels)
+        assert_close(moved_value, value)
+        assert_close(moved_gradient, gradient[:, :, order])
+        scores, presence, probs = outputs(loss, logits)
+        for got, expected in zip(
+            outputs(loss, logits[:, :, order]), (scores, presence, probs[:, :, order]), strict=True
+        ):
+            assert_close(got, expected)
+
+    def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
+        """A maximum that prefers the first of several equal positions teaches a network where, not what."""
+        logits = some_logits(1).expand(-1, -1, K)
+        _, gradient = value_and_gradient(loss, logits, labels)
+        assert gradient.abs().sum() > 0
+        assert_close(gradient, gradient[:, :, :1].expand(-1, -1, K))
+
+    def test_no_class_is_preferred(self, loss: Loss, labels: Tensor) -> None:
+        logits, order = some_logits(K), torch.tensor([2, 0, 1])
+        renamed = logits[:, [*order.tolist(), C]]
+        value, gradient = value_and_gradient(loss, logits, labels)
+        renamed_value, renamed_gradient = value_and_gradient(loss, renamed, labels[:, order])
+        assert_close(renamed_value, value)
+        assert_close(renamed_gradient, gradient[:, [*order.tolist(), C]])
+        assert_close(loss.class_scores(renamed), loss.class_scores(logits)[:, order])
+        assert_close(loss.presence_scores(renamed), loss.presence_scores(logits)[:, order])
+
+    def test_masked_positions_do_not_matter(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
+        value, gradient = value_and_gradient(loss, logits, labels, MASK)
+        assert (gradient.masked_select(~MASK.unsqueeze(1)) == 0).all()
+        for garbage in (200.0, -1e30, torch.inf, -torch.inf, torch.nan):
+            other = logits.masked_fill(~MASK.unsqueeze(1), garbage)
+            other_value, other_gradient = value_and_gradient(loss, other, labels, MASK)
+            assert_close(other_value, value, rtol=0, atol=0)
+            assert_close(other_gradient, gradient, rtol=0, atol=0)
+            for got, expected in zip(outputs(loss, other, MASK), outputs(loss, logits, MASK), strict=True):
+                assert_close(got, expected, rtol=0, atol=0)
+
+    def test_a_mask_that_leaves_out_nothing_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
+        logits, everything = some_logits(K), torch.ones(B, K, dtype=torch.bool)
+        for got, expected in zip(
+            value_and_gradient(loss, logits, labels, everything), value_and_gradient(loss, logits, labels), strict=True
+        ):
+            assert_close(got, expected)
+        for got, expected in zip(outputs(loss, logits, everything), outputs(loss, logits), strict=True):
+            assert_close(got, expected)
+
+    def test_padding_a_batch_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
+        logits = some_logits(K)
+        padded = torch.cat([logits[:, :, :2], some_logits(3, seed=1), logits[:, :, 2:]], dim=2)
+        kept = torch.tensor([0, 1, 5, 6, 7, 8])
+        mask = torch.zeros(B, K + 3, dtype=torch.bool)
+        mask[:, kept] = True
+        value, gradient = value_and_gradient(loss, logits, labels)
+        padded_value, padded_gradient = value_and_gradient(loss, padded, labels, mask)
+        assert_close(padded_value, value)
+        assert_close(padded_gradient[:, :, kept], gradient)
+
+    def test_a_bag_in_a_padded_batch_is_the_bag_alone(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
+        value, gradient = value_and_gradient(loss, logits, labels, MASK)
+        scores, presence, probs = outputs(loss, logits, MASK)
+        for i, size in enumerate(SIZES):
+            alone = logits[i : i + 1, :, :size].clone().requires_grad_()
+            for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
+                assert_close(got.squeeze(0), expected)
+            if not variant.couples_bags:
+                own = loss(alone, labels[i : i + 1], None, told(loss, alone, labels[i : i + 1]))
+                (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
+                assert_close(own.squeeze(0), value[i])
+                assert_close(own_gradient.squeeze(0), gradient[i, :, :size])
+
+    @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
+    def test_first_and_second_derivatives(self, loss: Loss, labels: Tensor, mask: Tensor | None) -> None:
+        labels = labels if mask is None else labels & MASK[:, :C]
+        for scale in (0.5, 3.0):
+            logits = some_logits(K, seed=1, scale=scale).requires_grad_()
+            facts = told(loss, logits, labels)
+            assert torch.autograd.gradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits)
+            assert torch.autograd.gradgradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits, fast_mode=True)
+
+    def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:
+        for logits in extreme_logits():
+            for classes in itertools.product([False, True], repeat=C):
+                if variant.one_class and sum(classes) != 1:
+                    continue
+                value, gradient = value_and_gradient(loss, logits, torch.tensor([classes] * B))
+                assert value.isfinite().all(), (logits, classes)
+                assert gradient.isfinite().all(), (logits, classes)
+            scores, presence, probs = outputs(loss, logits)
+            assert not scores.isnan().any()
+            assert presence.isfinite().all()
+            assert probs.isfinite().all()
+
+    def test_deterministic_and_without_side_effects(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
+        before = labels.clone()
+        first = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
+        again = value_and_gradient(loss, logits, labels, mask), outputs(loss, logits, mask)
+        for got, expected in zip((*again[0], *again[1]), (*first[0], *first[1]), strict=True):
+            assert torch.equal(got, expected)
+        assert torch.equal(logits, some_logits(K))
+        assert torch.equal(labels, before)
+        assert torch.equal(mask, MASK)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+    def test_half_precision_is_computed_in_float32(self, loss: Loss, labels: Tensor, dtype: torch.dtype) -> None:
+        logits = some_logits(K).to(dtype)
+        value, gradient = value_and_gradient(loss, logits, labels)
+        full_value, full_gradient = value_and_gradient(loss, logits.float(), labels)
+        assert value.dtype == torch.float32
+        assert_close(value, full_value, rtol=0, atol=0)
+        assert gradient.dtype == dtype
+        assert_close(gradient, full_gradient.to(dtype), rtol=0, atol=0)
+        assert all(t.dtype == torch.float32 for t in outputs(loss, logits))
+
+    def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
+        logits = some_logits(K)
+        for got, expected in zip(
+            value_and_gradient(loss, logits.float(), labels), value_and_gradient(loss, logits, labels), strict=True
+        ):
+            assert got.dtype == torch.float32
+            assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_a_gpu_agrees_with_the_cpu(self, loss: Loss, labels: Tensor) -> None:
+        logits, labels = some_logits(K), labels & MASK[:, :C]
+        on_gpu = logits.cuda(), labels.cuda(), MASK.cuda()
+        expected = *value_and_gradient(loss, logits, labels, MASK), *outputs(loss, logits, MASK)
+        got = *value_and_gradient(loss, *on_gpu), *outputs(loss, on_gpu[0], on_gpu[2])
+        for g, e in zip(got, expected, strict=True):
+            assert g.is_cuda
+            assert_close(g.cpu(), e)
+
+    def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
+        for c in range(C):
+            logits = some_logits(K, seed=c, scale=1.0)
+            logits[:, C] += 5.0
+            logits[:, c, c] += 20.0
+            assert (loss.class_scores(logits).argmax(dim=1) == c).all()
+            assert (loss.presence_scores(logits).argmax(dim=1) == c).all()
+
+    def test_presence_grows_with_the_evidence(self, loss: Loss) -> None:
+        logits = some_logits(K)
+        for c in range(C):
+            more = logits.clone()
+            more[:, c] += 1.0
+            assert (loss.presence_scores(more)[:, c] > loss.presence_scores(logits)[:, c]).all()
+
+    def test_instance_probs_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
+        probs = loss.instance_probs(some_logits(K), MASK)
+        assert (probs >= 0).all()
+        assert_close(probs.sum(dim=1), torch.ones(B, K, dtype=torch.float64))
+        absent = probs.movedim(1, 2)[~MASK]
+        assert torch.equal(absent, torch.tensor([0.0] * C + [1.0], dtype=torch.float64).expand_as(absent))
+
+    def test_instance_probs_follow_the_evidence(self, loss: Loss) -> None:
+        logits = torch.full((B, C + 1, K), -5.0)
+        logits[:, C] = 5.0
+        logits[:, 1, 2], logits[:, C, 2] = 5.0, -5.0
+        best = loss.instance_probs(logits).argmax(dim=1)
+        assert (best[:, 2] == 1).all()
+        if loss.head != "class":  # where a bag is of one class, so is every position
+            assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
+
+    def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
+        logits = some_logits(K)
+        facts = told(loss, logits, labels)
+        assert torch.equal(loss(logits, labels.long(), None, facts), loss(logits, labels, None, facts))
+
+    @pytest.mark.parametrize(
+        ("labels", "naming"),
+        [
+            (LABELS[:, :2], "labels must have shape (4, 3)"),
+            (LABELS[:1], "labels must have shape (4, 3)"),
+            (LABELS.float(), "labels must be bool"),
+            (LABELS.long() * 2, "labels must be bool or integers 0 and 1, got values from 0 to 2"),
+            (-LABELS.long(), "labels must be bool or integers 0 and 1, got values from -1 to 0"),
+        ],
+    )
+    def test_wrong_labels(self, loss: Loss, labels: Tensor, naming: str) -> None:
+        self.refuses(loss, some_logits(K), labels, None, naming)
+
+    @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+    def test_logits_that_are_not_finite(self, loss: Loss, value: float) -> None:
+        logits = some_logits(K)
+        logits[2, 1, 3] = value
+        self.refuses(loss, logits, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)")
+
+    @pytest.mark.parametrize(
+        "logits", [some_logits(K).long(), some_logits(0), torch.zeros(B), torch.zeros(B, 1, K)], ids=lambda t: t.shape
+    )
+    def test_logits_of_the_wrong_kind(self, loss: Loss, logits: Tensor) -> None:
+        self.refuses(loss, logits, LABELS, None, "logits")
+
+    def test_a_label_set_larger_than_its_bag(self, loss: Loss) -> None:
+        naming = "bag 3 has 3 classes in its label set and only 2 positions"
+        self.refuses(loss, some_logits(2), LABELS, None, naming)
+        mask = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+        self.refuses(loss, some_logits(K), LABELS, mask, naming)
+
+    @pytest.mark.parametrize("mask", [MASK[:, :-1], MASK[:1], MASK.reshape(B, 2, 3), MASK.float()], ids=str)
+    def test_a_wrong_mask(self, loss: Loss, mask: Tensor) -> None:
+        self.refuses(loss, some_logits(K), LABELS, mask, "mask must be bool of shape (4, 6)")
+
+    def refuses(self, loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None, naming: str) -> None:
+        with pytest.raises(UsageError) as error:
+            loss(logits, labels, mask)
+        assert naming in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_a_bag_without_instances_and_classes_is_no_trouble(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
+        if variant.one_class:
+            pytest.skip("a bag without classes is refused")
+        mask = MASK.clone()
+        mask[2] = False
+        value, gradient = value_and_gradient(loss, some_logits(K), labels & MASK[:, :C], mask)
+        assert value.isfinite().all()
+        assert gradient.isfinite().all()
+        assert (gradient[2] == 0).all()
+        assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
+
+    def test_unchecked_a_bag_without_instances_harms_no_other(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
+        """Its classes cannot occur: its loss is +inf or finite, never NaN, and the other bags learn as without it."""
+        loss.validate = False
+        logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
+        mask[0] = False
+        value, gradient = value_and_gradient(loss, logits, labels, mask)
+        assert not value.isnan().any()
+        assert value[1:].isfinite().all()
+        assert gradient.isfinite().all()
+        assert (gradient[0] == 0).all()
+        if not variant.couples_bags:
+            fine_value, fine_gradient = value_and_gradient(loss, logits, labels, MASK)
+            assert_close(value[1:], fine_value[1:])
+            assert_close(gradient[1:], fine_gradient[1:])

@@ -1,0 +1,83 @@
+"""A task that trains in a blink: two-dimensional instances around three corners, labelled by which corners occur."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from milbench import Bags, Network, Recipe, ScoreFunction, Task, Truth, UsageError, label_matrix
+from milbench.networks.instance import InstanceMLP
+
+CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
+
+
+class TinyTask(Task):
+    """Five instances a bag, each at a corner or, being background, in the middle."""
+
+    name = "tiny"
+    num_classes = 3
+    positions = 5
+
+    def __init__(
+        self,
+        batches: Annotated[int, Field(ge=1)] = 4,
+        fault: str = "",
+        size: Annotated[int, Field(ge=1)] = 5,
+    ) -> None:
+        self.batches = batches
+        self.fault = fault
+        self.size = size
+
+    def check_data(self, data_dir: Path | None) -> str:
+        if data_dir is not None and not data_dir.is_dir():
+            raise UsageError(f"tiny: no folder {data_dir}")
+        return f"tiny of {self.size}"
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        self.device = device
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        for _ in range(self.batches):
+            yield self._spoiled(self._draw(rng))
+
+    def network(self, seed: int) -> Network:
+        return InstanceMLP([2, 8, 4], seed)
+
+    def recipe(self) -> Recipe:
+        return Recipe(epochs=2, lr=0.05)
+
+    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+        metrics = {}
+        for split, seed in (("validation", 1), ("test", 2)):
+            bags = self._draw(torch.Generator().manual_seed(seed), bags=64)
+            wrong = (score(bags).presence > 0) != bags.labels
+            metrics[f"{split}/instance_error"] = float(wrong.double().mean())
+        return metrics
+
+    def gallery(self) -> Bags:
+        return self._draw(torch.Generator().manual_seed(3), bags=2)
+
+    def _draw(self, rng: torch.Generator, bags: int = 8) -> Bags:
+        classes = torch.randint(4, (bags, self.size), generator=rng)
+        points = CORNERS[classes] + torch.randn(bags, self.size, 2, generator=rng)
+        known = classes.masked_fill(classes == 3, -1)
+        return Bags(points, label_matrix(known, 3), truth=Truth(known, position_classes=classes))
+
+    def _spoiled(self, bags: Bags) -> Bags:
+        if self.fault == "labels":
+            return Bags(bags.instances, bags.labels[:, :2])
+        if self.fault == "dtype":
+            return Bags(bags.instances, bags.labels.double())
+        if self.fault == "poison":
+            return Bags(bags.instances * float("nan"), bags.labels)
+        if self.fault == "crowded":
+            return Bags(bags.instances, torch.ones_like(bags.labels))
+        return bags

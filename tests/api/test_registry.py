@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+import milbench
+from milbench.api import registry
+from milbench.api.loss import Loss
+from milbench.api.registry import Registry, check_params
+from milbench.api.task import Task
+from milbench.errors import UsageError
+from tests._helpers.command_line import PLUGINS, TINY
+
+
+@pytest.fixture(autouse=True)
+def _fresh_registries() -> None:
+    registry.losses.cache_clear()
+    registry.tasks.cache_clear()
+
+
+def test_every_built_in_loads_under_its_own_name() -> None:
+    for each, base in ((registry.losses(), Loss), (registry.tasks(), Task)):
+        assert each.names()
+        for name in each.names():
+            cls = each.cls(name)
+            assert issubclass(cls, base)
+            assert cls.name == name
+            assert cls.__doc__
+
+
+def test_names_are_known_without_importing_anything() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys; from milbench.api.registry import losses; losses().names(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_loss_by_name_with_parameters() -> None:
+    loss = milbench.load_loss("max-pooling", normalization="batch")
+    assert loss.normalization == "batch"
+    assert milbench.load_task(TINY, size=3).size == 3  # type: ignore[attr-defined]
+
+
+def test_an_unknown_name_says_the_closest() -> None:
+    with pytest.raises(UsageError, match="unknown loss 'exat'; did you mean 'exact'"):
+        milbench.load_loss("exat")
+    with pytest.raises(UsageError, match="extended-digits"):
+        milbench.load_task("extended-digit")
+
+
+def test_two_of_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"two loss entries are named 'exact': one from milbench, one from .*twin"):
+        milbench.load_loss(str(PLUGINS / "twin_loss.py"))
+
+
+def test_files_that_hold_no_loss(tmp_path: Path) -> None:
+    broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
+    broken.write_text("import nowhere_to_be_found\n")
+    empty.write_text("x = 1\n")
+    with pytest.raises(UsageError, match=r"cannot import the loss file .*ModuleNotFoundError"):
+        milbench.load_loss(str(broken))
+    with pytest.raises(UsageError, match="exactly one Loss, found: none"):
+        milbench.load_loss(str(empty))
+    with pytest.raises(UsageError, match="no file"):
+        milbench.load_loss(str(tmp_path / "missing.py"))
+
+
+def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("elsewhere", "milbench.losses.exact:Exact", "milbench.losses")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
+    found = registry.losses()
+    assert "elsewhere" in found.names()
+    with pytest.raises(UsageError, match=r"not a Loss of that name"):
+        found.cls("elsewhere")  # the class calls itself exact
+    clash = EntryPoint("exact", "milbench.losses.exact:Exact", "milbench.losses")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [clash])
+    with pytest.raises(UsageError, match="two loss entries"):
+        Registry("loss", "losses", lambda: Loss)
+
+
+class Thing:
+    def __init__(
+        self,
+        size: Annotated[int, Field(ge=1)],
+        kind: Literal["round", "square"] = "round",
+        scale: float = 1.0,
+        name: str | None = None,
+    ) -> None: ...
+
+
+def test_parameters_are_checked_against_annotations() -> None:
+    assert check_params("thing", Thing, {"size": 2}) == {"size": 2, "kind": "round", "scale": 1.0, "name": None}
+    for params, message in (
+        ({}, "thing needs a value for 'size'"),
+        ({"size": 0}, "thing: size = 0 is wrong: Input should be greater than or equal to 1"),
+        ({"size": "many"}, "size = 'many'"),
+        ({"size": 1, "kind": "oval"}, "kind = 'oval' is wrong: Input should be 'round' or 'square'"),
+        ({"size": 1, "scal": 2}, "unknown parameter of thing 'scal'; did you mean 'scale'"),
+    ):
+        with pytest.raises(UsageError) as error:
+            check_params("thing", Thing, params)
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)

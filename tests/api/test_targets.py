@@ -1,0 +1,124 @@
+"""What a loss of a higher tier is told, against boxes made by hand; and that tiers are not mixed by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.targets import tell
+from milbench.errors import UsageError
+from milbench.networks.convolutional import AllConvolutional, Layer
+from milbench.networks.instance import InstanceMLP
+from tests._helpers.command_line import TINY, Ran
+
+C = 3
+NETWORK = AllConvolutional([Layer(C + 1, 2, stride=2)], 1, seed=0)
+"""Positions look at the middles of squares of 2x2 pixels: 1, 3, 5, ..."""
+
+
+def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: int = 8) -> Bags:
+    known = torch.tensor(classes)
+    truth = Truth(known, None if boxes is None else torch.tensor(boxes))
+    return Bags(torch.zeros(len(classes), 1, side, side), label_matrix(known, C), truth=truth)
+
+
+def positions(given: Bags) -> list[list[list[int]]]:
+    told = tell("positions", given, NETWORK(given.instances), NETWORK)
+    assert told is not None
+    assert told.dtype == torch.int64
+    shown: list[list[list[int]]] = told.tolist()
+    return shown
+
+
+def test_a_position_shows_a_box_whose_middle_is_near() -> None:
+    whole = [[0.0, 0.0, 8.0, 8.0]]  # a quarter of 8 pixels from its middle reaches the centres at 3 and 5
+    corner = [[4.0, 0.0, 8.0, 2.0]]  # a quarter of 4 pixels reaches none at the sides: the nearest two are 1 away
+    assert positions(bags([[1], [2]], [whole, corner])) == [
+        [[3, 3, 3, 3], [3, 1, 1, 3], [3, 1, 1, 3], [3, 3, 3, 3]],
+        [[3, 3, 2, 2], [3, 3, 3, 3], [3, 3, 3, 3], [3, 3, 3, 3]],
+    ]
+
+
+def test_where_boxes_overlap_the_nearest_middle_wins() -> None:
+    left, right = [-2.0, 0.0, 6.0, 8.0], [2.0, 0.0, 10.0, 8.0]  # middles at 2 and 6, reaching to 4 and from 4
+    further = [3.0, 0.0, 11.0, 8.0]  # its middle at 7
+    assert positions(bags([[0, 1]], [[left, right]]))[0][1] == [0, 0, 1, 1]
+    assert positions(bags([[1, 0]], [[right, left]]))[0][1] == [0, 0, 1, 1]  # not the first one
+    assert positions(bags([[1, 2]], [[right, further]]))[0][1] == [3, 3, 1, 1]  # 7 is as near to 6 as to 8
+
+
+def test_a_tiny_box_is_shown_by_the_nearest_position() -> None:
+    assert positions(bags([[2]], [[[5.9, 1.6, 6.1, 1.8]]]))[0] == [[3, 3, 2, 2], [3] * 4, [3] * 4, [3] * 4]
+    assert positions(bags([[2]], [[[5.4, 1.6, 5.5, 1.7]]]))[0] == [[3, 3, 2, 3], [3] * 4, [3] * 4, [3] * 4]
+
+
+def test_what_augmentation_has_cut_away_is_shown_nowhere() -> None:
+    gone, thin = [8.0, 2.0, 8.0, 6.0], [2.0, 0.0, 6.0, 0.0]
+    assert positions(bags([[1, 2]], [[gone, thin]]))[0] == [[3] * 4] * 4
+
+
+def test_entries_that_pad_a_bag_show_nothing() -> None:
+    whole, nothing = [0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]
+    one = positions(bags([[1]], [[whole]]))
+    assert positions(bags([[1, -1]], [[whole, nothing]])) == one
+    assert positions(bags([[-1, 1]], [[whole, whole]])) == one
+    assert positions(bags([[-1]], [[whole]])) == [[[3] * 4] * 4]
+
+
+def test_positions_that_are_known_are_passed_on() -> None:
+    known = torch.tensor([[0, 3, 2], [3, 3, 3]])
+    network = InstanceMLP((2, C + 1), seed=0)
+    given = Bags(torch.zeros(2, 3, 2), torch.zeros(2, C).bool(), truth=Truth(known, position_classes=known))
+    told = tell("positions", given, network(given.instances), network)
+    assert told is not None
+    assert torch.equal(told, known)
+
+
+def test_counts_and_order_are_those_of_the_instances() -> None:
+    given = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
+    logits = NETWORK(given.instances)
+    assert tell("labels", given, logits, NETWORK) is None
+    assert facts("counts", given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
+    assert facts("order", given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+
+
+def facts(which: str, given: Bags) -> Tensor:
+    told = tell(which, given, NETWORK(given.instances), NETWORK)  # type: ignore[arg-type]
+    assert told is not None
+    return told
+
+
+def test_what_is_not_known_cannot_be_told() -> None:
+    with pytest.raises(UsageError, match="told counts needs bags whose truth is known"):
+        facts("counts", bags([[0]], None).without_truth())
+    with pytest.raises(UsageError, match="told positions needs bags with boxes"):
+        facts("positions", bags([[0]], None))
+
+
+Milbench = Callable[..., Ran]
+
+
+def test_tiers_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:
+    mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
+    said = milbench(*mixed).complaint()
+    assert "exact is of the set tier, position is of the position tier" in said
+    assert "--tiers set,position" in said
+    assert "--tiers set,position" in milbench(*mixed, "--tiers", "set").complaint()
+    assert milbench(*mixed, "--tiers", "position,set").code == 0
+    spec = tmp_path / "mixed.toml"
+    text = f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\n'
+    spec.write_text(text)
+    assert "not told the same" in milbench("run", str(spec), "--dry-run").complaint()
+    spec.write_text(text + 'tiers = ["set", "position"]\n')
+    assert milbench("run", str(spec), "--dry-run").code == 0
+    assert milbench("run", "--loss", "count", "--task", TINY, "--dry-run").code == 0  # one tier, whichever
+
+
+def test_a_loss_that_names_one_class_needs_a_task_that_has_a_network_for_it(milbench: Milbench) -> None:
+    said = milbench("run", "--loss", "cross-entropy", "--task", TINY).complaint()
+    assert "cross-entropy on the first batch of tiny: tiny has no network for a loss that names one class" in said

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests._helpers.command_line import PLUGINS, TINY, Ran
+
+Milbench = Callable[..., Ran]
+BASE = ("run", "--loss", "exact", "--task", TINY)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run", "--loss", "exat", "--task", TINY), "unknown loss 'exat'; did you mean 'exact'"),
+        (("run", "--loss", "exact", "--task", "extended-digit"), "did you mean 'extended-digits'"),
+        (("run", "--loss", "", "--task", TINY), "unknown loss ''"),
+        (("run", "--loss", "exact"), "--task missing"),
+        (("run",), "--loss and --task missing"),
+        (("run", "demoo"), "did you mean 'demo'"),
+        ((*BASE, "-p", "loss.per_positoin=true"), "did you mean 'per_position'"),
+        ((*BASE, "-p", "loss.exact.per_positoin=true"), "did you mean 'per_position'"),
+        ((*BASE, "-p", "loss.noisy-or.head=softmax"), "unknown loss of this run"),
+        ((*BASE, "-p", "loss.per_position=maybe"), "per_position = 'maybe' is wrong"),
+        ((*BASE, "-p", "task.batches=0"), "batches = 0 is wrong: Input should be greater than or equal to 1"),
+        ((*BASE, "-p", "recipe.epoch=3"), "did you mean 'epochs'"),
+        ((*BASE, "-p", "recipe.optimizer=adamv"), "unknown optimizer 'adamv'; did you mean 'adamw'"),
+        ((*BASE, "-p", "recipe.lr=-1"), "lr = -1 is wrong"),
+        ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
+        ((*BASE, "--epochs", "0"), "epochs = 0 is wrong"),
+        ((*BASE, "--epochs", "many"), "Invalid value for '--epochs'"),
+        ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
+        ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
+        ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
+        ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
+        (("run", "s" * 300), "File name too long"),
+        (("status", "--root", "r" * 300), "File name too long"),
+        ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
+        ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
+        ((*BASE, "--jobs", "0"), "--jobs"),
+        ((*BASE, "--rerun", "failing"), "--rerun"),
+        ((*BASE, "--sedes", "1"), "--sedes"),
+        ((*BASE, "--name", "../up"), "name = '../up' is wrong"),
+        ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
+        ((*BASE, "-p", "task.fault=labels"), "labels must have shape (8, 3)"),
+        ((*BASE, "-p", "task.fault=dtype"), "labels must be bool"),
+        ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
+        ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes in its label set and only 2 positions"),
+        (("run", "--loss", str(PLUGINS / "twin_loss.py"), "--task", TINY), "two loss entries are named 'exact'"),
+        (("run", "--loss", "nowhere.py", "--task", TINY), "no file nowhere.py"),
+        (("report", "elsewhere"), "nothing was run yet"),
+        (("status",), "nothing was run yet"),
+        (("list", "loses"), "loses"),
+        (("data", "fetch", "mnistt"), "did you mean 'mnist'"),
+        (("bench", "losses", "--device", "gpu"), "unknown device 'gpu'"),
+        (("runn",), "runn"),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str, ...], says: str) -> None:
+    before = (root / "runs" / "mlflow.db").read_bytes()
+    assert says in milbench(*words).complaint()
+    assert (root / "runs" / "mlflow.db").read_bytes() == before
+    assert not list(root.glob("reports/*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("losses = [", "is not TOML"),
+        ("losses = ['exact']\n", "needs a value for 'tasks'"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nseed = 3\n", "did you mean 'seeds'"),
+        ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
+        ("losses = []\ntasks = ['extended-digits']\n", "losses = [] is wrong"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exat]\nk = 1\n", "did you mean 'exact'"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nepochs = 'x'\n", "epochs = 'x' is wrong"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = '3-1'\n", "did you mean 1-3"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = []\n", "names no seed"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
+        ("\xff\xfe", "cannot read the spec"),
+    ],
+)
+def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str, says: str) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_bytes(text.encode("latin-1"))
+    assert says in milbench("run", str(spec)).complaint()
+
+
+def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert "cannot write under --root" in milbench(*BASE, "--root", str(blocked)).complaint()
+
+
+def test_a_store_that_is_no_database(milbench: Milbench, root: Path) -> None:
+    (root / "runs" / "mlflow.db").write_bytes(b"this is not a database" * 100)
+    assert "cannot open the store" in milbench(*BASE).complaint()
+
+
+def test_no_store_where_one_is_needed(milbench: Milbench, tmp_path: Path) -> None:
+    assert "there is no store" in milbench("status", "--root", str(tmp_path / "empty")).complaint()
+
+
+def test_lists(milbench: Milbench) -> None:
+    losses = milbench("list", "losses")
+    assert losses.code == 0
+    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"):
+        assert name in losses.out
+    tasks = milbench("list", "tasks").out
+    for name in ("extended-digits", "extended-mnist", "synthetic-bags"):
+        assert name in tasks
+    assert "demo" in milbench("list", "specs").out
+    milbench(*BASE, "--name", "mine")
+    assert "mine" in milbench("list", "runs").out
+
+
+def test_a_run_and_its_report(milbench: Milbench, root: Path) -> None:
+    assert milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "mine").code == 0
+    assert milbench("report").code == 0
+    folder = root / "reports" / "mine"
+    page = (folder / "index.html").read_text()
+    csv = (folder / "results.csv").read_text()
+    from milbench.store.collect import collect
+    from milbench.store.mlflow_store import Store
+    from milbench.store.workspace import Root
+
+    for run_id in collect(Store(Root(root)), "mine").cells.run_id:
+        assert run_id in page
+        assert run_id in csv
+    assert "noisy-or" in (folder / "report.md").read_text()
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+sys.argv = ["milbench", "run", "--help"]
+from milbench.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    print("code", stop.code)
+print("heavy", {"torch", "mlflow", "pandas", "numpy", "scipy", "sklearn"} & set(sys.modules))
+"""
+    out = python(code)
+    assert "--steps-per-epoch" in out
+    assert out.endswith("code 0\nheavy set()\n")
+
+
+def test_the_report_is_rendered_without_torch(milbench: Milbench, root: Path) -> None:
+    milbench(*BASE)
+    code = f"""
+import sys
+sys.argv = ["milbench", "report", "--root", {str(root)!r}]
+from milbench.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    print("code", stop.code)
+print("torch", "torch" in sys.modules)
+"""
+    assert python(code).endswith("code 0\ntorch False\n")
+
+
+def test_version_and_no_words() -> None:
+    from milbench import __version__
+
+    done = subprocess.run([sys.executable, "-m", "milbench", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"milbench {__version__}\n"
+    bare = subprocess.run([sys.executable, "-m", "milbench"], capture_output=True, text=True, check=False)
+    assert bare.returncode == 2
+    assert "Usage" in bare.stdout
+
+
+def test_the_ui_serves_the_store(milbench: Milbench, root: Path) -> None:
+    import signal
+    import socket
+    import time
+    import urllib.request
+
+    milbench(*BASE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "milbench", "ui", "--port", str(port), "--root", str(root)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(240):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+                    assert answer.read() == b"OK"
+                break
+            except OSError:
+                time.sleep(0.25)
+        else:
+            pytest.fail("the server did not answer")
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench, tmp_path: Path) -> None:
+    from milbench.data.catalog import MNIST
+
+    for file in MNIST.files:
+        (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file.path).write_bytes(b"\0" * 100)
+    words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
+    said = milbench(*words).complaint()
+    assert f"{tmp_path / MNIST.files[0].path} is damaged: expected 47040016 bytes, found 100" in said
+    assert milbench("data", "verify", "--data-dir", str(tmp_path)).code == 1
+    for file in MNIST.files:  # the right size, the wrong content
+        with (tmp_path / file.path).open("wb") as sparse:
+            sparse.truncate(file.size)
+    assert "expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in milbench(*words).complaint()

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milbench.cli.progress import Estimate
+from milbench.engine.spec import built_in_specs, make_plan, presets, read_spec
+from tests._helpers.command_line import PLUGINS, TINY, Ran
+
+Milbench = Callable[..., Ran]
+BREAKING = str(PLUGINS / "breaking_loss.py")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> str:
+    """A spec with two presets; the second one changes one thing in each table."""
+    path = tmp_path / "study.toml"
+    path.write_text(f"""
+losses = ["exact", "max-pooling"]
+tasks = ["{TINY}"]
+
+[loss.max-pooling]
+normalization = "batch"
+
+[recipe]
+optimizer = "psgd"
+lr = 0.01
+
+[presets.paper]
+seeds = "0-9"
+
+[presets.quick]
+seeds = "0-1"
+notes = ["Two seeds, one epoch: <no> more than a first look."]
+
+[presets.quick.recipe]
+epochs = 1
+""")
+    return str(path)
+
+
+def test_a_preset_changes_what_it_names_and_nothing_else(study: str) -> None:
+    paper, quick = read_spec(study), read_spec(study, "quick")
+    assert paper.preset == "paper", "the first preset is the default"
+    assert (paper.seeds, quick.seeds) == ("0-9", "0-1")
+    assert paper.recipe == {"optimizer": "psgd", "lr": 0.01}
+    assert quick.recipe == {"optimizer": "psgd", "lr": 0.01, "epochs": 1}
+    assert quick.loss == paper.loss == {"max-pooling": {"normalization": "batch"}}
+    plan = make_plan(quick, None)
+    assert plan.preset == "quick"
+    assert {c.recipe["epochs"] for c in plan.cells} == {1}
+
+
+def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbench, root: Path, study: str) -> None:
+    ran = milbench("reproduce", study, "--preset", "quick")
+    assert ran.code == 0, ran
+    assert "4 cells, 4 to run" in ran.out
+    page = (root / "reports" / "study" / "index.html").read_text()
+    assert "max-pooling" in page
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        made = database.execute("select count(*) from runs").fetchone()
+    again = milbench("reproduce", study, "--preset", "quick")
+    assert again.code == 0
+    assert "nothing to run" in again.out
+    assert "wrote" in again.out
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        assert database.execute("select count(*) from runs").fetchone() == (made[0] + 1,), "one launch, no new cell"
+
+
+def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "failing.toml"
+    path.write_text(f'losses = ["exact", "{BREAKING}"]\ntasks = ["{TINY}"]\n[loss.breaking]\nhow = "nan"\n')
+    ran = milbench("reproduce", str(path))
+    assert ran.code == 1
+    assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()
+
+
+def test_what_cannot_be_reproduced_is_refused_in_one_line(milbench: Milbench, root: Path, study: str) -> None:
+    assert "did you mean 'quick'" in milbench("reproduce", study, "--preset", "quik").complaint()
+    assert "did you mean 'supplementary-a'" in milbench("reproduce", "supplementary_a").complaint()
+    assert "spec demo has no presets" in milbench("reproduce", "demo", "--preset", "quick").complaint()
+    losses = ("--loss", "exact", "--task", TINY)
+    assert "--preset quick needs a spec" in milbench("run", *losses, "--preset", "quick").complaint()
+    assert not (root / "reports").exists()
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        assert database.execute("select count(*) from runs").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("presets_text", ["presets = 3", "[presets]\nquick = 1", "[presets.quick]\nseeds = []"])
+def test_presets_that_make_no_sense(milbench: Milbench, tmp_path: Path, presets_text: str) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n{presets_text}\n')
+    if "[presets" not in presets_text:
+        path.write_text(f'{presets_text}\nlosses = ["exact"]\ntasks = ["{TINY}"]\n')
+    milbench("reproduce", str(path)).complaint()
+
+
+def test_every_published_study_has_both_presets_and_says_what_limits_the_quick_one() -> None:
+    studies = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
+    assert "supplementary-a" in studies
+    for name in studies:
+        assert presets(name) == ["paper", "quick"]
+        assert read_spec(name, "quick").notes
+        paper = read_spec(name, "paper")
+        assert paper.recipe["optimizer"] == "psgd"
+        assert paper.recipe["head_init"] == "paper"
+
+
+def test_the_time_left_is_reckoned_from_the_work_of_this_launch() -> None:
+    clock = [100.0]
+    estimate = Estimate(["a", "b", "c"], now=lambda: clock[0])
+    assert str(estimate) == ""
+    estimate.saw("a", 0.5)  # resumed: half of it was done before
+    clock[0] = 160.0
+    assert estimate.seconds() is None
+    estimate.saw("a", 0.75)  # a quarter of a cell in a minute leaves two and a quarter
+    assert estimate.seconds() == pytest.approx(9 * 60)
+    assert str(estimate) == "about 9 minutes left"
+    estimate.ended("a")
+    estimate.ended("b")
+    clock[0] = 100.0 + 3 * 86400
+    assert estimate.seconds() == pytest.approx(2 * 86400)
+    assert str(estimate) == "about 2 days left"
+    estimate.ended("c")
+    assert estimate.seconds() == 0

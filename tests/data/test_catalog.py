@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milbench.data import catalog
+from milbench.data.catalog import Dataset, File
+from milbench.errors import UsageError
+
+CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
+FILES = tuple(File(path, len(c), hashlib.md5(c).hexdigest()) for path, c in CONTENT.items())
+
+
+def place(folder: Path, content: dict[str, bytes] = CONTENT) -> None:
+    for path, value in content.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(value)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], None]], Dataset]:
+    """Make a toy data set the only one that the suite knows."""
+
+    def register(download: Callable[[Path], None]) -> Dataset:
+        dataset = Dataset("toy", FILES, download)
+        monkeypatch.setattr(catalog, "DATASETS", {"toy": dataset})
+        return dataset
+
+    return register
+
+
+def unreachable(folder: Path) -> None:
+    place(folder, {"toy/raw/a": b"some"})
+    raise RuntimeError("all mirrors\nare down")
+
+
+def test_given_folder_wins_over_the_environment_over_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    monkeypatch.setenv("MILBENCH_DATA", str(two))
+    assert catalog.data_dir(one) == one
+    assert catalog.data_dir(None) == two
+    monkeypatch.delenv("MILBENCH_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert catalog.data_dir(None) == tmp_path / "cache" / "milbench"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert catalog.data_dir(None) == tmp_path / ".cache" / "milbench"
+    monkeypatch.setenv("MILBENCH_DATA", "~/two")
+    assert catalog.data_dir(None) == two
+
+
+def test_a_folder_that_was_named_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="typo does not exist"):
+        catalog.data_dir(tmp_path / "typo")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MILBENCH_DATA", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"file \(from MILBENCH_DATA\) is a file"):
+        catalog.data_dir(None)
+
+
+def test_status_tells_present_missing_and_damaged_apart(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    dataset = known(unreachable)
+    (row,) = catalog.status(tmp_path)
+    assert (row.dataset, row.path, row.state, row.digest) == ("toy", tmp_path / "toy/raw", "missing", "")
+    assert row.note == "no toy/raw/a"
+    place(tmp_path)
+    (row,) = catalog.status(tmp_path)
+    assert (row.state, row.digest, row.note) == ("present", dataset.digest, "")
+    place(tmp_path, {"toy/raw/b": b"and Others"})
+    (row,) = catalog.status(tmp_path)
+    wrong, right = hashlib.md5(b"and Others").hexdigest(), FILES[1].md5
+    assert (row.state, row.digest) == ("damaged", "")
+    assert row.note == f"{tmp_path / 'toy/raw/b'} is damaged: expected MD5 {right}, found {wrong}"
+    place(tmp_path, {"toy/raw/b": b"and"})
+    assert catalog.status(tmp_path)[0].note == f"{tmp_path / 'toy/raw/b'} is damaged: expected 10 bytes, found 3"
+
+
+def test_fetch_downloads_what_is_missing_or_damaged_and_nothing_else(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    calls = []
+
+    def download(folder: Path) -> None:
+        assert socket.getdefaulttimeout() == catalog.STALLED
+        calls.append(folder)
+        place(folder)
+
+    known(download)
+    root = tmp_path / "new"
+    assert catalog.fetch("toy", root).state == "present"
+    assert catalog.fetch("toy", root).state == "present"
+    assert len(calls) == 1
+    place(root, {"toy/raw/a": b"x"})
+    assert catalog.fetch("toy", root).state == "present"
+    assert len(calls) == 2
+    assert {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} == CONTENT
+    assert [p.name for p in root.iterdir()] == ["toy"]  # nothing temporary stays
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_download_that_fails_leaves_nothing_behind(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    known(unreachable)
+    with pytest.raises(UsageError, match=f"cannot fetch toy into {tmp_path}: all mirrors are down"):
+        catalog.fetch("toy", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    known(lambda folder: place(folder, CONTENT | {"toy/raw/b": b"not the same"}))
+    with pytest.raises(UsageError, match=r"not what was expected: .*raw/b is damaged: expected 10 bytes, found 12"):
+        catalog.fetch("toy", tmp_path)
+    known(lambda folder: place(folder, {"toy/raw/a": CONTENT["toy/raw/a"]}))
+    with pytest.raises(UsageError, match="not what was expected: toy/raw/b"):
+        catalog.fetch("toy", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fetch_into_a_place_that_is_no_folder(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    known(place)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot fetch toy into"):
+        catalog.fetch("toy", tmp_path / "file" / "below")
+
+
+def test_an_unknown_data_set_is_refused_with_the_closest_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown data set 'mnits'; did you mean 'mnist'"):
+        catalog.fetch("mnits", tmp_path)
+
+
+def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    dataset = known(place)
+    assert catalog.require("toy", tmp_path, "go elsewhere") is dataset
+    place(tmp_path, {"toy/raw/a": b"some Bytes"})  # perhaps somebody's own: only `fetch` may replace it
+    with pytest.raises(UsageError, match=r"raw/a is damaged: expected MD5 .*; `milbench data fetch toy` replaces it"):
+        catalog.require("toy", tmp_path, "go elsewhere")
+    assert (tmp_path / "toy/raw/a").read_bytes() == b"some Bytes"
+    known(unreachable)
+    (tmp_path / "toy/raw/b").unlink()
+    with pytest.raises(UsageError, match=r"toy not found: looked for .*raw/b; .*mirrors are down; go elsewhere"):
+        catalog.require("toy", tmp_path, "go elsewhere")
+
+
+def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / FILES[0].path).mkdir(parents=True)
+    size = (tmp_path / FILES[0].path).stat().st_size
+    folder = File(FILES[0].path, size, FILES[0].md5)
+    assert (folder.problem(tmp_path) or "").endswith("raw/a cannot be read: Is a directory")
+
+
+def test_mnist_is_the_canonical_one() -> None:
+    """Sizes follow from the published counts: 60,000 and 10,000 images of 28x28 bytes, headers of 16 and 8."""
+    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in catalog.MNIST.files}
+    assert sizes == {
+        "train-images-idx3-ubyte": 16 + 60_000 * 784,
+        "train-labels-idx1-ubyte": 8 + 60_000,
+        "t10k-images-idx3-ubyte": 16 + 10_000 * 784,
+        "t10k-labels-idx1-ubyte": 8 + 10_000,
+    }
+    assert catalog.DATASETS["mnist"] is catalog.MNIST
+
+
+def test_cifar10_is_the_canonical_one() -> None:
+    """By torchvision's list of checksums; of each file more is pixels than anything else."""
+    from torchvision.datasets import CIFAR10
+
+    published = [*CIFAR10.train_list, *CIFAR10.test_list, [CIFAR10.meta["filename"], CIFAR10.meta["md5"]]]
+    assert [[file.path, file.md5] for file in catalog.CIFAR10.files] == [
+        [f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published
+    ]
+    assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in catalog.CIFAR10.files[:-1])
+    assert catalog.DATASETS["cifar10"] is catalog.CIFAR10
+
+
+def test_cifar10_is_unpacked_and_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(
+        "torchvision.datasets.utils.download_and_extract_archive", lambda *args, **named: calls.append((args, named))
+    )
+    catalog.CIFAR10.download(tmp_path)
+    ((url, folder), named) = calls[0]
+    assert url.endswith("/cifar-10-python.tar.gz")
+    assert (folder, named["md5"]) == (str(tmp_path), "c58f30108f718f92721af3b95e74349a")

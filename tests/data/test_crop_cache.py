@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from milbench.data import crop_cache
+from milbench.data.crop_cache import FOLDER, load
+from milbench.data.crops import crop
+from milbench.data.digit_struct import read
+from milbench.errors import UsageError
+from tests._helpers.street_files import picture, write_folder, write_struct
+
+TWO = [(4.0, 10.0, 8.0, 12.0, 20.0), (10.0, 24.0, 8.0, 12.0, 20.0)]
+PICTURES = [(60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)]), (70, 50, TWO), (30, 90, [(10.0, 4.0, 30.0, 10.0, 20.0)])]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return write_folder(tmp_path / "svhn" / "train", PICTURES)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_cache_holds_every_crop_in_the_order_of_the_records(folder: Path) -> None:
+    crops = load(folder, "paper", 5)
+    assert crops.names.tolist() == ["1.png", "2.png", "3.png"]
+    assert crops.classes.tolist() == [[1, -1], [4, 0], [0, -1]]
+    for n, record in enumerate(read(folder / "digitStruct.mat")):
+        alone = crop((folder / record.name).read_bytes(), folder / record.name, record, "paper")
+        count = len(record.classes)
+        assert np.array_equal(crops.crops[n], alone.pixels)
+        assert np.array_equal(crops.boxes[n, :count], alone.boxes)
+        assert not crops.boxes[n, count:].any()
+        assert tuple(crops.windows[n]) == alone.window
+    assert isinstance(crops.crops, np.memmap)
+    assert crops.crops.dtype == np.uint8
+
+
+def test_what_was_cropped_once_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load(folder, "paper", 5)
+    monkeypatch.setattr(crop_cache, "crop", None)
+    second = load(folder, "paper", 5)
+    assert first.digest == second.digest
+    assert np.array_equal(first.crops, second.crops)
+    monkeypatch.undo()
+    tight = load(folder, "tight", 5)
+    assert tight.digest == first.digest
+    assert not np.array_equal(tight.crops, first.crops)
+
+
+def repaint(folder: Path) -> None:
+    Image.fromarray(picture(60, 40, seed=9)).save(folder / "1.png")
+
+
+def relabel(folder: Path) -> None:
+    write_struct(folder / "digitStruct.mat", [(f"{n}.png", p[2]) for n, p in zip((1, 3, 2), PICTURES, strict=True)])
+
+
+def other_margin(folder: Path) -> None:
+    about = json.loads((folder.parent / FOLDER / "train-paper/cache.json").read_text())["about"]
+    about["parameters"]["margin"] = 2.0
+    sealed = {"about": about, "sha256": hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}
+    (folder.parent / FOLDER / "train-paper/cache.json").write_text(json.dumps(sealed))
+
+
+@pytest.mark.parametrize(("change", "same"), [(repaint, False), (relabel, False), (other_margin, True)])
+def test_other_pictures_records_or_parameters_make_new_crops(
+    folder: Path, change: Callable[[Path], None], same: bool
+) -> None:
+    first = load(folder, "paper", 5)
+    before = first.digest, first.crops.copy(), first.classes.copy()
+    time.sleep(0.01)
+    change(folder)
+    second = load(folder, "paper", 5)
+    assert (second.digest == before[0]) is same
+    assert (np.array_equal(second.crops, before[1]) and np.array_equal(second.classes, before[2])) is same
+    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]  # nothing temporary, nothing old
+
+
+def test_the_digest_is_of_the_content_and_not_of_dates(folder: Path, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "elsewhere" / "test", PICTURES)
+    assert load(folder, "paper", 5).digest == load(other, "paper", 5).digest
+
+
+@pytest.mark.parametrize("name", ["crops.npy", "classes.npy", "boxes.npy", "windows.npy", "names.npy", "cache.json"])
+def test_a_flipped_byte_is_found_and_left_alone(folder: Path, name: str) -> None:
+    load(folder, "paper", 5)
+    path = folder.parent / FOLDER / "train-paper" / name
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1
+    path.write_bytes(content)
+    before = snapshot(path.parent)
+    with pytest.raises(UsageError, match=rf"{name} is damaged.*; remove {path.parent}, and the crops are made again"):
+        load(folder, "paper", 5)
+    assert snapshot(path.parent) == before
+
+
+def test_a_missing_array_is_damage(folder: Path) -> None:
+    load(folder, "paper", 5)
+    (folder.parent / FOLDER / "train-paper/boxes.npy").unlink()
+    with pytest.raises(UsageError, match=r"boxes.npy is damaged \(.*No such file"):
+        load(folder, "paper", 5)
+
+
+def test_a_cache_of_another_version_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crop_cache, "FORMAT", 2)
+    load(folder, "paper", 5)
+    monkeypatch.undo()
+    before = snapshot(folder.parent / FOLDER)
+    with pytest.raises(UsageError, match=r"was written by another version of milbench \(format 2, not 1\); remove it"):
+        load(folder, "paper", 5)
+    assert snapshot(folder.parent / FOLDER) == before
+
+
+def lose(folder: Path) -> None:
+    (folder / "2.png").unlink()
+
+
+def cut(folder: Path) -> None:
+    (folder / "2.png").write_bytes((folder / "2.png").read_bytes()[:-200])
+
+
+def stranger(folder: Path) -> None:
+    (folder / "9.png").write_bytes((folder / "1.png").read_bytes())
+
+
+def no_struct(folder: Path) -> None:
+    (folder / "digitStruct.mat").unlink()
+
+
+def unreadable(folder: Path) -> None:
+    (folder / "2.png").unlink()
+    (folder / "2.png").mkdir()
+
+
+def nowhere(folder: Path) -> None:
+    (folder / "2.png").unlink()
+    (folder / "2.png").symlink_to("/nowhere/2.png")
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lose, r"2.png not found \(1 of 3 pictures are missing\)"),
+        (cut, "2.png cannot be read as a PNG picture"),
+        (stranger, r"digitStruct.mat has no record of 9.png \(1 pictures have none\)"),
+        (no_struct, "digitStruct.mat not found"),
+        (unreadable, "2.png cannot be read: Is a directory"),
+        (nowhere, "2.png cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
+    load(folder, "paper", 5)
+    before = snapshot(folder.parent / FOLDER)
+    damage(folder)
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load(folder, "paper", 5)
+    assert str(folder) in str(caught.value)
+    assert snapshot(folder.parent / FOLDER) == before
+    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
+
+
+def test_more_digits_than_the_network_has_positions(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"2.png has 2 digits, more than the network has positions \(1\)"):
+        load(folder, "paper", 1)
+    assert list(folder.parent.iterdir()) == [folder]
+    load(folder, "paper", 2)
+    with pytest.raises(UsageError, match=r"a number of 2 digits, more than the network has positions \(1\)"):
+        load(folder, "paper", 1)
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train not found"):
+        load(tmp_path / "svhn" / "train", "paper", 5)
+
+
+def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(UsageError, match=r"cannot keep crops of .*: No space left on device"):
+        load(folder, "paper", 5)
+    assert list((folder.parent / FOLDER).iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from milbench.data import crop_cache
+real = crop_cache.crop
+def crop(picture, path, *rest):
+    if path.name == "2.png":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(picture, path, *rest)
+crop_cache.crop = crop
+crop_cache.load(Path(sys.argv[1]), "paper", 5)
+"""
+
+
+def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_by_the_next(folder: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+    assert ran.returncode == -signal.SIGKILL
+    (left,) = (folder.parent / FOLDER).iterdir()
+    assert left.name.startswith(".train-paper-")
+    assert len(load(folder, "paper", 5)) == 3
+    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
+
+
+def test_of_two_at_once_one_crops_and_the_other_waits_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.1)
+        made.append(args[1].name)
+        return crop(*args)
+
+    monkeypatch.setattr(crop_cache, "crop", slow)
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: load(folder, "paper", 5), range(2))
+    assert sorted(made) == ["1.png", "2.png", "3.png"]
+    assert np.array_equal(one.crops, two.crops)
+
+
+def test_a_folder_closed_to_writing_is_cached_elsewhere(folder: Path, tmp_path: Path) -> None:
+    folder.parent.chmod(0o555)
+    try:
+        crops = load(folder, "paper", 5)
+    finally:
+        folder.parent.chmod(0o755)
+    assert len(crops) == 3
+    assert [p.name for p in folder.parent.iterdir()] == ["train"]
+    assert len(list((tmp_path / "cache/milbench/crops").glob("*/train-paper/cache.json"))) == 1

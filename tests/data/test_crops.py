@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms.v2 import functional as transforms
+
+from milbench.data.crops import SIDE, Variant, boxes_in, crop, parameters, window
+from milbench.data.digit_struct import Record
+from milbench.errors import UsageError
+from tests._helpers.street_files import bomb, picture
+
+PATH = Path("folder/1.png")
+
+
+def record(*boxes: tuple[float, float, float, float]) -> Record:
+    return Record("1.png", tuple(range(len(boxes))), np.array(boxes, dtype=float))
+
+
+def png(pixels: Any, mode: str | None = None, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image.convert(mode) if mode else image).save(file, "PNG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 6])
+def test_the_published_window(digits: int) -> None:
+    """Half side = (1 + (6 - n)/7) max(height, width)/2 around the middle of the union of the boxes."""
+    boxes = [(400 + 20 * k, 300 + k, 18, 40) for k in range(digits)]
+    width, height = 20 * (digits - 1) + 18, 40 + digits - 1
+    half = (1 + (6 - digits) / 7) * max(width, height) / 2
+    x, y = 400 + width / 2, 300 + height / 2
+    shown = window(record(*boxes), 900, 700, "paper")
+    assert shown == pytest.approx((x - half, y - half, x + half, y + half), abs=0.5)
+
+
+def test_the_tight_window_does_not_know_how_many_digits_there_are() -> None:
+    one, two = record((400, 300, 40, 40)), record((400, 300, 20, 40), (420, 300, 20, 40))
+    assert window(one, 900, 700, "tight") == window(two, 900, 700, "tight") == (394, 294, 446, 346)
+    assert window(one, 900, 700, "paper") != window(two, 900, 700, "paper")
+
+
+def test_a_window_ends_at_the_border_of_the_picture_and_need_not_be_square() -> None:
+    assert window(record((-3, 5, 20, 30)), 60, 50, "paper") == (0, 0, 33, 46)
+    assert window(record((0, 0, 5, 100)), 3, 90, "tight") == (0, 0, 3, 90)
+
+
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: Variant) -> None:
+    pixels = picture(300, 200, seed=1)
+    marked = record((120, 60, 30, 70), (152, 66, 28, 70))
+    made = crop(png(pixels), PATH, marked, variant)
+    left, top, right, bottom = made.window
+    cut = torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1).double()
+    mode = transforms.InterpolationMode.BICUBIC
+    expected = transforms.resize_image(cut, [SIDE, SIDE], mode, antialias=True)
+    assert float((torch.from_numpy(made.pixels.copy()).permute(2, 0, 1) - expected).abs().max()) < 1.5
+
+
+def test_boxes_follow_the_digits_into_the_crop() -> None:
+    """Digits painted as plain rectangles: their crop is where the box says, to a pixel."""
+    pixels = np.zeros((120, 200, 3), dtype=np.uint8)
+    boxes = [(60, 40, 20, 44), (90, 30, 25, 50)]
+    for channel, (x, y, w, h) in enumerate(boxes):
+        pixels[y : y + h, x : x + w, channel] = 255
+    made = crop(png(pixels), PATH, record(*boxes), "paper")
+    for channel, box in enumerate(made.boxes):
+        rows, columns = np.nonzero(made.pixels[..., channel] > 127)
+        found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+        assert box == pytest.approx(found, abs=1)
+
+
+def test_boxes_are_clipped_to_the_crop() -> None:
+    inside = boxes_in((10, 10, 42, 74), record((0, 0, 20, 42), (30, 60, 100, 100)))
+    assert inside.tolist() == [[0, 0, 20, 32], [40, 50, 64, 64]]
+    assert inside.dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
+def test_other_kinds_of_png_become_rgb(mode: str) -> None:
+    assert crop(png(picture(40, 30), mode), PATH, record((5, 5, 10, 20)), "paper").pixels.shape == (64, 64, 3)
+
+
+def test_sixteen_bits_and_holes_look_as_they_do_to_a_viewer() -> None:
+    marked, grey = record((5, 5, 10, 20)), picture(40, 30)[..., 0]
+    plain = crop(png(grey), PATH, marked, "paper").pixels
+    assert np.array_equal(crop(png(grey.astype(np.uint16) * 257), PATH, marked, "paper").pixels, plain)
+    hole = np.dstack([picture(40, 30), np.zeros((30, 40), dtype=np.uint8)])
+    assert (crop(png(hole), PATH, marked, "paper").pixels == 255).all()
+
+
+def jpeg() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture(40, 30)).save(file, "JPEG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "cannot be read as a PNG picture: it does not begin as one"),
+        (b"no picture, but longer than the header of one", "cannot be read as a PNG picture: it does not begin as one"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0", "cannot be read as a PNG picture: it does not begin as one"),
+        (png(picture(400, 300))[:-3000], "cannot be read as a PNG picture: .*truncated"),
+        (png(picture(400, 300)).replace(b"IDAT", b"IDXT", 1), "cannot be read as a PNG picture"),
+        (jpeg(), "cannot be read as a PNG picture"),
+        (bomb(60_000), "has 60000x60000 pixels, more than 50,000,000"),
+        (bomb(10_000), "has 10000x10000 pixels, more than 50,000,000"),
+        (png(np.zeros((7200, 7200), dtype=np.uint8)), "has 7200x7200 pixels, more than 50,000,000"),
+        (png(picture(30, 30)), "has 30x30 pixels, and box 2 of 2 in digitStruct.mat is wholly outside"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_picture_that_is_no_use_is_named(data: bytes, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        crop(data, PATH, record((5, 5, 10, 10), (30, 5, 10, 10)), "paper")
+    assert str(caught.value).startswith(str(PATH))
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_tell_the_variants_apart() -> None:
+    assert parameters("paper") != parameters("tight")

@@ -1,0 +1,146 @@
+"""Downloads from a real server on this machine: with and without Range, broken off, and lying."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench.data import download as module
+from milbench.data.download import download
+from milbench.errors import UsageError
+
+CONTENT = bytes(range(256)) * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Server:
+    """Serves `content` at every address; says what was asked of it."""
+
+    content: bytes = CONTENT
+    ranges: bool = True
+    breaks_after: int | None = None
+    """Bytes that a connection carries before it breaks."""
+    lies: str | None = None
+    asked: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        wanted = request.headers.get("Range")
+        self.asked.append(wanted)
+        if request.path.endswith("nothing"):
+            request.send_error(404)
+            return
+        match = re.fullmatch(r"bytes=(\d+)-", wanted or "") if self.ranges else None
+        start = int(match[1]) if match else 0
+        request.send_response(206 if match else 200)
+        request.send_header("Content-Length", str(len(self.content) - start))
+        if match:
+            request.send_header(
+                "Content-Range", self.lies or f"bytes {start}-{len(self.content) - 1}/{len(self.content)}"
+            )
+        request.end_headers()
+        end = None if self.breaks_after is None else start + self.breaks_after
+        request.wfile.write(self.content[start:end])
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    plan = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            plan.answer(self)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        plan.url = f"http://127.0.0.1:{running.server_port}/train.tar.gz"
+        yield plan
+        running.shutdown()
+
+
+def get(server: Server, path: Path) -> list[int]:
+    heard: list[int] = []
+    download(server.url, path, len(CONTENT), SHA256, heard.append)
+    assert path.read_bytes() == CONTENT
+    return heard
+
+
+def test_a_whole_download_tells_how_far_it_is(server: Server, tmp_path: Path) -> None:
+    heard = get(server, tmp_path / "x")
+    assert heard == sorted(heard)
+    assert heard[-1] == len(CONTENT)
+    assert server.asked == [None]
+    get(server, tmp_path / "x")
+    assert server.asked == [None]  # what is there and whole is not asked for again
+
+
+def test_a_broken_download_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(CONTENT[:1000])
+    server.breaks_after = 100_000
+    get(server, tmp_path / "x")
+    assert server.asked == ["bytes=1000-", "bytes=101000-", "bytes=201000-"]
+
+
+def test_a_server_without_ranges_gives_all_again(server: Server, tmp_path: Path) -> None:
+    server.ranges = False
+    (tmp_path / "x").write_bytes(b"something else")
+    get(server, tmp_path / "x")
+    assert server.asked == ["bytes=14-"]
+
+
+def test_too_long_a_file_is_begun_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(CONTENT + b"more")
+    get(server, tmp_path / "x")
+    assert server.asked == [None]
+
+
+def test_what_arrived_stays_when_the_server_gives_up(server: Server, tmp_path: Path) -> None:
+    server.breaks_after = 0
+    (tmp_path / "x").write_bytes(CONTENT[:10])
+    with pytest.raises(OSError, match=r"train.tar.gz"):
+        get(server, tmp_path / "x")
+    assert len(server.asked) == module.ATTEMPTS
+    assert (tmp_path / "x").read_bytes() == CONTENT[:10]
+
+
+def test_other_contents_are_removed(server: Server, tmp_path: Path) -> None:
+    server.content = CONTENT[:-1] + b"!"
+    found = hashlib.sha256(server.content).hexdigest()
+    with pytest.raises(UsageError, match=f"not what was expected: SHA-256 {SHA256}, but found {found}"):
+        get(server, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_another_size_is_refused_before_anything_is_loaded(server: Server, tmp_path: Path) -> None:
+    server.content = CONTENT + b"more"
+    with pytest.raises(UsageError, match="has 256,004 bytes, expected 256,000"):
+        get(server, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_range_that_was_not_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
+    server.lies = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
+    (tmp_path / "x").write_bytes(CONTENT[:10])
+    with pytest.raises(UsageError, match="when asked from 10"):
+        get(server, tmp_path / "x")
+
+
+def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing: the server says 404"):
+        download(server.url + "/nothing", tmp_path / "x", 1, SHA256, print)
+    with pytest.raises(OSError, match="refused"):
+        download("http://127.0.0.1:9/train.tar.gz", tmp_path / "x", 1, SHA256, print)
+    with pytest.raises(UsageError, match="no address of a web server"):
+        download("file:///etc/passwd", tmp_path / "x", 1, SHA256, print)

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from milbench.store.collect import collect
+from milbench.store.mlflow_store import Store
+from milbench.store.workspace import Root
+from tests._helpers.command_line import PLUGINS, TINY, Ran, process
+
+Milbench = Callable[..., Ran]
+BREAKING = str(PLUGINS / "breaking_loss.py")
+
+
+def runs_by_status(root: Path) -> dict[str, int]:
+    """Ask the database itself, not the code under test."""
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        return dict(database.execute("select status, count(*) from runs group by status").fetchall())
+
+
+def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path) -> None:
+    ran = milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1")
+    assert ran.code == 0, ran
+    assert "4 cells, 4 to run" in ran.out
+    assert ran.out.count("done    tiny") == 4
+    results = collect(Store(Root(root)), "tiny_task")
+    assert set(results.cells.status) == {"done"}
+    assert set(results.history.metric) == {
+        "train/loss", "train/clipped", "validation/instance_error", "test/instance_error"}  # fmt: skip
+    assert sorted(set(results.history.epoch)) == [1, 2]
+    assert (results.costs > 0).all().all()
+    assert len(results.galleries) == 4
+    for cell, tags in results.provenance.items():
+        assert tags["device"] == "cpu"
+        assert tags["library.torch"]
+        assert results.params[cell]["recipe.lr"] == 0.05
+    assert "--loss exact,noisy-or" in results.command
+
+
+def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> None:
+    milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1")
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        tags = database.execute("select run_uuid, value from tags where key = 'mlflow.parentRunId'").fetchall()
+        inputs = database.execute("select name, digest from datasets").fetchall()
+        params = dict(database.execute("select key, value from params").fetchall())
+    assert len(tags) == 2
+    assert len({parent for _, parent in tags}) == 1
+    assert inputs == [("tiny", "tiny of 5")]
+    assert params["recipe.optimizer"] == "adamw"
+    run = collect(Store(Root(root))).cells.run_id.iloc[0]
+    artifacts = {p.name for p in (root / "runs" / "artifacts" / run / "artifacts").iterdir()}
+    assert {"model.safetensors", "gallery.npz"} <= artifacts
+    assert not list((root / "runs" / "checkpoints").glob("*.pt"))
+
+
+def test_what_is_done_is_not_done_again(milbench: Milbench, root: Path) -> None:
+    milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1")
+    before = Store(Root(root)).cell_runs()
+    again = milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "1,0")
+    assert again.code == 0
+    assert "4 cells, 2 to run" in again.out
+    after = Store(Root(root)).cell_runs()
+    assert {k: after[k] for k in before} == before
+    assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1").out
+    everything = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--rerun", "all")
+    assert "2 cells, 2 to run" in everything.out
+    assert all(Store(Root(root)).cell_runs()[k].run_id != before[k].run_id for k in before)
+
+
+def test_dry_run_writes_nothing(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    before = (root / "runs" / "mlflow.db").read_bytes()
+    ran = milbench("run", "--loss", "exact", "--task", TINY, "--dry-run")
+    assert ran.code == 0
+    assert "1 cells, 1 to run" in ran.out
+    assert (root / "runs" / "mlflow.db").read_bytes() == before
+    nowhere = tmp_path / "nowhere"
+    assert milbench("run", "--loss", "exact", "--task", TINY, "--dry-run", "--root", str(nowhere)).code == 0
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, jobs: str) -> None:
+    ran = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--seeds", "0-1", "--jobs", jobs)
+    assert ran.code == 1
+    assert ran.out.count("failed") >= 2
+    assert ran.out.count("done    tiny") == 2
+    results = collect(Store(Root(root)))
+    failed = results.cells[results.cells.loss == "breaking"]
+    assert set(failed.status) == {"failed"}
+    assert set(failed.reason) == {"RuntimeError: the loss | broke in two lines <b>"}
+    assert set(results.cells[results.cells.loss == "exact"].status) == {"done"}
+    traceback = root / "runs" / "artifacts" / failed.run_id.iloc[0] / "artifacts" / "traceback.txt"
+    assert "breaking_loss.py" in traceback.read_text()
+    status = milbench("status")
+    assert status.code == 1
+    assert "the loss | broke" in status.out
+    # failed is not skipped silently: it is left alone by default, named, and computed again when asked
+    left = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--seeds", "0-1", "--jobs", "1")
+    assert left.code == 1
+    assert "2 cells are not done" in left.out
+    again = milbench("run", "--loss", BREAKING, "--task", TINY, "--rerun", "failed", "-p", "loss.after=3")
+    assert "1 to run" in again.out
+
+
+def test_fail_fast_stops_at_the_first_failure(milbench: Milbench, root: Path) -> None:
+    ran = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--fail-fast")
+    assert ran.code == 1
+    statuses = dict(collect(Store(Root(root))).cells.set_index("loss").status)
+    assert statuses == {"breaking": "failed", "exact": "missing"}
+    assert "RUNNING" not in runs_by_status(root)
+
+
+def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
+    # The innocent cell runs beside the guilty one, and is still at it when that one dies.
+    ran = milbench("run", "--loss", f"exact,{BREAKING},noisy-or", "--task", TINY, "--jobs", "2", "--epochs", "4",
+                   "-p", "loss.how=die", "-p", "loss.after=40", "-p", "task.batches=200")  # fmt: skip
+    assert ran.code == 1
+    results = collect(Store(Root(root)))
+    statuses = dict(results.cells.set_index("loss").status)
+    assert statuses == {"exact": "done", "breaking": "failed", "noisy-or": "done"}
+    assert "died" in results.cells.set_index("loss").reason["breaking"]
+
+
+def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
+    """Wait until the process has written such a file."""
+    while not list(path.glob(pattern)):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+
+
+LONG = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "12", "-p", "task.batches=60")
+ALONE = ("--jobs", "1", "--threads", "1")
+
+
+@pytest.mark.parametrize(("how", "jobs"), [(signal.SIGINT, "2"), (signal.SIGTERM, "1")])
+def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
+    milbench: Milbench, root: Path, how: signal.Signals, jobs: str
+) -> None:
+    running = process(*LONG, "--jobs", jobs, "--threads", "1", "--root", str(root))
+    wait_for(running, root / "runs" / "checkpoints", "*.pt")
+    os.killpg(running.pid, how)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (out, err)
+    assert "interrupted" in out
+    assert "Traceback" not in err
+    assert set(runs_by_status(root)) <= {"KILLED", "FINISHED"}
+    ran = milbench(*LONG)
+    assert ran.code == 0
+    assert set(collect(Store(Root(root))).cells.status) == {"done"}
+
+
+def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_does(
+    milbench: Milbench, root: Path, tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from safetensors.torch import load_file
+
+    running = process(*LONG, *ALONE, "--root", str(root))
+    wait_for(running, root / "runs" / "checkpoints", "*.pt")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate(timeout=60)
+    monkeypatch.setattr("platform.node", lambda: "another-machine")  # the store travels with its root
+    before = milbench("status")
+    assert "interrupted" in before.out
+    interrupted = collect(Store(Root(root))).cells
+    resumed_run = interrupted[interrupted.status == "interrupted"].run_id.iloc[0]
+    assert milbench(*LONG).code == 0
+    after = collect(Store(Root(root)))
+    assert resumed_run in set(after.cells.run_id)
+    assert "resumed" in after.provenance[after.cells[after.cells.run_id == resumed_run].index[0]]
+    assert set(runs_by_status(root)) == {"FINISHED", "KILLED"}  # what the killed launch left open is closed
+
+    other = tmp_path / "unbroken"
+    (other / "runs").mkdir(parents=True)
+    shutil.copy(fresh_database, other / "runs" / "mlflow.db")
+    assert milbench(*LONG, "--root", str(other)).code == 0
+    unbroken = collect(Store(Root(other)))
+
+    def weights(where: Path, run: str) -> dict[str, object]:
+        found = load_file(where / "runs" / "artifacts" / run / "artifacts" / "model.safetensors")
+        return {k: v.tolist() for k, v in found.items()}
+
+    for cell in after.cells.index:
+        assert weights(root, after.cells.run_id[cell]) == weights(other, unbroken.cells.run_id[cell])
+    key = ["cell", "epoch", "metric"]
+    assert after.history.sort_values(key, ignore_index=True).equals(
+        unbroken.history.sort_values(key, ignore_index=True)
+    )
+
+
+def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, root: Path) -> None:
+    running = process(*LONG, *ALONE, "--root", str(root))
+    try:
+        wait_for(running, root / "runs" / "checkpoints", "*.progress")
+        ran = milbench("run", "--loss", "exact", "--task", TINY, "--epochs", "12", "-p", "task.batches=60")
+        assert ran.code == 1
+        assert "running" in ran.out
+        assert "nothing to run" in ran.out
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate(timeout=60)
+
+
+def test_flags_add_up_and_a_spec_stands_for_itself(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    milbench("run", "--loss", "exact", "--task", TINY, "--name", "mine")
+    milbench("run", "--loss", "noisy-or", "--task", TINY, "--name", "mine")
+    assert set(collect(Store(Root(root)), "mine").cells.loss) == {"exact", "noisy-or"}
+    spec = tmp_path / "mine.toml"
+    spec.write_text(f"losses = ['max-pooling']\ntasks = ['{TINY}']\n")
+    assert milbench("run", str(spec)).code == 0
+    assert set(collect(Store(Root(root)), "mine").cells.loss) == {"max-pooling"}
+
+
+def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:
+    milbench("run", "--loss", "exact", "--task", TINY)
+    plan = next((root / "runs" / "artifacts").glob("*/artifacts/plan.json"))
+    assert json.loads(plan.read_text())["cells"][0]["loss"] == "exact"
+
+
+def test_cells_on_a_dask_cluster(root: Path) -> None:
+    """In a process of its own: a cluster and a test runner share their event loops badly."""
+    script = f"""
+from distributed import LocalCluster
+from milbench.cli.main import main
+import sys
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        sys.argv = ["milbench", "run", "--loss", "exact,{BREAKING}", "--task", "{TINY}", "--threads", "1",
+                    "--root", "{root}", "--cluster", cluster.scheduler_address]
+        main()
+"""
+    file = root / "cluster.py"
+    file.write_text(script)
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done
+    cells = collect(Store(Root(root))).cells.set_index("loss")
+    assert dict(cells.status) == {"exact": "done", "breaking": "failed"}
+
+
+def test_no_scheduler_at_the_address(milbench: Milbench, root: Path) -> None:
+    said = milbench("run", "--loss", "exact", "--task", TINY, "--cluster", "tcp://127.0.0.1:9").complaint()
+    assert "no dask scheduler answers at tcp://127.0.0.1:9" in said
+    assert runs_by_status(root) == {}

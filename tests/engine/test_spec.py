@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milbench.api.plan import Cell, Plan, labels, merge
+from milbench.api.registry import tasks
+from milbench.engine.spec import built_in_specs, make_plan, make_spec, parse_seeds, parse_setting, presets, read_spec
+from milbench.errors import UsageError
+from tests._helpers.command_line import TINY
+
+
+def tiny_plan(**values: object) -> Plan:
+    spec = make_spec({"name": "t", "losses": ["exact", "max-pooling"], "tasks": [TINY], **values})
+    return make_plan(spec, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [("0-3", [0, 1, 2, 3]), ("2,0,5-6", [0, 2, 5, 6]), (7, [7]), ([3, 1], [1, 3]), (" 1 - 2 ", [1, 2]), ("4-4", [4])],
+)
+def test_seeds(given: str | int | list[int], seeds: list[int]) -> None:
+    assert parse_seeds(given) == seeds
+
+
+@pytest.mark.parametrize("given", ["3-1", "a", "", "1,,2", "-1", "1.5", "0-99999999"])
+def test_wrong_seeds(given: str) -> None:
+    with pytest.raises(UsageError, match="seeds"):
+        parse_seeds(given)
+
+
+def test_a_backward_range_names_the_forward_one() -> None:
+    with pytest.raises(UsageError, match="did you mean 1-3"):
+        parse_seeds("3-1")
+
+
+def test_a_plan_is_every_combination() -> None:
+    plan = tiny_plan(
+        seeds="0-2", loss={"max-pooling": {"normalization": ["bag", "batch"]}}, recipe={"head_init": ["prior", "paper"]}
+    )
+    assert len(plan.cells) == 3 * 3 * 2  # exact and two max-poolings, three seeds, two heads
+    assert len({cell.id for cell in plan.cells}) == len(plan.cells)
+    names = {plan.labels[cell.id] for cell in plan.cells}
+    assert ("max-pooling normalization=batch", "tiny", "head_init=paper") in names
+    assert ("exact", "tiny", "head_init=prior") in names
+
+
+def test_identity_is_what_is_computed() -> None:
+    one, two = tiny_plan(seeds="0-1"), tiny_plan(losses=["max-pooling", "exact"], seeds="1,0", name="other")
+    assert {c.id for c in one.cells} == {c.id for c in two.cells}
+    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", recipe={"lr": 0.01}).cells)
+    assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells)
+    default = tiny_plan(seeds="0", loss={"exact": {"per_position": True}})  # a default, written out
+    assert {c.id for c in default.cells} < {c.id for c in one.cells}
+
+
+def test_a_plug_in_counts_by_what_is_in_it_not_by_where_it_lies(tmp_path: Path) -> None:
+    text = Path(TINY).read_text()
+    ids = []
+    for folder, source in (("a", text), ("b", text), ("c", text + "\n# changed\n")):
+        path = tmp_path / folder / "task.py"
+        path.parent.mkdir()
+        path.write_text(source.replace('"tiny"', '"tiny-elsewhere"'))
+        from milbench.api import registry
+
+        registry.tasks.cache_clear()
+        ids.append([c.id for c in tiny_plan(tasks=[str(path)]).cells])
+    registry.tasks.cache_clear()
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_plan_survives_json() -> None:
+    plan = tiny_plan(seeds="0-1", loss={"max-pooling": {"normalization": ["bag", "batch"]}})
+    back = Plan.from_json(plan.to_json())
+    assert back == plan
+    assert [c.id for c in back.cells] == [c.id for c in plan.cells]
+
+
+def test_merged_plans_hold_every_cell_once() -> None:
+    old, new = tiny_plan(losses=["exact"], seeds="0-1"), tiny_plan(seeds="1-2")
+    merged = merge([new, old])
+    assert {c.id for c in merged.cells} == {c.id for c in [*old.cells, *new.cells]}
+    assert len(merged.cells) == 5
+    assert set(merged.labels) == {c.id for c in merged.cells}
+
+
+def test_labels_name_what_differs_and_nothing_else() -> None:
+    def cell(**params: object) -> Cell:
+        return Cell("x", params, "1", "set", "t", {"a": 1}, "1", "d", {"lr": 0.1}, 0)
+
+    one, two = cell(k=1, same=0), cell(k=2, same=0)
+    assert labels([one, two]) == {one.id: ("x k=1", "t", ""), two.id: ("x k=2", "t", "")}
+    assert labels([one]) == {one.id: ("x", "t", "")}
+    newer = cell(k=1, same=0, added=True)  # a parameter that a later version has
+    assert labels([one, newer]) == {one.id: ("x", "t", ""), newer.id: ("x added=True", "t", "")}
+
+
+def test_cells_of_one_seed_are_told_apart_whatever_they_differ_in() -> None:
+    cells = [Cell("x", {}, "1", "set", "t", {}, "1", data, {}, 0) for data in ("old data", "new data")]
+    names = labels(cells)
+    assert len(set(names.values())) == 2
+    assert all(names[c.id] == ("x", "t", f"cell={c.id[:6]}") for c in cells)
+
+
+def test_settings_go_where_they_belong() -> None:
+    values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
+    for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
+                    "loss.exact.per_position=false", "recipe.clip_norm=none"):  # fmt: skip
+        parse_setting(values, setting)
+    assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"per_position": False}}
+    assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
+    assert values["recipe"] == {"lr": [0.1, 0.2], "clip_norm": "none"}
+    plan = make_plan(make_spec({"name": "t", **values}), None)
+    assert {c.recipe["lr"] for c in plan.cells} == {0.1, 0.2}
+    assert {c.recipe["clip_norm"] for c in plan.cells} == {None}
+
+
+def test_a_spec_file_and_a_built_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('losses = ["exact"]\ntasks = ["extended-digits"]\nseeds = "0-1"\n[recipe]\nepochs = 3\n')
+    spec = read_spec(str(path))
+    assert (spec.name, spec.losses, spec.recipe) == ("mine", ["exact"], {"epochs": 3})
+    demo = read_spec("demo")
+    assert len(demo.losses) == 4
+    assert len(parse_seeds(demo.seeds)) == 3
+
+
+def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
+    values = {"losses": ["exact"], "tasks": [TINY, "synthetic-bags"]}
+    recipe = {"lr": 0.1, "epochs": 3, "tiny": {"lr": [0.2, 0.3]}, "extended-digits": {"lr": 9.0}}
+    rates = {(c.task, c.recipe["lr"], c.recipe["epochs"]) for c in tiny_plan(**values, recipe=recipe).cells}
+    assert rates == {("tiny", 0.2, 3), ("tiny", 0.3, 3), ("synthetic-bags", 0.1, 3)}
+    path = tmp_path / "mine.toml"
+    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n[recipe.tiny]\nlr = 0.2\nepochs = 3\n')
+    given = read_spec(str(path)).model_dump()
+    parse_setting(given, "recipe.tiny.clip_norm=2")
+    parse_setting(given, "recipe.lr=0.5")  # for every task: the table of one gives way
+    assert given["recipe"] == {"tiny": {"epochs": 3, "clip_norm": 2}, "lr": 0.5}
+    with pytest.raises(UsageError, match="unknown recipe section of the run 'tinny'; did you mean 'tiny'"):
+        tiny_plan(recipe={"tinny": {"lr": 0.2}})
+    with pytest.raises(UsageError, match="unknown parameter of the recipe 'lrr'; did you mean 'lr'"):
+        tiny_plan(recipe={"tiny": {"lrr": 0.2}})
+
+
+@pytest.mark.parametrize(("name", "preset"), [(n, p) for n in built_in_specs() for p in [None, *presets(n)]])
+def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_tasks_alone(
+    name: str, preset: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = read_spec(name, preset).model_dump()
+    for task in values["tasks"]:
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    whole = make_plan(make_spec(values), None)
+    alone = [cell for task in values["tasks"] for cell in make_plan(make_spec({**values, "tasks": [task]}), None).cells]
+    assert {cell.id for cell in alone} == {cell.id for cell in whole.cells}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "other"),
+    [
+        ("section-5-1", 40, {"task.validation"}),
+        ("section-5-2", 30, {"task.validation"}),
+        ("section-5-4", 63, set()),
+        ("supplementary-a", 50, {"task.validation"}),
+    ],
+)
+def test_the_preset_paper_is_what_the_published_figures_were_measured_with_but_for_a_validation_split(
+    name: str, count: int, other: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = read_spec(name, "paper")
+    for task in spec.tasks:
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    plan = make_plan(spec, None)
+    assert len(plan.cells) == count
+    for cell in plan.cells:
+        for published in plan.tasks[cell.task].published:
+            if published["loss"] == cell.loss and cell.loss_params.get("normalization") != "bag":
+                asked = {**published["protocol"], **published["minor"]}
+                assert {k for k in asked if cell.params()[k] != asked[k]} == other
+    lengths = {(cell.task, cell.recipe["epochs"]) for cell in plan.cells}
+    assert lengths <= {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20), ("svhn", 21)}

@@ -1,0 +1,247 @@
+"""Decoders on maps drawn by hand, against a column rule in plain Python and against all label sets listed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from milbench.evaluation.reading.component_decoder import Piece, Reader, copies, learn_reader, spell
+from milbench.evaluation.reading.components import find_blobs
+from milbench.evaluation.reading.decoders import (
+    columns,
+    components,
+    likely_label_sets,
+    posterior,
+    shown_given_best,
+    strings,
+)
+from milbench.likelihood import best_label_set, instance_posterior
+from tests._helpers.maps import draw
+
+torch.set_num_threads(1)
+
+READER = Reader(mass=0.5, apart=1.5, reach=(4.0,) * 10)
+
+
+def column_rule(winners: list[list[int]], background: int) -> str:
+    """The rule of the paper for one map, row by row and column by column."""
+    read, before = "", None
+    for x in range(len(winners[0])):
+        counts = Counter(row[x] for row in winners if row[x] != background)
+        digit = min(counts, key=lambda c: (-counts[c], c)) if counts else None
+        if digit is not None and digit != before:
+            read += str(digit)
+        before = digit
+    return read
+
+
+@pytest.mark.parametrize(
+    ("picture", "read"),
+    [
+        ("...... ......", ""),
+        ("1...1. 1...1.", "11"),  # a blank column resets
+        (".1111. .1111.", "1"),  # without one, successive equal digits are one
+        ("77.11. .7.1..", "71"),
+        ("7711.. 7711..", "71"),
+        ("3..... 2.....", "2"),  # a tie: the lower digit
+        ("3.2... 3.2... 2.3...", "32"),  # the mode, not the first
+        (".5.... ...... .6....", "5"),  # background is not counted
+        ("..4... ...... ..2...", "2"),  # from top to bottom it fails
+        ("9.0.9. 9.0.9.", "909"),
+        ("0..... ......", "0"),
+    ],
+)
+def test_columns_by_hand(picture: str, read: str) -> None:
+    assert columns(draw(picture)) == [read]
+
+
+def test_columns_agree_with_the_rule_in_plain_python() -> None:
+    rng = torch.Generator().manual_seed(0)
+    probs = torch.rand(300, 5, 4, 9, generator=rng)
+    probs[:, -1] *= 2.2
+    expected = [column_rule(winners, 4) for winners in probs.argmax(dim=1).tolist()]
+    assert columns(probs) == expected
+    assert len({len(read) for read in expected}) > 4
+    for height, width in ((1, 1), (3, 200)):
+        some = torch.rand(2, 5, height, width, generator=rng)
+        assert columns(some) == [column_rule(winners, 4) for winners in some.argmax(dim=1).tolist()]
+    assert columns(probs[:0]) == []
+
+
+def test_the_posterior_finds_a_digit_that_wins_nowhere() -> None:
+    probs = draw("........ .3...... ........")
+    # The 8 has 0.45 at two positions, the background 0.55: it is likely there, with nothing saying where.
+    probs[0, :, :, 5] = 0
+    probs[0, 10, :, 5] = 0.55
+    probs[0, 8, :, 5] = 0.45
+    assert columns(probs) == ["3"]
+    assert posterior(probs) == ["38"]
+    assert components(probs, READER) == ["38"]
+
+
+def test_the_posterior_drops_what_the_label_set_excludes() -> None:
+    """Four positions that are more likely 6 than background make it certain; two halves of a doubt do not."""
+    probs = draw("..2..... ........", sure=0.999)
+    probs[0, :, 0, 6] = 0
+    probs[0, 4, 0, 6], probs[0, 7, 0, 6], probs[0, 10, 0, 6] = 0.36, 0.29, 0.35
+    assert columns(probs) == ["24"]  # 4 wins with 0.36, and yet most likely there is no 4
+    assert posterior(probs) == components(probs, READER) == ["24"]  # {2, 4} is the best of {2}, {2, 4} and {2, 7}
+    probs[0, 4, 0, 6], probs[0, 10, 0, 6] = 0.35, 0.36
+    assert posterior(probs) == components(probs, READER) == ["2"]
+
+
+@pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
+def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(
+    background: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milbench.evaluation.reading.decoders.LISTED", 4)  # all of them
+    rng = torch.Generator().manual_seed(1)
+    logits = 1.5 * torch.randn(25, 5, 3, 7, generator=rng, dtype=torch.float64)
+    logits[:, -1] += background
+    logits[torch.arange(25), torch.arange(25) % 4, 1, torch.arange(25) % 7] += 7.0
+    log_probs = logits.log_softmax(dim=1)
+    best = best_label_set(log_probs).labels[:, 0]
+    assert torch.equal(likely_label_sets(log_probs), best)
+    given = instance_posterior(log_probs, best)
+    shown = shown_given_best(log_probs.exp())
+    assert torch.allclose(shown.probs, given)
+    wins = torch.stack([(shown.classes == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
+    assert torch.equal(wins, best)  # every class of the set is shown, and no other
+    moved = shown.classes != given.argmax(dim=1)
+    assert moved.flatten(1).sum(dim=1).max() <= 4
+
+
+def test_certain_probabilities_are_no_trouble() -> None:
+    probs = draw("1....... ........", "........ ........", sure=1.0).float()
+    assert columns(probs) == posterior(probs) == components(probs, READER) == ["1", ""]
+    everything = torch.full((1, 11, 3, 12), 1 / 11)
+    assert len(components(everything, READER)) == 1  # ten classes at once: no posterior is worked out
+
+
+@pytest.mark.parametrize(
+    ("picture", "read"),
+    [
+        (".......... .......... ..........", ""),
+        ("1....1.... 1....1.... ..........", "11"),
+        (".11..1.... .1...1.... ..........", "11"),
+        ("1111111... 1111111... ..........", "11"),  # one component, as wide as two digits
+        ("6.6....... 6.66...... ..........", "6"),  # two components of one digit
+        ("6.6...6.6. 66....6... ..........", "66"),
+        ("00000..... 0...0..... 00000.....", "00"),  # wider than one digit reaches: see the reader below
+        ("4......... ....5..... .........6", "456"),  # slanted
+        (".........4 ....5..... 6.........", "654"),
+        ("2.....1... .......... ..........", "21"),
+    ],
+)
+def test_components_by_hand(picture: str, read: str) -> None:
+    assert components(draw(picture, sure=0.999), READER) == [read]
+    flipped = " ".join(map("".join, zip(*picture.split(), strict=True)))
+    if len(find_blobs(draw(picture))) > 1:  # from top to bottom; a component alone is read from left to right
+        assert components(draw(flipped, sure=0.999), READER) == [read]
+
+
+def test_wide_digits_keep_their_width_if_the_reader_knows_it() -> None:
+    wide = Reader(mass=0.5, apart=1.5, reach=(5.0,) + (3.0,) * 9)
+    assert components(draw("00000..11. 0...0..11. 00000..11.", sure=0.999), wide) == ["01"]
+    assert components(draw("00000111.. 0...0...1. 00000111..", sure=0.999), wide) == ["011"]
+
+
+def test_weak_components_and_crowded_ones_are_dropped() -> None:
+    probs = draw("11...7.... 11...77... ..........", sure=0.999)
+    assert components(probs, READER) == ["17"]
+    assert components(probs, dataclasses.replace(READER, mass=3.5)) == ["1"]
+    crowded = draw("11.5...... 11........ ..........", sure=0.999)
+    assert components(crowded, READER) == ["15"]
+    assert components(crowded, dataclasses.replace(READER, apart=3.0)) == ["1"]
+    assert components(draw("11.1...... 11........ ..........", sure=0.999), dataclasses.replace(READER, apart=3.0)) == [
+        "1"
+    ]
+
+
+def test_components_are_those_of_a_flood_fill() -> None:
+    rng = torch.Generator().manual_seed(2)
+    probs = torch.rand(40, 4, 6, 7, generator=rng, dtype=torch.float64)
+    probs[:, -1] *= 1.3
+    shown = probs.argmax(dim=1).tolist()
+    expected = []
+    for b, c in ((b, c) for b in range(40) for c in range(3)):
+        left = {(y, x) for y in range(6) for x in range(7) if shown[b][y][x] == c}
+        while left:
+            todo, part = [left.pop()], []
+            while todo:
+                y, x = todo.pop()
+                part.append((y, x))
+                near = {(y + i, x + j) for i in (-1, 0, 1) for j in (-1, 0, 1)} & left
+                left -= near
+                todo += near
+            ys, xs = zip(*part, strict=True)
+            weights = [float(probs[b, c, y, x]) for y, x in part]
+            middle = [np.average(axis, weights=weights) for axis in (ys, xs)]
+            expected.append((b, c, sum(weights), *middle, min(ys), min(xs), max(ys) + 1, max(xs) + 1))
+    blobs = find_blobs(probs)
+    got = zip(*(getattr(blobs, f.name).tolist() for f in dataclasses.fields(blobs)), strict=True)
+    assert np.allclose(sorted(got), sorted(expected))
+    assert len(find_blobs(probs[:0])) == len(find_blobs(draw("...", "..."))) == 0
+    assert (np.diff(blobs.image) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("spans", "reach", "count"),
+    [
+        ([(0, 1)], 4, 1), ([(0, 4)], 4, 1), ([(0, 5)], 4, 2), ([(0, 8)], 4, 2), ([(0, 9)], 4, 3),
+        ([(0, 1), (3, 4)], 4, 1), ([(0, 1), (4, 5)], 4, 2), ([(0, 1), (3, 5)], 4, 2), ([(0, 1), (3, 9)], 4, 3),
+        ([(9, 10), (0, 1), (5, 6)], 4, 3), ([(0, 6), (1, 2)], 4, 2), ([(0, 100)], float("inf"), 1),
+    ],
+)  # fmt: skip
+def test_copies_are_the_fewest_stretches_that_cover(spans: list[tuple[int, int]], reach: float, count: int) -> None:
+    assert copies([Piece(0.0, 1, *span) for span in spans], reach) == count
+
+
+def test_a_reader_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
+    """Ones stand four apart and are two wide; zeros are seven wide. Specks of one position are no digits."""
+    lines = {"1": "11..", "0": "0000000..", "8": "88....."}
+    rng = np.random.default_rng(0)
+    truth, pictures = [], []
+    for _ in range(60):
+        string = "".join(rng.choice(list(lines), 3))
+        line = "".join(lines[c] for c in string).ljust(36, ".")
+        speck = list("." * 36)
+        speck[int(rng.integers(30, 36))] = "5"
+        truth.append(string)
+        pictures.append(f"{line} {line} {'.' * 36} {''.join(speck)}")
+    blobs = find_blobs(draw(*pictures, sure=0.999))
+    reader = learn_reader(blobs, truth)
+    assert spell(blobs, 60, reader) == truth
+    assert reader.mass > 1
+    assert 2 <= reader.reach[1] <= 5
+    assert 7 <= reader.reach[0] <= 15
+    assert Reader.of_metrics({"validation/x": 1.0, **reader.metrics()}) == reader
+    assert all(isinstance(value, float) for value in reader.metrics().values())
+
+
+def test_a_reader_learns_how_steep_a_number_beside_each_other_may_look() -> None:
+    """A network is sure of a 2 at its foot and of a 7 at its bar: 27 falls more than it goes, and is read across."""
+    across = "...77. ...77. ...... ...... .22... .22..."
+    down = "..22.. ..22.. ...... ...... ..77.. ..77.."
+    blobs = find_blobs(draw(*[across] * 5, down, sure=0.999))
+    truth = ["27"] * 6
+    assert spell(blobs, 6, Reader(reach=(4.0,) * 10)) == ["72"] * 5 + ["27"]
+    reader = learn_reader(blobs, truth)
+    assert spell(blobs, 6, reader) == truth
+    assert 2 <= reader.tilt < 100
+    assert learn_reader(find_blobs(draw(down, sure=0.999)), ["27"]).tilt == 1, "what is not needed is not learnt"
+    assert Reader.of_metrics(reader.metrics()) == reader
+
+
+def test_a_reader_can_learn_from_nothing() -> None:
+    nothing = find_blobs(draw("..."))
+    assert spell(nothing, 1, learn_reader(nothing, ["12"])) == [""]
+    assert spell(nothing, 0, learn_reader(nothing, [])) == []
+
+
+def test_strings() -> None:
+    assert strings(torch.tensor([[1, 0, -1], [-1, -1, -1], [9, 9, 9]])) == ["10", "", "999"]

@@ -1,0 +1,154 @@
+"""Patterns of errors by example, and the metrics of reading from bags to names."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.metric_info import METRICS, describe
+from milbench.api.task import Scores
+from milbench.evaluation.reading.component_decoder import Reader
+from milbench.evaluation.reading.error_patterns import PATTERNS, examples, is_vertical, pattern, patterns, shares
+from milbench.evaluation.reading.metrics import ReadAlong, join, read_page, transcription_metrics
+from tests._helpers.maps import draw
+
+torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("read", "truth", "vertical", "seen", "expected"),
+    [
+        ("12", "12", False, "12", None),
+        ("12", "12", True, "12", None),
+        ("", "12", True, "12", "no_detection"),
+        ("21", "12", False, "12", "orientation"),
+        ("2", "12", True, "12", "orientation"),
+        ("2", "12", True, "2", "edge_or_one"),
+        ("2", "12", True, "123", "edge_or_one"),
+        ("2", "12", False, "12", "edge_or_one"),
+        ("1", "11", False, "1", "clustering"),
+        ("1", "11", True, "1", "orientation"),
+        ("3313", "313", False, "13", "clustering"),
+        ("17", "7", False, "17", "edge_or_one"),
+        ("117", "77", False, "17", "other"),
+        ("12", "22", False, "12", "substitution"),
+        ("12", "13", False, "12", "substitution"),
+        ("13", "35", False, "13", "substitution"),
+        ("52", "528", False, "52", "other"),
+        ("528", "52", False, "528", "other"),
+        ("1", "8", False, "1", "substitution"),
+    ],
+)
+def test_patterns_by_example(read: str, truth: str, vertical: bool, seen: str, expected: str | None) -> None:
+    assert pattern(read, truth, vertical, seen) == expected
+
+
+def test_shares_add_up_to_the_error_and_examples_are_of_their_pattern() -> None:
+    read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
+    found = patterns(read, truth)
+    values = shares(found)
+    assert sum(values.values()) == pytest.approx(6 / 7)
+    assert values["no_detection"] == 2 / 7
+    assert set(values) == set(PATTERNS)
+    assert examples(found)["no_detection"] == [0, 6]
+    assert examples(found, 1) == {
+        "no_detection": [0], "orientation": [2], "clustering": [5], "edge_or_one": [], "substitution": [3], "other": [4]
+    }  # fmt: skip
+
+
+def test_vertical_numbers_by_their_boxes() -> None:
+    classes = torch.tensor([[1, 2], [1, 2], [1, -1], [-1, -1], [1, 2]])
+    beside, below = [[0, 0, 4, 9], [5, 2, 9, 11]], [[0, 0, 4, 9], [1, 10, 5, 19]]
+    tall = [[0, 0, 4, 40], [5, 2, 9, 42]]  # as tall as it may be, what counts is where the middles are
+    boxes = torch.tensor([beside, below, below, below, tall]).float()
+    assert is_vertical(classes, boxes) == [False, True, False, False, False]
+
+
+CENTRES = 2.0 * torch.arange(3) + 1, 2.0 * torch.arange(8) + 1
+
+
+def bags(pictures: list[str], truth: list[list[int]], boxed: bool = True) -> tuple[Bags, Tensor]:
+    classes = torch.tensor([[*row, *[-1] * (max(map(len, truth)) - len(row))] for row in truth])
+    left = 4.0 * torch.arange(classes.shape[1]).expand(classes.shape)
+    zero = torch.zeros_like(left)
+    boxes = torch.stack([left, zero, left + 4, zero + 4], dim=-1) if boxed else None
+    instances = torch.zeros(len(classes), 1, 6, 16)
+    return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), draw(*pictures, sure=0.999)
+
+
+VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11... 3..11... ........"]
+TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22..88.. ........", "........ " * 3]
+
+
+def test_metrics_of_reading_by_hand() -> None:
+    validation = bags(VALIDATION, [[1, 1], [2], [3, 1]])
+    test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
+    read = ReadAlong(lambda height, width: CENTRES)
+    for split, (some, probs) in (("validation", validation), ("test", test[0]), ("test", test[1])):
+        read(split, Scores(torch.empty(0), torch.empty(0), probs), some)
+    values = read.metrics()
+    assert values["validation/transcription_error"] == 0
+    assert values["validation/transcription_error_columns"] == 0
+    # Components read 1, 13, 28 and nothing, where there is 1, 13, 288 and 4.
+    assert values["test/transcription_error"] == values["test/transcription_error_components"] == 1 / 2
+    assert values["test/transcription_error_columns"] == values["test/transcription_error_posterior"] == 1 / 2
+    assert values["test/error_clustering"] == 1 / 4
+    assert values["test/error_no_detection"] == 1 / 4
+    assert values["test/error_other"] == values["test/error_substitution"] == 0
+    assert 0 < values["test/mean_iou"] < 1
+    assert 0 < values["test/box_average_precision"] <= 1
+    assert {name.split("/")[1] for name in values if "reach" not in name} <= set(METRICS)
+    assert "digit of this class" in describe("reach_7").definition
+    assert len(Reader.of_metrics(values).reach) == 10
+
+
+def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
+    validation, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
+    assert validation.truth is not None
+    page = read_page(probs, validation.truth, CENTRES)
+    test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
+    first, second = (
+        transcription_metrics({"test": read_page(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
+        for truth in test
+        if truth is not None
+    )
+    assert {n: v for n, v in first.items() if n.startswith("chosen/")} == {
+        n: v for n, v in second.items() if n.startswith("chosen/")
+    }
+    assert first["test/transcription_error"] == 0
+    assert second["test/transcription_error"] == 1
+
+
+def test_without_boxes_there_is_reading_and_no_localisation() -> None:
+    some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]], boxed=False)
+    assert some.truth is not None
+    values = transcription_metrics({"validation": read_page(probs, some.truth)})
+    assert values["validation/transcription_error"] == 0
+    assert not any("iou" in name or "precision" in name or "margin" in name for name in values)
+
+
+def test_bags_without_truth_cannot_be_read() -> None:
+    some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
+    read = ReadAlong(lambda height, width: CENTRES)
+    with pytest.raises(ValueError, match="truth"):
+        read("test", Scores(probs, probs, probs), some.without_truth())
+    read("calibration", Scores(probs, probs, probs), some)
+    assert read.pages["calibration"][0].truth == ["11", "2", "31"]
+
+
+def test_pages_of_different_sizes_are_joined() -> None:
+    pages = []
+    for pictures, truth in ((VALIDATION, [[1, 1], [2], [3, 1]]), (TEST[3:], [[1, 2, 3]])):
+        some, probs = bags(pictures, truth)
+        assert some.truth is not None
+        pages.append(read_page(probs, some.truth, CENTRES))
+    one = join(pages)
+    assert len(one) == 4
+    assert one.truth == ["11", "2", "31", "123"]
+    assert one.instances.classes.tolist() == [[1, 1, -1], [2, -1, -1], [3, 1, -1], [1, 2, 3]]
+    assert one.blobs.image.tolist() == [0, 0, 1, 2, 2]
+    assert one.found is not None
+    assert one.found.image.tolist() == [0, 0, 1, 2, 2]
+    assert one.seen == ["1", "2", "13", ""]

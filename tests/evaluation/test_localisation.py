@@ -1,0 +1,141 @@
+"""Boxes, overlaps and average precision by hand and by torchvision; the sensitivity by finite differences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torchvision.ops import box_iou
+
+from milbench.api.bags import Truth
+from milbench.evaluation.localisation import (
+    Detections,
+    box_average_precision,
+    detections,
+    grown,
+    iou,
+    learn_margin,
+    mean_iou,
+    sensitivity,
+)
+from milbench.evaluation.reading.components import find_blobs
+from milbench.networks.convolutional import AllConvolutional, Layer
+from tests._helpers.maps import draw
+
+torch.set_num_threads(1)
+
+
+def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> Detections:
+    image, cls, score, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())
+    return Detections(
+        torch.tensor(image, dtype=torch.long), torch.tensor(cls, dtype=torch.long), torch.tensor(score).double(),
+        torch.tensor(boxes, dtype=torch.float64).view(-1, 4),
+    )  # fmt: skip
+
+
+A, B = [0.0, 0, 10, 10], [20.0, 0, 30, 10]
+TRUTH = Truth(
+    classes=torch.tensor([[0, 0], [0, 1], [-1, -1]]), boxes=torch.tensor([[A, B], [A, A], [[0.0, 0, 9, 9], [0.0] * 4]])
+)
+
+
+def test_boxes_of_components_by_hand() -> None:
+    centres = torch.tensor([3.0, 5, 7]), torch.tensor([2.0, 6, 10, 14])  # steps of 2 and 4 pixels
+    boxes = detections(find_blobs(draw("11.. .1.. ...7", sure=1.0)), centres)
+    assert boxes.cls.tolist() == [1, 7]
+    assert boxes.score.tolist() == [3, 1]
+    assert boxes.boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
+    assert grown(boxes, (1.0, 2.0)).boxes.tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
+    one_row = detections(find_blobs(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
+    assert one_row.boxes.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
+    assert detections(find_blobs(draw("1")), (centres[0][:1], centres[1][:1])).boxes.tolist() == [[1.5, 2.5, 2.5, 3.5]]
+
+
+def test_iou_is_that_of_torchvision() -> None:
+    corner = torch.randint(0, 8, (60, 2), generator=torch.Generator().manual_seed(0)).double()
+    size = torch.randint(1, 9, (60, 2), generator=torch.Generator().manual_seed(1)).double()
+    boxes = torch.cat([corner, corner + size], dim=1)
+    expected = box_iou(boxes, boxes)
+    assert_close(iou(boxes.unsqueeze(1), boxes), expected)
+    assert 0 < (expected == 0).double().mean() < 1
+    assert iou(boxes.new_zeros(4), boxes.new_zeros(4)) == 0
+    assert iou(torch.tensor([0.0, 0, 10, 10]), torch.tensor([5.0, 0, 15, 10])) == pytest.approx(1 / 3)
+
+
+def test_mean_iou_by_hand() -> None:
+    some = found(
+        (0, 0, 1.0, (0, 0, 10, 10)),  # exact
+        (0, 0, 2.0, (0, 0, 5, 10)),  # half of the same
+        (0, 1, 9.0, (20, 0, 30, 10)),  # the wrong class
+        (1, 1, 1.0, (5, 0, 15, 10)),  # a third of the 1; the 0 has none
+        (2, 0, 1.0, (0, 0, 9, 9)),  # on padding, which is no instance
+    )
+    assert mean_iou(some, TRUTH) == pytest.approx((1 + 0 + 0 + 1 / 3) / 4)
+    assert mean_iou(found(), TRUTH) == 0
+    assert math.isnan(mean_iou(found(), Truth(torch.tensor([[-1]]), torch.zeros(1, 1, 4))))
+    with pytest.raises(ValueError, match="boxes"):
+        mean_iou(some, Truth(TRUTH.classes))
+
+
+def test_average_precision_by_hand() -> None:
+    """Class 0 has three instances; by falling score its detections are right, twice the same, wrong, right, wrong."""
+    some = found(
+        (0, 0, 0.5, (2, 0, 12, 10)),  # the first instance again
+        (1, 0, 0.2, (0, 0, 10, 10)),  # right
+        (0, 0, 0.9, (0, 0, 10, 10)),  # right
+        (0, 0, 0.4, (24, 0, 34, 10)),  # IoU 6 / 14 with the second instance
+        (2, 0, 0.1, (0, 0, 9, 9)),  # nothing is there
+        (1, 1, 0.3, (0, 0, 10, 5)),  # IoU 1/2, right
+    )
+    # Precision 1, 1/2, 1/3, 2/4, 2/5 at recall 1/3, 1/3, 1/3, 2/3, 2/3: interpolated 1 up to 1/3, 1/2 up to 2/3.
+    zero = (1 + 1 / 2) / 3
+    assert box_average_precision(some, TRUTH, 2) == pytest.approx((zero + 1) / 2)
+    assert box_average_precision(some, TRUTH, 5) == pytest.approx((zero + 1) / 2)  # classes without instances
+    assert box_average_precision(found(), TRUTH, 2) == 0
+    assert math.isnan(box_average_precision(some, Truth(-torch.ones(3, 1).long(), torch.zeros(3, 1, 4)), 2))
+    # A later right detection lifts the precision before it: 0, then 1/2, 2/3, 3/4 at recall 1/3, 2/3, 1.
+    late = found(
+        (2, 0, 9.0, (0, 0, 9, 9)), (0, 0, 3.0, (0, 0, 10, 10)), (0, 0, 2.0, (20, 0, 30, 10)),
+        (1, 0, 1.0, (0, 0, 10, 10)),
+    )  # fmt: skip
+    assert box_average_precision(late, Truth(TRUTH.classes.clamp(max=0), TRUTH.boxes), 1) == pytest.approx(
+        (3 / 4 + 3 / 4 + 3 / 4) / 4
+    )
+
+
+def test_the_margin_is_the_one_that_fits() -> None:
+    small = found((0, 0, 1.0, (8, 14, 10, 16)), (1, 0, 1.0, (38, 24, 40, 26)))
+    truth = Truth(torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]]))
+    assert learn_margin(small, truth) == (4.0, 8.0)
+    assert mean_iou(grown(small, (4.0, 8.0)), truth) == 1
+    assert learn_margin(found(), truth) == (0.0, 0.0)
+
+
+def test_sensitivity_agrees_with_finite_differences() -> None:
+    network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
+    image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    positions = torch.zeros(network.output_shape(8, 9), dtype=torch.bool)
+    positions[0, 1] = positions[1, 2] = True
+
+    def log_p(pixels: Tensor) -> float:
+        with torch.no_grad():
+            p = network(pixels.unsqueeze(0)).softmax(dim=1)[0, 1]
+        return math.log(p[0, 1]) + math.log(p[1, 2])
+
+    got = sensitivity(network, image, 1, positions)
+    expected = torch.zeros(8, 9, dtype=torch.float64)
+    for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
+        step = torch.zeros_like(image)
+        step[n, y, x] = 1e-5
+        expected[y, x] += abs(log_p(image + step) - log_p(image - step)) / 2e-5
+    assert_close(got, expected, rtol=1e-4, atol=1e-8)
+    assert (got > 0).any()
+    with torch.no_grad():
+        assert torch.equal(sensitivity(network, image, 1, positions), got)
+    assert all(p.grad is None for p in network.parameters())
+    assert image.grad is None
+    halved = sensitivity(network, image, 1, positions, lambda logits: logits.log_softmax(dim=1) / 2)
+    assert_close(halved, got / 2)

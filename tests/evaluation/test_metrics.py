@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth
+from milbench.api.metric_info import METRICS
+from milbench.api.task import Scores
+from milbench.evaluation import metrics
+from milbench.evaluation.evaluate import Exam, evaluate, first
+
+INF, NAN = math.inf, math.nan
+
+
+def test_instance_error_counts_bags_for_which_nothing_is_named() -> None:
+    scores = torch.tensor([[3.0, 1.0], [0.0, 2.0], [-INF, -INF], [NAN, 5.0], [-INF, -9.0]])
+    assert metrics.instance_error(scores, torch.tensor([0, 0, 0, 1, 1])) == pytest.approx(3 / 5)
+    assert metrics.instance_error(scores[2:3], torch.tensor([0])) == 1  # argmax alone would call this right
+
+
+def naive_set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
+    wrong = 0
+    for scores, truth in zip(presence.tolist(), labels.tolist(), strict=True):
+        named = {c for c, score in enumerate(scores) if score >= threshold}
+        wrong += named != {c for c, there in enumerate(truth) if there}
+    return wrong / len(labels)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_best_threshold_is_the_best_of_all(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.rand(30, 3, generator=rng) < 0.4
+    presence = (labels + torch.randn(30, 3, generator=rng)).mul(3).round()  # with ties, and empty and full label sets
+    presence[presence <= -4] = -INF
+    threshold = metrics.best_threshold(presence, labels)
+    scores = sorted({*presence.flatten().tolist()} - {-INF})
+    between = [(a + b) / 2 for a, b in itertools.pairwise(scores)]
+    tried = [naive_set_error(presence, labels, t) for t in [scores[0] - 1, *scores, *between, INF]]
+    assert metrics.set_error(presence, labels, threshold) == naive_set_error(presence, labels, threshold)
+    assert naive_set_error(presence, labels, threshold) == pytest.approx(min(tried))
+
+
+def test_best_threshold_does_not_depend_on_the_scale_of_the_scores() -> None:
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.rand(50, 4, generator=rng) < 0.4
+    presence = labels + torch.randn(50, 4, generator=rng).double()
+    other = presence.mul(3).exp()
+    threshold, scaled = metrics.best_threshold(presence, labels), metrics.best_threshold(other, labels)
+    assert torch.equal(presence >= threshold, other >= scaled)
+
+
+def test_best_threshold_by_hand() -> None:
+    labels = torch.tensor([[True, False], [True, True], [False, False]])
+    presence = torch.tensor([[5.0, 1.0], [4.0, 3.0], [2.0, -INF]])
+    threshold = metrics.best_threshold(presence, labels)
+    assert 2 < threshold <= 3
+    assert metrics.set_error(presence, labels, threshold) == 0
+    # 0, 0, 4, 4, 6, 6 and 9 are wrong for three bags each, 13 and 15 for more: the middle of the seven is taken.
+    known, scores = torch.tensor([[True], [False], [True]]), torch.tensor([[9.0], [0.0], [0.0]])
+    assert metrics.best_threshold(torch.cat([scores, scores + 4, scores + 6]), known.repeat(3, 1)) == 4
+    assert metrics.best_threshold(presence, torch.zeros(3, 2, dtype=torch.bool)) == INF  # naming nothing is right
+    assert metrics.set_error(torch.tensor([[NAN, 9.0]]), torch.tensor([[False, True]]), 0.0) == 0
+
+
+@pytest.mark.parametrize("name", ["average_precision", "auroc"])
+def test_ranking_metrics_agree_with_scikit_learn(name: str) -> None:
+    rng = torch.Generator().manual_seed(3)
+    labels = torch.rand(60, 5, generator=rng) < 0.3
+    labels[:, 1], labels[:, 2] = True, False  # no ranking to judge: left out of the mean
+    presence = (labels + torch.randn(60, 5, generator=rng)).mul(2).round()
+    reference = {"average_precision": average_precision_score, "auroc": roc_auc_score}[name]
+    expected = [reference(labels[:, c].numpy(), presence[:, c].numpy()) for c in (0, 3, 4)]
+    ours = getattr(metrics, name)
+    assert ours(presence, labels) == pytest.approx(sum(expected) / 3)
+    lowest = presence == presence.min(dim=0).values
+    assert ours(presence.masked_fill(lowest, -INF), labels) == pytest.approx(sum(expected) / 3)
+    assert math.isnan(ours(presence[:, 1:3], labels[:, 1:3]))
+
+
+def test_ranking_metrics_by_hand() -> None:
+    labels = torch.tensor([[True], [False], [True], [False]])
+    presence = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
+    assert metrics.auroc(presence, labels) == pytest.approx(3 / 4)
+    assert metrics.average_precision(presence, labels) == pytest.approx((1 + 2 / 3) / 2)
+    assert metrics.auroc(torch.tensor([[INF], [0.0], [1.0], [-INF]]), labels) == 1
+    assert metrics.auroc(torch.tensor([[2.0], [0.0], [NAN], [1.0]]), labels) == pytest.approx(1 / 2)  # NaN ranks last
+
+
+def test_hits_on_images_by_hand() -> None:
+    centres = torch.tensor([2.0, 6.0]).double(), torch.tensor([2.0, 6.0, 10.0]).double()
+    truth = Truth(
+        classes=torch.tensor([[0, 1], [1, -1]]),
+        boxes=torch.tensor([[[2.0, 0, 6, 4], [8, 4, 12, 8]], [[0, 0, 4, 4], [0, 0, 12, 8]]]),
+    )
+    instances = torch.zeros(2, 3, 2, 3)
+    instances[0, 0, 0, 0] = 1  # on the box's left edge (2, 2): inside, as left is inclusive
+    instances[0, 1, 0, 1] = 1  # (6, 2): in no box of class 1, but next to class 0's
+    instances[1, 0, 0, 0] = 1  # in the box of class 1, of which there is no other
+    instances[1, 1, 1, 1] = 1  # (6, 6): only in the padding's box, which is no instance
+    assert metrics.class_hits(instances, truth, centres).tolist() == [[True, False], [False, False]]
+    moved = instances.clone()
+    moved[0, 0] = torch.tensor([[0.0, 1, 0], [0, 0, 0]])  # (6, 2): right is exclusive
+    moved[0, 1] = torch.tensor([[0.0, 0, 0], [0, 0, 1]])  # (10, 6)
+    assert metrics.class_hits(moved, truth, centres).tolist()[0] == [False, True]
+    with pytest.raises(ValueError, match="centres"):
+        metrics.class_hits(instances, truth)
+
+
+def test_hits_on_images_agree_with_a_loop() -> None:
+    rng = torch.Generator().manual_seed(0)
+    B, C, M, h, w = 20, 4, 3, 5, 6
+    ys, xs = 1.5 + 4 * torch.arange(h).double(), 2.5 + 4 * torch.arange(w).double()
+    corner = torch.randint(0, 16, (B, M, 2), generator=rng).float()
+    truth = Truth(torch.randint(-1, C, (B, M), generator=rng), torch.cat([corner, corner + 9], dim=2))
+    instances = torch.rand(B, C + 1, h, w, generator=rng).softmax(dim=1)
+    hits = metrics.class_hits(instances, truth, (ys, xs))
+    assert truth.boxes is not None
+    for b, c in itertools.product(range(B), range(C)):
+        i, j = max(itertools.product(range(h), range(w)), key=lambda at: float(instances[b, c][at]))
+        expected = any(
+            truth.classes[b, m] == c and left <= xs[j] < right and top <= ys[i] < bottom
+            for m, (left, top, right, bottom) in enumerate(truth.boxes[b].tolist())
+        )
+        assert bool(hits[b, c]) == expected
+    assert 0.05 < float(hits.double().mean()) < 0.95
+
+
+def test_hits_on_sets_and_hit_rate() -> None:
+    truth = Truth(torch.tensor([[0, 1, -1]]), position_classes=torch.tensor([[0, 1, 2]]))
+    instances = torch.tensor([[[0.1, 0.8, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1]]])
+    hits = metrics.class_hits(instances, truth)
+    assert hits.tolist() == [[False, True]]
+    assert metrics.hit_rate(hits, torch.tensor([[True, True]])) == 0.5
+    assert metrics.hit_rate(hits, torch.tensor([[False, True]])) == 1
+    assert math.isnan(metrics.hit_rate(hits, torch.tensor([[False, False]])))
+
+
+def test_wrong_instances_are_counted_where_there_are_instances() -> None:
+    truth = Truth(torch.tensor([[0, -1, -1]]), position_classes=torch.tensor([[0, 1, 1]]))
+    instances = torch.tensor([[[0.9, 0.6, 0.7], [0.1, 0.4, 0.3]]])
+    assert metrics.wrong_instances(instances, truth).tolist() == [False, True, True]
+    assert metrics.wrong_instances(instances, truth, torch.tensor([[True, True, False]])).tolist() == [False, True]
+    assert len(metrics.wrong_instances(instances, Truth(truth.classes))) == 0
+
+
+def sets(position_classes: list[list[int]], labels: list[list[bool]]) -> Bags:
+    classes = torch.tensor(position_classes)
+    return Bags(torch.zeros(*classes.shape, 1), torch.tensor(labels), truth=Truth(classes, position_classes=classes))
+
+
+def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -> None:
+    single = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]))
+    validation = sets([[0, 2], [1, 2]], [[True, False], [False, True]])
+    test = sets([[0, 2], [2, 1]], [[True, False], [False, True]])
+    presence = {id(validation): [[0.6, 0.1], [0.2, 0.7]], id(test): [[0.9, 0.65], [0.1, 0.55]]}
+
+    def score(bags: Bags) -> Scores:
+        known = torch.tensor(presence.get(id(bags), [[1.0, 0.0], [1.0, 0.0]]))
+        instances = torch.zeros(len(bags), 3, bags.instances.shape[1])
+        instances[:, 0] = 1
+        return Scores(known, known, instances)
+
+    exams = {"validation": Exam([single], [validation]), "test": Exam([single, single], [test])}
+    values = evaluate(score, exams)  # type: ignore[arg-type]
+    assert values["validation/set_error"] == 0
+    # The only threshold that is right for both validation bags is 0.6; 0.55 would do for the second test bag.
+    assert values["test/set_error"] == 1
+    assert values["validation/instance_error"] == values["test/instance_error"] == 0.5
+    assert values["validation/posterior_error"] == 3 / 4
+    assert values["test/hit_rate"] == 0.5
+    assert {name.split("/")[1] for name in values} <= set(METRICS)
+    chosen = evaluate(score, {"test": exams["test"]}, calibration=[validation])
+    assert chosen == {name: value for name, value in values.items() if name.startswith("test/")} | {
+        "chosen/threshold": pytest.approx(0.6)
+    }
+
+
+def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
+    bags = sets([[2, 2]], [[False, False]])
+
+    def score(bags: Bags) -> Scores:
+        return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
+
+    values = evaluate(score, {"test": Exam([bags], [bags])}, calibration=[bags])
+    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "chosen/threshold"}
+    assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
+    with pytest.raises(ValueError, match="truth"):
+        evaluate(score, {"test": Exam([bags], [bags.without_truth()])}, calibration=[bags])
+
+
+def test_first_cuts_every_part_of_a_batch() -> None:
+    bags = sets([[0, 1], [1, 1], [2, 0]], [[True, True], [False, True], [True, False]])
+    cut = first(bags, 2)
+    assert len(cut) == 2
+    assert cut.labels.tolist() == [[True, True], [False, True]]
+    assert cut.mask is None
+    assert cut.truth is not None
+    assert cut.truth.position_classes is not None
+    assert cut.truth.position_classes.tolist() == [[0, 1], [1, 1]]

@@ -1,0 +1,254 @@
+"""Digits nested on a canvas: bags against a naive rendering, and what every epoch and every seed must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags, Truth
+from milbench.api.recipe import Recipe
+from milbench.api.task import Scores
+from milbench.data.digits import CLASSES, Digits, DigitSplits
+from milbench.errors import UsageError
+from milbench.evaluation.evaluate import Exam
+from milbench.families.nested_digits import NestedDigits, draw_canvases, nest, plain
+from milbench.networks.convolutional import AllConvolutional, Layer, small_digits_layers
+
+CPU = torch.device("cpu")
+
+
+def named_digits(count: int, side: int = 3) -> Digits:
+    """Digits that can be told apart by their pixels: number n has the binary digits of n + 1 for pixels, times 5."""
+    bits = (torch.arange(1, count + 1).unsqueeze(1) >> torch.arange(side * side)) & 1
+    return Digits((bits * 5).byte().view(count, side, side), torch.arange(count) % CLASSES, white=8)
+
+
+def rendered(digits: Digits, index: list[int], boxes: Tensor, height: int, width: int) -> Tensor:
+    """Draw one canvas pixel by pixel."""
+    canvas = torch.zeros(height, width)
+    for n, (left, top, right, bottom) in zip(index, boxes.int().tolist(), strict=True):
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+        for y in range(top, bottom):
+            for x in range(left, right):
+                canvas[y, x] += float(digits.images[n, y - top, x - left]) / digits.white
+    return canvas.clamp(max=1)
+
+
+def truth(bags: Bags) -> tuple[Tensor, Tensor]:
+    assert bags.truth is not None
+    assert bags.truth.boxes is not None
+    return bags.truth.classes, bags.truth.boxes
+
+
+@pytest.mark.parametrize("per_bag", [1, 2, 5])
+def test_canvases_are_what_a_loop_draws(per_bag: int) -> None:
+    digits = named_digits(40)
+    rng = torch.Generator().manual_seed(per_bag)
+    index = torch.randint(40, (25, per_bag), generator=rng)
+    bags = draw_canvases(digits, index, (6, 8), rng)
+    classes, boxes = truth(bags)
+    _, channels, height, width = bags.instances.shape
+    assert (channels, len(bags)) == (1, 25)
+    for b in range(25):
+        torch.testing.assert_close(bags.instances[b, 0], rendered(digits, index[b].tolist(), boxes[b], height, width))
+        assert classes[b].tolist() == digits.classes[index[b]].tolist()
+        assert set(bags.labels[b].nonzero().flatten().tolist()) == set(classes[b].tolist())
+    overlapping = bags.instances[bags.instances > 5 / 8]
+    assert per_bag == 1 or (overlapping == 1).any()  # two lit pixels add to more than 1 and are clamped
+
+
+def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
+    digits, rng = named_digits(10), torch.Generator().manual_seed(0)
+    heights, widths, offsets = [], [], []
+    for _ in range(400):
+        bags = draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng)
+        heights.append(bags.instances.shape[2])
+        widths.append(bags.instances.shape[3])
+        if bags.instances.shape[2:] == (6, 8):
+            offsets.append(truth(bags)[1][..., :2].reshape(-1, 2))
+    for sides in (heights, widths):
+        assert [sides.count(side) for side in (6, 7, 8)] == pytest.approx([400 / 3] * 3, abs=4 * (400 * 2 / 9) ** 0.5)
+    assert abs(float(torch.corrcoef(torch.tensor([heights, widths]).float())[0, 1])) < 4 / 400**0.5
+    lefts, tops = torch.cat(offsets).long().unbind(dim=1)
+    for values, places in ((lefts, 6), (tops, 4)):
+        counts = values.bincount()
+        assert len(counts) == places
+        expected = len(values) / places
+        assert float(((counts - expected) ** 2 / expected).sum()) < 30  # chi-square, 5 degrees of freedom at most
+
+
+def test_two_equal_digits_give_a_label_set_of_one() -> None:
+    digits = named_digits(21)
+    bags = draw_canvases(digits, torch.tensor([[3, 13]]), (6, 6), torch.Generator())
+    assert bags.labels.nonzero().tolist() == [[0, 3]]
+
+
+def test_pixels_of_overlapping_patches_add_and_clamp() -> None:
+    patches = torch.tensor([[[[0.25, 0.5]], [[0.5, 0.75]], [[0.0, 0.125]]]])
+    canvas = nest(patches, torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 2]]), 2, 4)
+    assert canvas.tolist() == [[[[0, 0, 0, 0.125], [0.25, 1, 0.75, 0]]]]
+
+
+def test_plain_digits_are_bags_of_one_instance() -> None:
+    digits = named_digits(12)
+    bags = plain(digits)
+    assert bags.instances.shape == (12, 1, 3, 3)
+    torch.testing.assert_close(bags.instances[:, 0] * 8, digits.images.float())
+    assert bags.labels.nonzero().tolist() == [[n, n % 10] for n in range(12)]
+
+
+class Toy(NestedDigits):
+    """A small game of known digits."""
+
+    name = "toy"
+    sizes = (17, 21)
+    exam_bags = {"validation": 15, "test": 30}  # noqa: RUF012
+    exam_batches = (8, 10)
+
+    def __init__(self, digits_per_bag: int = 2, train: int = 131, validation: bool = True) -> None:
+        super().__init__(digits_per_bag)
+        digits = named_digits(181, side=8)
+        splits = digits[:train], digits[131:156] if validation else None, digits[156:]
+        self.splits = DigitSplits(*splits)
+
+    def layers(self) -> tuple[Layer, ...]:
+        return small_digits_layers(CLASSES)
+
+    def load(self, data_dir: object) -> DigitSplits:
+        return self.splits
+
+    def check_data(self, data_dir: object) -> str:
+        return "toy"
+
+    def recipe(self) -> Recipe:
+        return Recipe()
+
+
+def toy(*args: object, **kwargs: object) -> Toy:
+    task = Toy(*args, **kwargs)  # type: ignore[arg-type]
+    task.prepare(None, CPU)
+    return task
+
+
+def numbers(bags: Bags) -> Iterator[int]:
+    """Read the number of every digit from its pixels, where no other digit lies over it."""
+    _, boxes = truth(bags)
+    for canvas, places in zip(bags.instances[:, 0], boxes.int().tolist(), strict=True):
+        for left, top, right, bottom in places:
+            bits = (canvas[top:bottom, left:right] > 0).flatten().long()
+            yield int((bits * (1 << torch.arange(64))).sum()) - 1
+
+
+def test_every_training_digit_is_used_once_an_epoch() -> None:
+    task = toy(digits_per_bag=1)
+    batches = list(task.train_batches(0, generator("a")))
+    assert [len(bags) for bags in batches] == [32, 32, 32, 32, 3]
+    assert len(batches) == task.steps_per_epoch == 5
+    drawn = [n for bags in batches for n in numbers(bags)]
+    assert drawn != list(range(131))
+    assert sorted(drawn) == list(range(131))
+
+
+def test_a_digit_that_fills_no_bag_sits_out_and_each_epoch_another() -> None:
+    task = toy(digits_per_bag=2)
+    counts = torch.bincount(task.splits.train.classes, minlength=10)
+    out = set()
+    for epoch in range(12):
+        batches = list(task.train_batches(epoch, generator("a", epoch)))
+        assert [len(bags) for bags in batches] == [32, 32, 1]
+        classes = torch.cat([truth(bags)[0] for bags in batches])
+        assert classes.shape == (65, 2)
+        left = counts - torch.bincount(classes.flatten(), minlength=10)
+        assert left.sum() == left.max() == 1
+        out.add(int(left.argmax()))
+    assert len(out) > 1
+
+
+def test_batches_depend_on_the_generator_alone() -> None:
+    def same(one: Bags, two: Bags) -> bool:
+        return torch.equal(one.instances, two.instances) and torch.equal(truth(one)[1], truth(two)[1])
+
+    one = list(toy().train_batches(3, generator("toy", 7, 3)))
+    torch.rand(3)
+    two = list(toy().train_batches(3, generator("toy", 7, 3)))
+    other = next(toy().train_batches(3, generator("toy", 8, 3)))
+    assert all(map(same, one, two))
+    assert not torch.equal(truth(one[0])[1], truth(other)[1])
+
+
+def test_exams_are_fixed_and_hold_digits_of_their_own_split_alone() -> None:
+    task, again = toy(digits_per_bag=1), toy(digits_per_bag=1)
+    for split, count, own in (("validation", 15, range(131, 156)), ("test", 30, range(156, 181))):
+        exam, same = task._exams[split], again._exams[split]  # type: ignore[index]
+        assert [n for bags in exam.singles for n in own_numbers(bags)] == list(own)
+        drawn = [n for bags in exam.bags for n in numbers(bags)]
+        assert len(drawn) == count
+        assert set(drawn) <= set(own)
+        assert all(drawn.count(n) <= 2 for n in own)  # 30 of 25: every digit once before any twice
+        assert all(torch.equal(a.instances, b.instances) for a, b in zip(exam.bags, same.bags, strict=True))
+
+
+def own_numbers(bags: Bags) -> list[int]:
+    whole = torch.tensor([[[0.0, 0, *bags.instances.shape[:1:-1]]]]).expand(len(bags), 1, 4)
+    return list(numbers(Bags(bags.instances, bags.labels, truth=Truth(torch.zeros(len(bags), 1).long(), whole))))
+
+
+def test_without_validation_digits_the_threshold_comes_from_training_digits() -> None:
+    task = toy(validation=False)
+    network = task.network(0)
+
+    def score(bags: Bags) -> Scores:
+        with torch.no_grad():
+            logits = network(bags.instances)
+        strongest = logits[:, :-1].flatten(2).amax(dim=2)
+        return Scores(strongest, strongest, logits.softmax(dim=1))
+
+    assert task._calibration is not None
+    values = task.evaluate(score)
+    assert set(values) == {
+        "chosen/threshold",
+        *(f"test/{m}" for m in ("instance_error", "set_error", "average_precision", "auroc", "hit_rate")),
+    }
+    both = toy().evaluate(score)
+    assert both["test/instance_error"] == values["test/instance_error"]
+    assert len(both) == 11
+
+
+def test_a_perfect_detector_scores_perfectly() -> None:
+    """A score function that reads the truth: every metric at its best says that boxes, centres and labels agree."""
+    task = toy()
+    exam = task._exams["test"]
+    apart = [bags for bags in exam.bags if len(bags) == 10][:1]
+    task._exams = {"validation": Exam(exam.singles, apart), "test": Exam(exam.singles, apart)}
+
+    def score(bags: Bags) -> Scores:
+        labels = bags.labels.float()
+        h, w = AllConvolutional(task.layers(), 1, 0).output_shape(*bags.instances.shape[2:])
+        instances = torch.zeros(len(bags), CLASSES + 1, h, w)
+        if bags.truth is not None:
+            ys, xs = task.centres(*bags.instances.shape[2:])
+            for b, (classes, boxes) in enumerate(zip(*truth(bags), strict=True)):
+                for c, (left, top, right, bottom) in zip(classes.tolist(), boxes.tolist(), strict=True):
+                    row = int((ys - (top + bottom) / 2).abs().argmin())
+                    column = int((xs - (left + right) / 2).abs().argmin())
+                    instances[b, c, row, column] = 1
+        return Scores(labels, labels, instances)
+
+    for name, value in task.evaluate(score).items():
+        assert value == (0 if name.endswith("error") else 1), name
+
+
+def test_gallery_is_eight_test_bags_at_most_and_always_the_same() -> None:
+    one, two = toy().gallery(), toy().gallery()
+    assert len(one) == len(truth(one)[0]) == 8
+    assert torch.equal(one.instances, two.instances)
+
+
+def test_too_few_digits_for_a_bag() -> None:
+    with pytest.raises(UsageError, match="4 training digits do not fill one bag of 5"):
+        toy(digits_per_bag=5, train=4)

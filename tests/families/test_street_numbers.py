@@ -1,0 +1,228 @@
+"""house-numbers and svhn: what they make of pictures in SVHN's format."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from milbench import load_task
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags
+from milbench.api.task import Scores
+from milbench.data.crop_cache import load
+from milbench.data.digit_struct import read
+from milbench.errors import UsageError
+from tests._helpers.command_line import Ran
+from tests._helpers.street_files import write_folder
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def root(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rendered pictures, in svhn's folder too, with an extra part."""
+    root = tmp_path_factory.mktemp("root")
+    shutil.copytree(street_data / "house-numbers", root / "house-numbers")
+    shutil.copytree(street_data / "house-numbers", root / "svhn")
+    shutil.copytree(root / "svhn" / "train", root / "svhn" / "extra")
+    return root
+
+
+def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
+    task = load_task(name, **{"validation": 10, **params})
+    task.prepare(root, CPU)
+    return task
+
+
+def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
+    task = make(root)
+    (bags,) = task._exams["test"].bags
+    crops = load(root / "house-numbers/test", "paper", 784)
+    assert bags.instances.shape == (20, 3, 64, 64)
+    assert torch.equal((bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops))
+    records = read(root / "house-numbers/test/digitStruct.mat")
+    for n, record in enumerate(records):
+        assert set(bags.labels[n].nonzero().flatten().tolist()) == set(record.classes)
+        count = len(record.classes)
+        assert tuple(bags.truth.classes[n, :count].tolist()) == record.classes
+        assert (bags.truth.classes[n, count:] == -1).all()
+        assert bags.truth.boxes[n, :count].tolist() == crops.boxes[n, :count].tolist()
+
+
+def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path) -> None:
+    task = make(root, augmentation=False)
+    batches = list(task.train_batches(0, generator(1)))
+    assert [len(bags) for bags in batches] == [32, 18]
+    assert task.steps_per_epoch == 2
+    seen = torch.cat([bags.instances for bags in batches]).flatten(1)
+    held = torch.cat([bags.instances for bags in task._exams["validation"].bags]).flatten(1)
+    together = torch.cat([seen, held])
+    whole = (
+        torch.from_numpy(load(root / "house-numbers/train", "paper", 784).crops).permute(0, 3, 1, 2).flatten(1) / 256
+    )
+    assert len(held) == 10
+    assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in whole.tolist()}
+    again = torch.cat([bags.instances for bags in make(root)._exams["validation"].bags]).flatten(1)
+    assert torch.equal(held, again)
+
+
+def test_batches_have_as_many_bags_as_they_are_told(root: Path) -> None:
+    task = make(root, batch_bags=8)
+    assert [len(bags) for bags in task.train_batches(0, generator(1))] == [8] * 6 + [2]
+    assert task.steps_per_epoch == 7
+    assert make(root, "svhn", parts="train+extra", validation=0, batch_bags=8).steps_per_epoch == (60 + 60) // 8
+
+
+def test_the_network_standardises_pictures_unless_they_are_to_stay_raw() -> None:
+    bags = torch.rand(1, 3, 64, 64)
+    standard, raw = (load_task("svhn", contrast=contrast).network(3) for contrast in ("standard", "raw"))
+    with torch.no_grad():
+        torch.testing.assert_close(standard(bags / 2), standard(bags), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(standard(bags), raw((bags - bags.mean()) / bags.std(correction=0)))
+        assert not torch.allclose(raw(bags / 2), raw(bags))
+
+
+def test_training_bags_are_augmented_by_the_generator_alone(root: Path) -> None:
+    task = make(root)
+    one, two, other = (list(task.train_batches(0, generator(seed))) for seed in (1, 1, 2))
+    assert all(torch.equal(a.instances, b.instances) for a, b in zip(one, two, strict=True))
+    sides = {side for bags in one + other for side in bags.instances.shape[2:]}
+    assert all(50 <= side <= 70 for side in sides)
+    assert len(sides) > 2
+    for bags in one:
+        height, width = bags.instances.shape[2:]
+        assert bags.truth is not None
+        assert bags.truth.boxes is not None
+        assert (bags.truth.boxes >= 0).all()
+        assert (bags.truth.boxes[..., [0, 2]] <= width).all()
+        assert (bags.truth.boxes[..., [1, 3]] <= height).all()
+
+
+def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
+    task = make(root, "svhn", parts="train+extra", validation=0, augmentation=False)
+    assert task.steps_per_epoch == (60 + 60) // 32
+    sources = []
+    names = [torch.from_numpy(load(root / f"svhn/{part}", "paper", 784).crops.copy()) for part in ("train", "extra")]
+    assert torch.equal(*names)  # the same pictures here, so that a batch tells its third by who is in it
+    where = {tuple(row.tolist()): n for n, row in enumerate(names[0].flatten(1)[:, :600])}
+    pools = {"train": range(60), "extra 0": range(0, 60, 2), "extra 1": range(1, 60, 2)}
+    for epoch in range(40):
+        drawn: dict[str, list[int]] = {name: [] for name in pools}
+        for bags in task.train_batches(epoch, generator(epoch)):
+            assert len(bags) == 32
+            flat = (bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600]
+            ns = [where[tuple(row.tolist())] for row in flat]
+            kinds = {n % 2 for n in ns}
+            sources.append("train" if len(kinds) == 2 else f"extra {kinds.pop()}")
+            drawn[sources[-1]] += ns
+        for name, pool in pools.items():  # all of a third before any comes again
+            rounds = [drawn[name][start : start + len(pool)] for start in range(0, len(drawn[name]), len(pool))]
+            assert all(len(set(some)) == len(some) and set(some) <= set(pool) for some in rounds)
+    for source in pools:
+        assert sources.count(source) == pytest.approx(len(sources) / 3, abs=4 * (len(sources) * 2 / 9) ** 0.5)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
+def test_the_published_networks(size: str, millions: float) -> None:
+    task = load_task("house-numbers", network=size)
+    network = task.network(0)
+    count = sum(p.numel() for p in network.parameters())
+    assert count / 2**20 == pytest.approx(millions, abs=0.05)
+    assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 11, 28, 28)
+    assert task.positions == 26 * 26
+    assert load_task("house-numbers", augmentation=False).positions == 28 * 28
+
+
+def oracle(task: Any) -> Any:
+    """A loss that knows: every digit is seen at its middle, and what occurs is certain."""
+
+    def score(bags: Bags) -> Scores:
+        ys, xs = task.centres(*bags.instances.shape[2:])
+        instances = torch.zeros(len(bags), 11, len(ys), len(xs))
+        instances[:, 10] = 1
+        assert bags.truth is not None, "what is certain needs no second look"
+        assert bags.truth.boxes is not None
+        for b, (classes, boxes) in enumerate(zip(bags.truth.classes, bags.truth.boxes, strict=True)):
+            for c, (left, top, right, bottom) in zip(classes.tolist(), boxes.tolist(), strict=True):
+                if c >= 0:
+                    y, x = ((ys - (top + bottom) / 2).abs().argmin(), (xs - (left + right) / 2).abs().argmin())
+                    instances[b, :, y, x] = 0
+                    instances[b, c, y, x] = 1
+        presence = bags.labels.float()
+        return Scores(presence, presence, instances)
+
+    return score
+
+
+def test_an_oracle_makes_no_errors(root: Path) -> None:
+    values = make(root).evaluate(oracle(make(root)))
+    for split in ("validation", "test"):
+        assert values[f"{split}/set_error"] == 0
+        assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == 1
+        assert values[f"{split}/hit_rate"] == 1
+        assert f"{split}/instance_error" not in values
+        # One position a digit: nothing is wider than what was learnt from the validation numbers, where any was.
+        assert values[f"{split}/transcription_error"] < 0.2
+
+
+def test_without_validation_the_threshold_comes_from_training_crops(root: Path) -> None:
+    values = make(root, validation=0).evaluate(oracle(make(root)))
+    assert values["test/set_error"] == 0
+    assert not any(name.startswith("validation/") for name in values)
+
+
+def test_the_gallery_is_eight_test_crops(root: Path) -> None:
+    assert len(make(root).gallery()) == 8
+
+
+def test_the_data_are_named_for_what_they_are(root: Path) -> None:
+    caption = load_task("house-numbers").check_data(root)
+    assert caption.startswith("house-numbers of seed 3, 60 train / 20 test, sha256 ")
+    of_svhn = load_task("svhn").check_data(root)
+    assert of_svhn.startswith("SVHN-format images, 60 train / 20 test, sha256 ")
+    assert load_task("svhn", crop="tight").check_data(root) == of_svhn
+    with_extra = load_task("svhn", parts="train+extra").check_data(root)
+    assert with_extra.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
+
+
+def test_another_picture_is_another_digest(root: Path, tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        write_folder(tmp_path / "svhn" / part, [(60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)])] * 3)
+    before = load_task("svhn").check_data(tmp_path)
+    assert load_task("svhn").check_data(tmp_path) == before
+    shutil.copy(tmp_path / "svhn/test/1.png", tmp_path / "svhn/test/2.png")
+    assert load_task("svhn").check_data(tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("svhn", ("svhn/train/digitStruct.mat", "milbench data fetch svhn", "--data-dir", "house-numbers")),
+        ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data make house-numbers", "--data-dir")),
+    ],
+)
+def test_missing_data_say_how_to_get_them(
+    milbench: Callable[..., Ran], tmp_path: Path, name: str, says: tuple[str, ...]
+) -> None:
+    line = milbench("run", "--loss", "exact", "--task", name, "--data-dir", str(tmp_path)).complaint()
+    assert all(part in line for part in says)
+    assert list(tmp_path.glob("svhn")) + list(tmp_path.glob("house-numbers")) == []
+
+
+def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
+        make(root, validation=60)
+    for params in ({"network": "huge"}, {"crop": "loose"}, {"validation": -1}):
+        with pytest.raises(UsageError, match=f"{next(iter(params))} = "):
+            load_task("svhn", **params)
+    ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]
+    for part in ("train", "test"):
+        write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
+    (tmp_path / "svhn/test/2.png").write_bytes(b"no picture")
+    line = milbench("run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)).complaint()
+    assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as a PNG picture")

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from milbench._utils import images
+from milbench._utils.palette import CLASS_COLOURS
+from milbench.evaluation.reading.component_decoder import Reader
+from milbench.inference.overlay import DIMMED, STRENGTH
+from milbench.inference.predict import most_probable_set
+from milbench.likelihood import best_label_set, label_set_distribution, presence_prob
+from milbench.store.mlflow_store import Store
+from tests._helpers.command_line import Ran
+from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
+from tests._helpers.street_files import bomb
+
+Milbench = Callable[..., Ran]
+FAILED = cell("extended-digits", seed=1).id
+ALIKE = next(s for s in range(2, 1000) if cell("extended-digits", seed=s).id[:2] == FAILED[:2])
+"""A seed whose cell has an id that begins as that of the failed one."""
+
+
+READER = Reader(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8))
+"""A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    root: Path
+    digits: str
+    street: str
+    reader: str
+    failed: str
+    bare: str
+    sets: str
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        store: Store = store_in(tmp_path_factory.mktemp("runs") / "root", fresh_database)
+        digits, street = network_of("extended-digits"), network_of("house-numbers")
+        return Runs(
+            store.root.path,
+            publish(store, cell("extended-digits"), digits),
+            publish(store, cell("house-numbers", contrast="raw"), street),
+            publish(store, cell("house-numbers", seed=1, contrast="raw"), street, reader=READER),
+            publish(store, cell("extended-digits", seed=1), None, "FAILED"),
+            publish(store, cell("extended-digits", seed=ALIKE), None),
+            publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
+        )
+
+
+@pytest.fixture
+def predict(milbench: Milbench, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Milbench:
+    """Call the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str | Path, run: str = runs.digits) -> Ran:
+        return milbench("predict", *map(str, words), "--run", run, "--root", str(runs.root), "--device", "cpu")
+
+    return call
+
+
+def squares() -> NDArray[np.uint8]:
+    """A three and, to its right and lower, a seven on black: squares of 6x6 pixels in 40x24."""
+    pixels = np.zeros((24, 40), np.uint8)
+    pixels[4:10, 6:12] = 255
+    pixels[14:20, 26:32] = 128
+    return pixels
+
+
+def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
+    """P of the handmade network: position (i, j) looks at pixel (2 i + 2, 2 j + 2) alone."""
+    values = torch.from_numpy(pixels[2:-2:2, 2:-2:2] / 255).double()
+    logits = torch.full((11, *values.shape), -100.0, dtype=torch.float64)
+    logits[10] = 0
+    for cls, (slope, offset) in LOGITS.items():
+        logits[cls] = slope * values + offset
+    return logits.softmax(dim=0)
+
+
+def read(name: str, folder: str = "predictions") -> dict[str, Any]:
+    about: dict[str, Any] = json.loads(Path(folder, f"{name}.json").read_text())
+    return about
+
+
+def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, runs: Runs) -> None:
+    Image.fromarray(squares()).save("two.png")
+    ran = predict("two.png", "--positions")
+    assert ran.code == 0, ran
+    assert "37 (each)" in ran.out
+    assert "{3, 7}" in ran.out
+    about, probs = read("two"), known_probs(squares())
+    assert about["run"] == runs.digits
+    assert (about["size"], about["seen"]) == ([40, 24], [40, 24])
+    shown = torch.tensor(about["positions"]["probabilities"])
+    assert torch.allclose(shown.double(), probs, atol=1e-6)
+    assert about["positions"]["y"][:2] == [2.5, 4.5]
+    best = best_label_set(probs.log().unsqueeze(0))
+    assert about["label_set"] == [str(c) for c in best.labels[0, 0].nonzero().flatten().tolist()]
+    assert about["label_set_probability"] == pytest.approx(float(best.log_prob[0, 0].exp()), rel=1e-4)
+    presence = presence_prob(probs.log().unsqueeze(0))[0]
+    assert list(about["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
+    assert about["reading"] == "37"
+    # The squares' pixels 4..9 and 6..11 hold the middles of the positions that look at 4, 6, 8 and at 6, 8, 10.
+    assert [(d["class"], d["box"]) for d in about["detections"]] == [
+        ("3", [5.5, 3.5, 11.5, 9.5]),
+        ("7", [25.5, 13.5, 31.5, 19.5]),
+    ]
+
+
+def test_the_overlay_has_its_colours_in_their_places(predict: Milbench) -> None:
+    Image.fromarray(squares()).save("two.png")
+    assert predict("two.png").code == 0
+    page = np.asarray(Image.open("predictions/two.png").convert("RGB")).astype(float)
+    factor = 20  # 800 / 40
+    assert page.shape[1] == 40 * factor
+    for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
+        colour = np.array([int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)])
+        corner = page[round((y + 0.7) * factor), round((x + 0.7) * factor)]
+        expected = (1 - STRENGTH) * DIMMED * value + STRENGTH * colour
+        assert np.abs(corner - expected).max() <= 2
+        middle = page[round((y + 2) * factor) : round((y + 3.4) * factor), (x + 1) * factor : (x + 4) * factor]
+        assert (middle.min(axis=2) > 250).any(), "the digit is written in white"
+        assert np.abs(page[round((y - 1) * factor), x * factor] - 0).max() == 0
+    assert np.abs(page[12 * factor, 20 * factor]).max() == 0
+
+
+def test_what_is_read_is_written_where_no_position_is_sure_of_it(predict: Milbench) -> None:
+    pixels = np.zeros((24, 40), np.uint8)
+    pixels[8:14, 20:26] = 79  # at each of nine positions a seven with probability 0.2
+    Image.fromarray(pixels).save("faint.png")
+    assert predict("faint.png").code == 0
+    assert (read("faint")["reading"], read("faint")["detections"]) == ("7", [])
+    page = np.asarray(Image.open("predictions/faint.png").convert("RGB")).min(axis=2)
+    rows, columns = (np.flatnonzero((page[: 24 * 20] > 250).any(axis=axis)) / 20 for axis in (1, 0))
+    assert 7 < rows.min() < rows.max() < 15
+    assert 19 < columns.min() < columns.max() < 27
+
+
+def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbench) -> None:
+    Image.fromarray(squares()).save("two.png")
+    assert predict("two.png", "--sensitivity").code == 0
+    page = np.asarray(Image.open("predictions/two-sensitivity.png").convert("RGB")).astype(float)
+    factor = 20  # 800 / 40
+    for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
+        colour = [int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)]
+        # The network looks at pixels of even row and column alone, and at all of a square in the same way.
+        for row, column, expected in ((y, x, colour), (y + 4, x + 4, colour), (y, x + 1, [DIMMED * value] * 3)):
+            tile = page[row * factor : (row + 1) * factor, column * factor : (column + 1) * factor]
+            assert np.abs(tile - expected).max() <= 2
+    assert np.abs(page[2 * factor, 2 * factor]).max() == 0
+    Image.fromarray(squares()).save("two-sensitivity.png")
+    complaint = predict("two.png", "two-sensitivity.png", "--sensitivity", "--out", "p").complaint()
+    assert "two-sensitivity.png would be written of two pictures" in complaint
+    assert not Path("p").exists()
+
+
+def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Milbench, runs: Runs) -> None:
+    picture = np.zeros((30, 70, 3), np.uint8)
+    for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
+        picture[8:22, left : left + 8, channel] = 255
+    Image.fromarray(picture).save("house.png")
+    assert predict("house.png", "--positions", run=runs.street).code == 0
+    about = read("house")
+    assert (about["reading"], about["decoder"], about["label_set"]) == ("1192", "columns", ["1", "2", "9"])
+    # Pixels are divided by 256: the largest logit is 30 * 255 / 256 - 10.
+    peak = max(v for row in about["positions"]["probabilities"][1] for v in row)
+    assert math.log(1 / peak - 1) == pytest.approx(-(30 * 255 / 256 - 10), abs=1e-4)
+    ran = predict("house.png", "--decoder", "components", run=runs.street)
+    assert "has not learnt to read components" in ran.complaint()
+    assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.street).code == 0
+    assert read("house", "p")["reading"] == "1192"
+
+
+def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: Milbench, runs: Runs) -> None:
+    """Two ones that touch, a nine far lower but less steep than the reader asks for, and a speck."""
+    picture = np.zeros((60, 90, 3), np.uint8)
+    for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
+        picture[top : top + height, left : left + width, channel] = 255
+    Image.fromarray(picture).save("house.png")
+    assert predict("house.png", run=runs.reader).code == 0
+    assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
+    # What is read is said with its places, specks aside, and boxes reach as far beyond as the run has learnt.
+    assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
+    places = [(one["x"], one["y"]) for one in read("house")["read_from"]]
+    assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
+    picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
+    Image.fromarray(picture).save("corner.png")
+    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.reader).code == 0
+    assert predict("house.png", "--out", "b", "--scale", "1", run=runs.street).code == 0
+    bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
+    assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
+    assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
+    assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.reader).code == 0
+    assert read("house", "c")["reading"] == "192"
+
+
+def orientation(value: int) -> Image.Exif:
+    """6: to be shown turned by 90 degrees to the right."""
+    exif = Image.Exif()
+    exif[0x0112] = value
+    return exif
+
+
+def test_every_kind_of_picture_is_read_as_it_is_shown(predict: Milbench) -> None:
+    plain = Image.fromarray(squares())
+    plain.save("grey.png")
+    plain.convert("RGB").save("rgb.webp", lossless=True)
+    plain.convert("RGB").quantize(8).save("palette.gif")
+    plain.convert("P").save("moving.gif", save_all=True, append_images=[Image.new("P", plain.size)] * 2)
+    plain.convert("RGB").convert("CMYK").save("printed.jpg", quality=100, subsampling=0)
+    plain.convert("1", dither=Image.Dither.NONE).save("bits.tif")
+    see_through = plain.convert("RGBA")
+    see_through.paste((255, 255, 255, 0), (6, 4, 12, 10))  # the three is a hole, shown on white
+    see_through.save("rgba.png")
+    for name in ("turned.tif", "turned_too.png"):
+        plain.transpose(Image.Transpose.ROTATE_90).save(name, exif=orientation(6))
+    Image.fromarray(squares().astype(np.uint16) * 257).save("deep.png")
+    Image.fromarray(squares().astype(np.float32) / 255).save("float.tif")
+    Image.fromarray(255 - squares()).save("inverted.png")
+    files = ["grey.png", "rgb.webp", "palette.gif", "moving.gif", "rgba.png", "deep.png", "float.tif"]
+    assert predict(*files, "turned.tif", "turned_too.png").code == 0
+    for name in [*files, "turned.tif", "turned_too.png"]:
+        about = read(Path(name).stem)
+        assert (about["size"], about["reading"]) == ([40, 24], "37"), name
+        assert [d["box"] for d in about["detections"]] == [[5.5, 3.5, 11.5, 9.5], [25.5, 13.5, 31.5, 19.5]], name
+    assert predict("printed.jpg", "bits.tif", "--out", "bits").code == 0
+    assert read("printed", "bits")["reading"] == "37"
+    assert read("bits", "bits")["label_set"] == ["3"]  # 128 is white there
+    assert predict("inverted.png", "--invert", "--out", "bits").code == 0
+    assert read("inverted", "bits")["reading"] == "37"
+
+
+def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in ((5, 5), (41, 7), (9, 333)):
+        Image.new("L", size, 255).save(f"{size[0]}.png")
+    assert predict("5.png", "41.png", "9.png").code == 0
+    assert {read(n)["reading"] for n in ("5", "41", "9")} == {"3"}
+    for name, size in (("thin.png", (4, 30)), ("dot.png", (1, 1))):
+        Image.new("L", size).save(name)
+        assert (
+            f"{name} is too small where it is looked at, {size[0]}x{size[1]} pixels"
+            in predict("5.png", name, "--out", "no").complaint()
+        )
+    assert not Path("no").exists()
+    monkeypatch.setattr(images.bounded, "__defaults__", (2400,))
+    Image.fromarray(squares()).resize((400, 240), Image.Resampling.NEAREST).save("large.png")
+    assert predict("large.png").code == 0
+    about = read("large")
+    assert about["size"] == [400, 240]
+    width, height = about["seen"]
+    assert 2300 < width * height <= 2400
+    left, top, right, bottom = about["detections"][0]["box"]  # in pixels of the picture as it is
+    assert np.abs(np.array([left, top, right, bottom]) - [60, 40, 120, 100]).max() < 25
+
+
+def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
+    Image.fromarray(squares()).save("good.png")
+    whole = Path("good.png").read_bytes()
+    Path("cut.png").write_bytes(whole[: len(whole) // 2])
+    Path("text.jpg").write_text("no picture")
+    Path("folder.png").mkdir()
+    Path("bomb.png").write_bytes(bomb(60_000))
+    Path("large.png").write_bytes(bomb(10_500))
+    complaints = {
+        "cut.png": "cut.png cannot be read as a picture",
+        "text.jpg": "text.jpg cannot be read as a picture: no picture that can be read",
+        "folder.png": "folder.png is a folder",
+        "absent.png": "absent.png is not there",
+        "bomb.png": "bomb.png has more than 100,000,000 pixels",
+        "large.png": "large.png has 10500x10500 pixels",
+    }
+    for name, words in complaints.items():
+        assert words in predict("good.png", name).complaint()
+    assert "good.png is one of the pictures" in predict("good.png", "--out", ".").complaint()
+    assert "is a file, not a folder" in predict("good.png", "--out", "text.jpg/deep").complaint()
+    assert Path("good.png").read_bytes() == whole
+    assert not Path("predictions").exists()
+
+
+def test_pictures_of_one_name_are_kept_apart(predict: Milbench) -> None:
+    for name, pixels in (("a/x.png", squares()), ("b/x.png", squares() * 0), ("b/X.bmp", squares() // 2 * 2)):
+        Path(name).parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(name)
+    assert predict("a/x.png", "b/x.png", "b/X.bmp").code == 0
+    assert sorted(p.name for p in Path("predictions").iterdir()) == [
+        "X-3.json", "X-3.png", "x-2.json", "x-2.png", "x.json", "x.png",
+    ]  # fmt: skip
+    assert (read("x")["picture"], read("x")["reading"]) == ("a/x.png", "37")
+    assert (read("x-2")["picture"], read("x-2")["reading"], read("x-2")["label_set"]) == ("b/x.png", "", [])
+
+
+def test_which_run_is_meant(predict: Milbench, runs: Runs) -> None:
+    Image.fromarray(squares()).save("two.png")
+    cell_id = cell("extended-digits").id
+    for name in (runs.digits[:12], cell_id, cell_id[:10].upper()):
+        assert predict("two.png", run=name).code == 0
+        assert read("two")["cell"] == cell_id
+    complaint = predict("two.png", run=FAILED[:2]).complaint()
+    assert "give more of it" in complaint
+    assert runs.failed in complaint
+    assert runs.bare in complaint
+    assert "no run or cell 'zebra'" in predict("two.png", run="zebra").complaint()
+    assert "no run or cell ''" in predict("two.png", run="").complaint()
+    assert (
+        f"run {runs.failed} (exact on extended-digits, seed 1) failed"
+        in predict("two.png", run=runs.failed).complaint()
+    )
+    assert "has no weights" in predict("two.png", run=runs.bare).complaint()
+
+
+def test_weights_that_do_not_fit_and_bags_that_are_no_pictures(predict: Milbench, runs: Runs) -> None:
+    Image.fromarray(squares()).save("two.png")
+    assert "do not fit its network" in predict("two.png", run=runs.sets).complaint()
+    weights = runs.root / "runs" / "artifacts" / runs.digits / "artifacts" / "model.safetensors"
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(whole[:-100])
+        assert "cannot be read" in predict("two.png").complaint()
+    finally:
+        weights.write_bytes(whole)
+    from milbench.api.registry import tasks
+
+    with pytest.raises(ValueError, match="synthetic-bags has no pictures"):
+        tasks().create("synthetic-bags", {}).instances_from(Image.new("L", (30, 30)))
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
+def test_the_most_probable_set_is_that_of_the_whole_distribution(sharpness: float) -> None:
+    rng = torch.Generator().manual_seed(round(10 * sharpness))
+    for classes, positions in ((1, 1), (3, 2), (7, 40), (10, 300)):
+        logits = sharpness * torch.randn(classes + 1, positions, generator=rng, dtype=torch.float64)
+        logits[-1] += math.log(positions) + 2
+        log_probs = logits.log_softmax(dim=0)
+        labels, log_prob = most_probable_set(log_probs.exp())
+        table = label_set_distribution(log_probs.unsqueeze(0))[0]
+        index = int((labels * 2 ** torch.arange(classes)).sum())
+        assert log_prob == pytest.approx(float(table.max()), abs=1e-9)
+        assert float(table[index]) == pytest.approx(float(table.max()), abs=1e-9)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from milbench.networks.convolutional import (
+    AllConvolutional,
+    Layer,
+    extended_mnist_layers,
+    output_size,
+    small_digits_layers,
+    standardise,
+)
+from milbench.networks.head import set_prior_head
+from milbench.networks.instance import InstanceMLP
+
+PAPER = extended_mnist_layers(10)
+SMALL = small_digits_layers(10)
+
+
+def test_parameter_count_is_the_paper_s() -> None:
+    network = AllConvolutional(PAPER, 1, seed=0)
+    assert sum(p.numel() for p in network.parameters()) == 429_131  # 0.41 M with M = 2^20
+
+
+@pytest.mark.parametrize(("layers", "sides"), [(PAPER, {28: 4, 56: 18, 84: 32}), (SMALL, {8: 2, 16: 6, 20: 8, 24: 10})])
+def test_output_has_the_published_size(layers: tuple[Layer, ...], sides: dict[int, int]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    for side, positions in sides.items():
+        logits = network(torch.zeros(2, 1, side, side))
+        assert logits.shape == (2, 11, positions, positions)
+        assert network.output_shape(side, side) == (positions, positions)
+        assert output_size(layers, side) == positions
+
+
+def receptive_centre(network: AllConvolutional, height: int, width: int, row: int, column: int) -> tuple[float, float]:
+    """Find by the gradient which pixels a position sees, and return the middle of them in pixel coordinates."""
+    image = torch.rand(1, 1, height, width, requires_grad=True)
+    (grad,) = torch.autograd.grad(network(image)[0, 0, row, column], image)
+    rows, columns = grad[0, 0].nonzero().unbind(dim=1)
+    return float(rows.min() + rows.max() + 1) / 2, float(columns.min() + columns.max() + 1) / 2
+
+
+@pytest.mark.parametrize(
+    "layers", [PAPER, SMALL, (Layer(3, 4, 2, 1), Layer(2, 2, 3, 0))], ids=["paper", "small", "even kernels"]
+)
+def test_position_centres_are_where_the_network_looks(layers: tuple[Layer, ...]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    height, width = 90, 101
+    ys, xs = network.position_centres(height, width)
+    rows, columns = network.output_shape(height, width)
+    assert (len(ys), len(xs)) == (rows, columns)
+    for row, column in [(rows // 2, columns // 2), (rows // 2 + 1, columns // 2 - 3)]:  # away from the borders
+        assert receptive_centre(network, height, width, row, column) == (float(ys[row]), float(xs[column]))
+
+
+def test_weights_depend_on_seed_name_and_shape_alone() -> None:
+    torch.manual_seed(1)
+    network = AllConvolutional(PAPER, 1, seed=3)
+    torch.manual_seed(2)
+    again, other = AllConvolutional(PAPER, 1, seed=3).state_dict(), AllConvolutional(PAPER, 1, seed=4).state_dict()
+    baseline = AllConvolutional((*PAPER[:-1], Layer(10, 5)), 1, seed=3).state_dict()
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, again[name])
+        assert not torch.equal(value, other[name])
+        assert torch.equal(value, baseline[name]) == (not name.startswith("head"))
+
+
+@pytest.mark.parametrize("network", [AllConvolutional(PAPER, 1, 0), InstanceMLP((2, 2000, 11), 0)])
+def test_initialisation_is_normal_over_root_fan_in_for_weights_and_biases(network: torch.nn.Module) -> None:
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
+            fan_in = layer.weight[0].numel()
+            scaled = layer.weight.detach() * math.sqrt(fan_in)
+            assert abs(float(scaled.std()) - 1) < 5 / math.sqrt(2 * scaled.numel())
+            assert abs(float(scaled.mean())) < 5 / math.sqrt(scaled.numel())
+    biases = torch.cat(
+        [
+            layer.bias.detach() * math.sqrt(layer.weight[0].numel())
+            for layer in network.modules()
+            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear) and layer.bias is not None
+        ]
+    )
+    assert abs(float(biases.std()) - 1) < 5 / math.sqrt(2 * len(biases))
+
+
+def test_instance_network_treats_every_instance_alike() -> None:
+    network = InstanceMLP((3, 16, 5), seed=0)
+    x = torch.randn(2, 7, 3)
+    order = torch.randperm(7)
+    assert network(x).shape == (2, 5, 7)
+    torch.testing.assert_close(network(x[:, order]), network(x)[:, :, order])
+    torch.testing.assert_close(network(x[:, 2:3]), network(x)[:, :, 2:3])
+    assert [m.out_features for m in network.modules() if isinstance(m, torch.nn.Linear)] == [16, 5]
+
+
+@pytest.mark.parametrize("positions", [60, 600])
+def test_prior_head_expects_one_instance_of_each_class(positions: int) -> None:
+    network = AllConvolutional(SMALL, 1, seed=0)
+    weights = network.head.weight.clone()
+    set_prior_head(network, positions)
+    assert torch.equal(network.head.weight, weights)
+    bias = network.head.bias
+    assert bias is not None
+    sigmoid = positions * bias[:-1].sigmoid()
+    softmax = positions * bias.softmax(dim=0)[:-1]
+    assert ((sigmoid > 0.8) & (sigmoid <= 1)).all()
+    assert ((softmax > 0.8) & (softmax <= 1)).all()
+    assert bias[-1].item() == 0
+
+
+@pytest.mark.parametrize("layers", [PAPER, SMALL])
+def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple[Layer, ...]) -> None:
+    network = AllConvolutional(layers, 1, seed=0)
+    images = torch.rand(3, 1, 40, 44)
+    expected = network(images)
+    network = network.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(network(images), expected, rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        half: Tensor = network(images)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
+    half.float().logsumexp(dim=1).mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
+    images = torch.rand(3, 2, 9, 7) * torch.tensor([1.0, 0.5, 0.2]).view(3, 1, 1, 1) + 0.2
+    for image, result in zip(images.numpy(), standardise(images).numpy(), strict=True):
+        np.testing.assert_allclose(result, (image - image.mean()) / image.std(), rtol=1e-4, atol=1e-5)
+    flat = 0.5 + 0.001 * torch.randn(1, 3, 8, 8)
+    assert standardise(flat).abs().max() < 0.2  # noise is not blown up to the contrast of a picture
+    assert torch.equal(standardise(torch.full((1, 3, 8, 8), 0.25)), torch.zeros(1, 3, 8, 8))
+
+
+def test_a_network_that_standardises_sees_neither_brightness_nor_contrast() -> None:
+    images = 0.25 + 0.5 * torch.rand(2, 3, 20, 24).double()
+    seeing, blind = (AllConvolutional(SMALL, 3, seed=1, standardised=flag).double() for flag in (False, True))
+    other = 0.4 * images + 0.1
+    with torch.no_grad():
+        torch.testing.assert_close(blind(other), blind(images))
+        assert (seeing(other) - seeing(images)).abs().max() > 0.01
+        torch.testing.assert_close(blind(images), seeing(standardise(images)))

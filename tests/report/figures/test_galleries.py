@@ -1,0 +1,136 @@
+"""The file of pictures: a round trip, nothing unpickled, nothing damaged let through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from milbench.api import gallery
+from milbench.errors import UsageError
+from milbench.report.figures.galleries import gallery_figure
+from milbench.report.figures.panels import edges
+from milbench.report.study import Study
+from tests._helpers.report_data import images, make_results, sets
+
+
+def image_arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "kind": "image", "instances": rng.random((2, 1, 8, 10)), "labels": np.eye(2, 3) > 0,
+        "presence": rng.random((2, 3)), "probs": np.full((2, 4, 4, 5), 0.25), "class_names": ["0", "1", "β"],
+        "centres": (np.arange(4) * 2 + 1.0, np.arange(5) * 2 + 1.0), "threshold": 0.5,
+        "classes": np.array([[0, -1], [1, 1]]), "boxes": np.zeros((2, 2, 4)),
+    }  # fmt: skip
+
+
+def test_round_trip_of_images(tmp_path: Path) -> None:
+    arrays = image_arrays()
+    gallery.write(tmp_path / "g.npz", gallery.make(**arrays))
+    read = gallery.load(tmp_path / "g.npz")
+    assert read.kind == "image"
+    assert read.class_names == ("0", "1", "β")
+    assert read.threshold == 0.5
+    assert read.probs.dtype == np.float16
+    assert read.centres is not None
+    np.testing.assert_allclose(read.instances, arrays["instances"], rtol=1e-6)
+    np.testing.assert_array_equal(read.labels, arrays["labels"])
+    np.testing.assert_array_equal(read.centres[1], arrays["centres"][1])
+    assert read.mask is None
+    assert read.position_classes is None
+
+
+def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
+    probs = np.zeros((1, 3, 4))
+    probs[0, [0, 1, 2, 0], np.arange(4)] = 1
+    mask = [[True, False, True, True]]
+    gallery.write(tmp_path / "g.npz", gallery.make(kind="set", instances=np.zeros((1, 4, 2)), labels=[[True, True]],
+                 presence=[[0.2, 0.9]], probs=probs, class_names=["a", "b"], mask=mask))  # fmt: skip
+    read = gallery.load(tmp_path / "g.npz")
+    assert read.winners(0).tolist() == [0, 2, 2, 0], "a masked position is background"
+    assert read.detected(0) == {0}
+    assert read.true(0) == {0, 1}
+
+
+def test_a_threshold_decides_what_is_detected(tmp_path: Path) -> None:
+    gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {"presence": [[0.5, 0.4, 0.9]] * 2})))
+    assert gallery.load(tmp_path / "g.npz").detected(1) == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("probs", np.zeros((2, 3, 4, 5))), ("presence", np.zeros((2, 2))), ("class_names", ["0"]),
+     ("mask", np.zeros((2, 9), bool)), ("boxes", np.zeros((2, 3, 4))), ("instances", np.zeros((2, 8, 10))),
+     ("centres", (np.zeros(3), np.zeros(5))), ("kind", "film")],
+)  # fmt: skip
+def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {name: value})))
+    assert not (tmp_path / "g.npz").exists()
+
+
+def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "g.npz"
+    gallery.write(path, gallery.make(**image_arrays()))
+    whole = path.read_bytes()
+    spoilt = {
+        "cut": whole[: len(whole) // 2],
+        "empty": b"",
+        "flipped": whole[:300] + bytes(b ^ 255 for b in whole[300:400]) + whole[400:],
+    }
+    for name, content in spoilt.items():
+        (tmp_path / name).write_bytes(content)
+    np.savez(tmp_path / "pickled.npz", format=np.array([{"a": 1}], dtype=object))
+    np.savez(tmp_path / "newer.npz", format=99)
+    for name in (*spoilt, "pickled.npz", "newer.npz", "absent"):
+        with pytest.raises(UsageError) as caught:
+            gallery.load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+        assert name in str(caught.value)
+
+
+def test_edges_of_positions() -> None:
+    assert edges(np.array([1.0, 3.0, 5.0], np.float32)) == (0, 6)
+    assert edges(np.array([4.0], np.float32)) == (0, 8)
+
+
+def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:
+    results = make_results(tmp_path, {"exact": 0.0, "noisy-or": 0.0}, {"extended-digits": "instance_error"}, 1, 2)
+    figure = gallery_figure(Study(results), "extended-digits")
+    assert figure is not None
+    assert len(figure.axes) == 5 * 3
+    first = gallery.load(next(iter(results.galleries.values())))
+    true = ", ".join(sorted(map(str, first.true(0))))
+    assert [axes.get_title() for axes in figure.axes[:2]] == [f"{{{true}}}", f"✓ {{{true}}}"]
+    assert {text.get_text() for text in figure.axes[1].texts} - {"exact"} == set(map(str, first.true(0)))
+
+
+def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path) -> None:
+    tasks = {"extended-digits": "instance_error"}
+    results = make_results(tmp_path, {"exact": 0.0, "noisy-or": 0.0}, tasks, 2, 2)
+    cells = list(results.galleries)
+    results.galleries[cells[0]].write_bytes(b"lost")  # the second seed of the same loss stands in
+    figure = gallery_figure(Study(results), "extended-digits")
+    assert figure is not None
+    assert len(figure.axes) == 5 * 3
+    for cell in cells[1:]:
+        results.galleries[cell].unlink()
+    assert gallery_figure(Study(results), "extended-digits") is None
+
+
+@pytest.mark.parametrize("write", [images, sets])
+def test_many_classes_one_position_and_no_truth_can_be_drawn(tmp_path: Path, write: Any) -> None:
+    kind: gallery.Kind = "image" if write is images else "set"
+    shape, positions = ((1, 1, 6, 6), (1, 1)) if kind == "image" else ((1, 1, 1), (1,))
+    probs = np.zeros((1, 13, *positions))
+    probs[:, 11] = 1
+    results = make_results(None, {"exact": 0.0}, {"t": "instance_error"}, 1, 2)
+    results.galleries[results.cells.index[0]] = tmp_path / "g.npz"
+    gallery.write(tmp_path / "g.npz", gallery.make(kind=kind, instances=np.zeros(shape), labels=np.zeros((1, 12), bool),
+                 presence=np.zeros((1, 12)), probs=probs, class_names=[f"${i}" for i in range(12)]))  # fmt: skip
+    figure = gallery_figure(Study(results), "t")
+    assert figure is not None
+    figure.draw_without_rendering()
+    assert figure.axes[1].get_title() == r"✗ {\$11}"

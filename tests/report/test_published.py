@@ -1,0 +1,280 @@
+"""What a report says of published numbers, of a preset's limits, and of the way from guessing to the oracle."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from milbench.api.results import Results
+from milbench.report.gap import gap_table
+from milbench.report.published import Comparison, comparisons, deviations, differences_table, verdict_table
+from milbench.report.render import render
+from milbench.report.study import Study
+from milbench.report.tables import Entry, Table, cost_table
+from tests._helpers.report_data import ONE, constant, make_results
+
+TASK = "extended-digits"
+SIX = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
+"""Six errors that a source may report as 8.0 ± 1.6 %."""
+
+
+def ours(*errors: float, loss: str = "exact", published: Any = (), **changes: Any) -> Results:
+    """Return results whose best error on test, seed by seed, is the one given; the last epoch is worse."""
+    values = {(loss, seed): [(0.2, error), (0.1, error + 0.05)] for seed, error in enumerate(errors)}
+    facts = [{"task": TASK, "loss": loss, "metric": "instance_error", "source": "A paper"} | p for p in published]
+    return constant(values, published=facts, **changes)
+
+
+def summary(values: tuple[float, ...]) -> dict[str, Any]:
+    return {"value": np.mean(values), "spread": np.std(values, ddof=1), "runs": len(values)}
+
+
+def only(results: Results) -> Comparison:
+    (found,) = comparisons(Study(results))
+    return found
+
+
+def lines(table: Table | None) -> list[list[Entry]]:
+    assert table is not None
+    return [line for _, group in table.groups for line in group]
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [((0.07, 0.08, 0.10), "agrees"), ((0.02, 0.03, 0.025), "better"), ((0.15, 0.16, 0.17), "worse")],
+)
+def test_the_verdict_is_that_of_welchs_test_on_the_raw_runs(errors: tuple[float, ...], outcome: str) -> None:
+    found = only(ours(*errors, published=[summary(SIX)]))
+    test = stats.ttest_ind(errors, SIX, equal_var=False)
+    assert (test.pvalue > 0.05) == (outcome == "agrees")
+    assert found.outcome == outcome
+    p = "< 0.001" if test.pvalue < 0.001 else f"= {test.pvalue:.3g}"
+    low, high = (100 * bound for bound in test.confidence_interval())
+    difference = 100 * (np.mean(errors) - np.mean(SIX))
+    assert found.reasons[0].endswith(f"Welch's p {p}")
+    shown = found.reasons[0].replace("−", "-").replace("+", "").replace("\u00a0", "").split("[")
+    assert float(shown[0].split()[1]) == pytest.approx(difference, abs=0.06)
+    assert [float(b) for b in shown[1].partition("]")[0].split(",")] == pytest.approx([low, high], abs=0.06)
+
+
+def test_where_higher_is_better_the_directions_turn() -> None:
+    fact = {"value": 0.5, "metric": "auroc"}
+    results = ours(0.80, 0.81, 0.82, published=[fact])
+    history = results.history.assign(metric=results.history["metric"].str.replace("instance_error", "auroc"))
+    high = replace(results, cells=results.cells.assign(primary="auroc"), history=history)
+    assert only(high).outcome == "better"
+    assert only(replace(high, published=[results.published[0] | {"value": 0.95}])).outcome == "worse"
+
+
+@pytest.mark.parametrize("unknown", [{"spread": None, "runs": 6}, {"spread": 0.016, "runs": None}, {}])
+def test_without_the_published_spread_students_interval_of_ours_decides(unknown: dict[str, Any]) -> None:
+    # Mean 8 %, standard deviation 1 %, three seeds: 8 ± 4.303 / sqrt(3) = [5.52, 10.48] %.
+    for value, outcome in ((0.0560, "agrees"), (0.0545, "worse"), (0.1040, "agrees"), (0.1055, "better")):
+        found = only(ours(0.07, 0.08, 0.09, published=[unknown | {"value": value}]))
+        assert found.outcome == outcome
+        assert "Student's p" in found.reasons[0]
+
+
+def test_the_rule_of_the_source_chooses_the_epoch() -> None:
+    rules = [{"value": 0.08, "rule": rule} for rule in ("test", "validation", "last")]
+    found = comparisons(Study(ours(0.07, 0.08, 0.09, published=rules)))
+    assert [c.value for c in found] == pytest.approx([0.08, 0.13, 0.13]), "validation errors fall, test errors rise"
+    blind = ours(0.07, 0.08, published=[rules[1]])
+    blind = replace(blind, history=blind.history[blind.history["metric"].str.startswith("test/")])
+    assert only(blind).outcome == "not comparable"
+    assert only(blind).reasons == ("no validation metric here to choose the epoch by, as its source did",)
+    other = only(ours(0.07, 0.08, published=[{"value": 0.1, "metric": "set_error"}]))
+    assert "epochs are chosen by one-instance error here, not by set error" in other.reasons
+
+
+def test_another_protocol_is_not_comparable_and_every_parameter_is_named() -> None:
+    protocol = {"recipe.optimizer": "psgd", "recipe.head_init": "paper", "recipe.steps_per_epoch": None,
+                "recipe.epochs": 2, "task.any_data": False}  # fmt: skip
+    minor = {"recipe.lr": 0.02, "task.validation": 0}
+    results = ours(0.07, 0.08, 0.09, published=[summary(SIX) | {"protocol": protocol, "minor": minor}])
+    known = {"recipe.steps_per_epoch": 320, "task.any_data": True, "task.validation": 5000, "recipe.lr": 0.02}
+    found = only(replace(results, params={cell: p | known for cell, p in results.params.items()}))
+    assert found.outcome == "not comparable"
+    different, minor_ones = found.reasons
+    assert different == (
+        "another protocol: optimizer adamw (published: psgd), head_init prior (published: paper), "
+        "320 steps an epoch (published: all), any_data true (published: false)"
+    )
+    assert minor_ones == "minor differences: validation 5000 (published: 0)"
+    assert found.value == pytest.approx(0.08), "ours is shown all the same"
+    same = known | protocol
+    found = only(replace(results, params={cell: p | same for cell, p in results.params.items()}))
+    assert found.outcome == "agrees"
+    assert found.reasons[1:] == ("minor differences: validation 5000 (published: 0)",)
+    first, *_ = results.params
+    found = only(replace(results, params={c: p | same | ({"recipe.optimizer": "sgd"} if c == first else {})
+                                          for c, p in results.params.items()}))  # fmt: skip
+    assert found.reasons[0] == "another protocol: optimizer sgd and psgd (published: psgd)", "one cell is enough"
+
+
+def test_other_data_are_not_comparable_and_are_named() -> None:
+    results = ours(0.07, 0.08, 0.09, published=[summary(SIX) | {"data": "SVHN, "}])
+    for names, outcome in (
+        (("SVHN, 9 train",) * 3, "agrees"),
+        (("SVHN, 9 train", "SVHN-format, 4") * 2, "not comparable"),
+    ):
+        results.cells["data_digest"] = list(names)[: len(results.cells)]
+        found = only(results)
+        assert found.outcome == outcome
+    assert found.reasons == ("other data: SVHN, 9 train and SVHN-format, 4",)
+
+
+def test_a_parameter_that_is_not_there_counts_where_its_section_has_others() -> None:
+    assert deviations({"loss.rule": "sum"}, [{"recipe.lr": 0.1}]) == []
+    assert deviations({"loss.rule": "sum"}, [{"loss.other": 1}]) == ["rule not known (published: sum)"]
+    assert deviations({"recipe.clip_norm": None}, [{"recipe.clip_norm": None}]) == []
+
+
+def test_each_variant_of_the_loss_has_its_line_and_other_losses_have_none() -> None:
+    batch, bag = (f"max-pooling normalization={name}" for name in ("batch", "bag"))
+    values = {(loss, seed): [(0.1, 0.08 + 0.01 * seed)] for loss in (batch, bag, "exact") for seed in range(3)}
+    fact = {"task": TASK, "loss": "max-pooling", "metric": "instance_error", "value": 0.08, "source": "A paper",
+            "protocol": {"loss.normalization": "batch"}}  # fmt: skip
+    results = constant(values, published=[fact, fact | {"task": "another"}])
+    kinds = results.cells["loss_label"].str.partition("=")[2]
+    results = replace(results, params={c: p | ({"loss.normalization": kinds[c]} if kinds[c] else {})
+                                       for c, p in results.params.items()})  # fmt: skip
+    table = lines(verdict_table(Study(results)))
+    assert [(line[0].text, line[3].text) for line in table] == [(batch, "agrees"), (bag, "not comparable")]
+    assert table[1][3].prose == ("another protocol: normalization bag (published: batch)",)
+    assert table[1][2].text == "9.0 ± 1.0"
+
+
+def test_too_few_seeds_are_not_comparable_and_lost_ones_are_named() -> None:
+    failed = {("exact", TASK, seed): ("failed", "ValueError: boom") for seed in (1, 2)}
+    one = only(ours(0.07, 0.08, 0.09, published=[summary(SIX)], statuses=failed))
+    assert (one.outcome, one.reasons) == ("not comparable", ("one seed, hence no spread to compare by",))
+    none = only(ours(0.07, published=[summary(SIX)], statuses={("exact", TASK, 0): ("missing", "")}))
+    assert (none.outcome, none.reasons) == ("not comparable", ("no finished seed",))
+    assert math.isnan(none.value)
+    study = Study(
+        ours(0.07, 0.08, 0.09, published=[summary(SIX)], statuses={("exact", TASK, 1): failed["exact", TASK, 1]})
+    )
+    ((loss, _, here, verdict),) = lines(verdict_table(study))
+    assert (loss.text, here.warning) == ("exact", "2 of 3 seeds; seed 1 failed: ValueError: boom")
+    assert verdict.text == "agrees"
+    assert verdict.prose[0].endswith("; from 2 of 3 seeds")
+
+
+def test_the_best_of_many_runs_is_compared_with_the_best_of_as_many() -> None:
+    fact = {"value": 0.05, "statistic": "best", "runs": 3}
+    short = only(ours(0.05, 0.07, published=[fact]))
+    assert (short.outcome, short.reasons) == ("not comparable", ("the best of 3 runs, here 2 seeds",))
+    assert short.value == 0.05
+    enough = only(ours(0.05, 0.07, 0.06, 0.01, published=[fact]))
+    assert enough.value == 0.05, "of the first three: a fourth would be one more chance"
+    assert enough.outcome == "agrees"
+    assert only(ours(0.050, 0.051, 0.052, published=[fact | {"value": 0.2}])).outcome == "better"
+    assert only(ours(0.050, 0.051, 0.052, published=[fact | {"value": 0.001}])).outcome == "worse"
+    unknown = only(ours(0.05, 0.07, published=[fact | {"runs": None}]))
+    assert unknown.reasons == ("the best of an unknown number of runs",)
+
+
+def oracle(rows: dict[str, list[float]], chance: float | None = 0.9, tier: str = "position", **changes: Any) -> Study:
+    values = {(loss, seed): [(0.1, v)] for loss, errors in rows.items() for seed, v in enumerate(errors)}
+    results = constant(values, **changes)
+    cells = results.cells.assign(tier=np.where(results.cells["loss"].str.startswith("oracle"), tier, "set"))
+    return Study(replace(results, cells=cells, chance={} if chance is None else {TASK: chance}))
+
+
+def test_the_share_of_the_gap_by_hand() -> None:
+    # Oracle 10 %, guessing 90 %: a mean error of 30 % closes 60 of 80 points, 94 % is worse than guessing.
+    study = oracle({"good": [0.25, 0.30, 0.35], "bad": [0.94, 0.94, 0.94], "oracle": [0.1] * 3, "oracle-2": [0.2] * 3})
+    table = gap_table(study, TASK)
+    assert table is not None
+    assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"], "tiers stay apart"
+    good, bad, best, second = lines(table)
+    # The mean of three draws from 25, 30 and 35 % lies between 25 and 35 %, with 1/27 at each end: 65/80 and 55/80.
+    assert (good[2].text, good[2].detail) == ("75", "[69,\u00a081] n=3")
+    assert (bad[2].text, bad[2].detail) == ("−5.00", "[−5.00,\u00a0−5.00] n=3")
+    assert (best[2].text, best[2].detail) == ("100", "the oracle")
+    assert second[2].text == "87.5"
+    assert "guessing, one-instance error 90.0 %. 100 %: the oracle, oracle, 10.0 ± 0 %" in table.notes[0]
+
+
+def test_the_gap_goes_by_the_seeds_that_both_have_and_names_how_many() -> None:
+    rows = {"good": [0.5, 0.3, 0.3], "oracle": [0.1] * 3}
+    study = oracle(rows, statuses={("oracle", TASK, 0): ("failed", "x")})
+    good = lines(gap_table(study, TASK))[0][2]
+    assert (good.text, good.warning) == ("75.0", "2 of 3 seeds"), "seed 0 has no oracle"
+
+
+@pytest.mark.parametrize("changes", [{"chance": None}, {"tier": "order"}, {"chance": 0.05}])
+def test_without_both_ends_there_is_no_gap(changes: dict[str, Any]) -> None:
+    assert gap_table(oracle({"good": [0.3] * 3, "oracle": [0.1] * 3}, **changes), TASK) is None
+
+
+def test_steps_shortened_stand_with_the_costs() -> None:
+    results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
+    shares = zip(results.cells.index, [(0.5, 0.1), (0.2, 0.0), (0.0, 0.0)], strict=True)
+    rows = [(cell, epoch, "train/clipped", v) for cell, pair in shares for epoch, v in enumerate(pair, start=1)]
+    history = pd.concat([results.history, pd.DataFrame(rows, columns=results.history.columns)])
+    table = cost_table(Study(replace(results, history=history)), TASK)
+    assert table is not None
+    assert table.columns[-1] == "steps shortened"
+    assert lines(table)[0][-1].text == "10.0 %", "seeds have 30, 10 and 0 % of their steps"
+    plain = cost_table(Study(results), TASK)
+    assert plain is not None
+    assert "steps shortened" not in plain.columns
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    out = tmp_path_factory.mktemp("verdict")
+    difference = {"topic": "rate <i>", "paper": "0.01 | 0.001", "code": "0.02", "here": "`recipe.lr`"}
+    fact = summary(SIX) | {"source": "A <b>paper</b> & more", "minor": {"recipe.head_init": "<u>paper</u>"}}
+    results = ours(0.07, 0.08, 0.09, published=[fact], statuses={("exact", TASK, 2): ("failed", "<em>boom</em>")})
+    results = replace(results, title="Rebuilt <s>here</s>", preset="quick", notes=["Few steps <small>", "Two"],
+                      differences=[difference], chance={TASK: 0.9})  # fmt: skip
+    results = replace(results, cells=results.cells.assign(tier="position"))
+    render(results, out)
+    return {name: (out / name).read_text("utf-8") for name in ("index.html", "report.md", "verdict.csv")}
+
+
+@pytest.mark.parametrize("name", ["index.html", "report.md"])
+def test_the_opening_stands_in_order_in_every_format(pages: dict[str, str], name: str) -> None:
+    test = "Welch's p" if name == "report.md" else "Welch&#39;s p"
+    order = ["Rebuilt", "Preset quick", "Few steps", "The published numbers beside ours", test,
+             "Where the paper and its author", "Every loss on every task", "How far from guessing to the oracle",
+             "What the metrics mean"]  # fmt: skip
+    places = [pages[name].index(text) for text in order]
+    assert places == sorted(places)
+    for tag in ("<i>", "<b>paper", "<u>", "<em>", "<s>", "<small>"):
+        assert tag not in pages[name]
+        assert tag.replace("<", "&lt;").replace(">", "&gt;") in pages[name]
+
+
+def test_a_bar_in_a_text_ends_no_column_of_markdown(pages: dict[str, str]) -> None:
+    assert r"| rate &lt;i&gt; | 0.01 \| 0.001 | 0.02 | \`recipe.lr\` |" in pages["report.md"]
+
+
+def test_the_verdicts_are_numbers_too(pages: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "verdict.csv").write_text(pages["verdict.csv"], "utf-8")
+    (row,) = pd.read_csv(tmp_path / "verdict.csv").to_dict("records")
+    assert (row["loss"], row["verdict"], row["seeds"], row["planned"]) == ("exact", "agrees", 2, 3)
+    assert row["mean"] == pytest.approx(0.075)
+    assert row["published_value"] == pytest.approx(np.mean(SIX))
+
+
+def test_without_published_numbers_and_notes_there_is_no_opening(tmp_path: Path) -> None:
+    study = Study(ours(0.07, 0.08))
+    assert verdict_table(study) is None
+    assert differences_table(study) is None
+    (tmp_path / "verdict.csv").write_text("of an earlier report")
+    render(study.results, tmp_path)
+    assert not (tmp_path / "verdict.csv").exists()
+    text = (tmp_path / "index.html").read_text("utf-8")
+    for absent in ("beside ours", "Preset", "Read this first", '<p class="subtitle"', "author&#39;s code differ"):
+        assert absent not in text
