@@ -1,4 +1,4 @@
-"""A reference from the count tier: how often each class occurs is known, where is not."""
+"""A reference under count supervision: how often each class occurs is known, where is not."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Count(Loss):
     """
 
     name = "count"
-    tier = "count"
-    facts = "counts"
+    supervision = "count"
+    target_kind = "counts"
 
-    def told_loss(self, logits: Tensor, told: Tensor, mask: Tensor | None) -> Tensor:
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the cross-entropy between the bag's shares and the mean of P over its positions."""
         flat, flat_mask = logits.unsqueeze(-1).flatten(2), None if mask is None else mask.unsqueeze(-1).flatten(1)
-        positions = told.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
-        background = (positions - told.sum(dim=1)).clamp(min=0)
+        positions = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
+        background = (positions - target.sum(dim=1)).clamp(min=0)
         sizes = bag_sizes(flat, flat_mask)
-        shares = torch.cat([told, background.unsqueeze(1)], dim=1) / sizes.unsqueeze(1)
+        shares = torch.cat([target, background.unsqueeze(1)], dim=1) / sizes.unsqueeze(1)
         log_p = exclude_masked(flat.log_softmax(dim=1), flat_mask)
         log_mean = log_p.logsumexp(dim=2) - sizes.log().unsqueeze(1)
         return -torch.where(shares > 0, shares * log_mean, 0.0).sum(dim=1)

@@ -12,14 +12,14 @@ from milbench.errors import UsageError
 class CrossEntropy(Loss):
     """Cross-entropy of a bag that holds one instance and nothing else.
 
-    -log softmax_c(mean_k z_{c,k}) over the C classes; the background channel is not used. It knows what a loss of the
-    set tier must find out: that there is exactly one instance and that it fills the image. Tasks give it a network of
-    one position (`Task.classifier`), as the baseline of X.-L. Li, arXiv:1811.12346, Section 5.1, has it. A bag whose
-    label set has not exactly one class is rejected.
+    -log softmax_c(mean_k z_{c,k}) over the C classes; the background channel is not used. It is given what a loss under
+    set supervision must find out: that there is exactly one instance and that it fills the image. Tasks give it a
+    network of one position (`Task.classifier`), as the baseline of X.-L. Li, arXiv:1811.12346, Section 5.1, has it. A
+    bag whose label set has not exactly one class is rejected.
     """
 
     name = "cross-entropy"
-    tier = "position"
+    supervision = "position"
     head: Head = "class"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""A reference from the order tier: the sequence of classes is known, where each is is not."""
+"""A reference under order supervision: the sequence of classes is known, where each is is not."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Ctc(Loss):
     """
 
     name = "ctc"
-    tier = "order"
-    facts = "order"
+    supervision = "order"
+    target_kind = "order"
 
-    def told_loss(self, logits: Tensor, told: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb of the sequences `told` (B, M) int64, -1 where a bag has fewer than M classes."""
-        if told.ndim != 2 or len(told) != len(logits):
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), -log Prb of the sequences `target` (B, M) int64, -1 where a bag has fewer than M classes."""
+        if target.ndim != 2 or len(target) != len(logits):
             raise UsageError(
-                f"ctc must be told order as (B, M) = ({len(logits)}, M) classes, got shape {tuple(told.shape)}"
+                f"ctc needs a target of order as (B, M) = ({len(logits)}, M) classes, got shape {tuple(target.shape)}"
             )
         grid, grid_mask = _as_grid(logits, mask)
         there = torch.ones_like(grid[:, 0, 0], dtype=torch.bool) if grid_mask is None else grid_mask.any(dim=1)
-        told = told.gather(1, (told < 0).long().argsort(dim=1, stable=True))
-        again = (told[:, 1:] == told[:, :-1]) & (told[:, 1:] >= 0)
-        lengths = (told >= 0).sum(dim=1)
+        target = target.gather(1, (target < 0).long().argsort(dim=1, stable=True))
+        again = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
+        lengths = (target >= 0).sum(dim=1)
         short = there.sum(dim=1) < lengths + again.sum(dim=1)
         if self.validate and bool(short.any()):
             bag = int(short.nonzero()[0])
@@ -54,7 +54,7 @@ class Ctc(Loss):
                 f"ctc: bag {bag} has {int(there[bag].sum())} columns, too few for its sequence of {int(lengths[bag])} "
                 f"classes, of which {int(again[bag].sum())} repeat the one before and need a blank between"
             )
-        cost = -_log_prob(column_log_probs(grid, grid_mask), told, again, lengths, there)
+        cost = -_log_prob(column_log_probs(grid, grid_mask), target, again, lengths, there)
         return torch.where(short, torch.inf, cost)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -76,13 +76,13 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
     return F.pad(shown, (0, 0, 0, 1)).log_softmax(dim=1)
 
 
-def _log_prob(columns: Tensor, told: Tensor, again: Tensor, lengths: Tensor, there: Tensor) -> Tensor:
+def _log_prob(columns: Tensor, target: Tensor, again: Tensor, lengths: Tensor, there: Tensor) -> Tensor:
     """Return (B,), log Prb of the sequences by the forward recursion over (B, C+1, w) columns.
 
     States are the places before, at and after each class of the sequence, 2 M + 1 of them: blanks at the even ones.
     """
-    (B, M), blank = told.shape, columns.shape[1] - 1
-    symbols = torch.stack([told, torch.full_like(told, blank)], dim=2).flatten(1)
+    (B, M), blank = target.shape, columns.shape[1] - 1
+    symbols = torch.stack([target, torch.full_like(target, blank)], dim=2).flatten(1)
     symbols = F.pad(symbols, (1, 0), value=blank)
     symbols = torch.where(symbols < 0, blank, symbols)  # padding: never on the way to the end of a shorter sequence
     emitted = columns.gather(1, symbols.unsqueeze(2).expand(-1, -1, columns.shape[2]))

@@ -12,17 +12,17 @@ class Position(Loss):
     """Cross-entropy of every position, averaged over the positions of a bag.
 
     An image's position shows the instance whose box has its middle near the position's centre, and background where
-    there is none (`milbench.api.targets`). No loss that is told less should be expected to do better; one that does
+    there is none (`milbench.api.targets`). No loss with less supervision should be expected to do better; one that does
     has found a better place to look than the middle.
     """
 
     name = "position"
-    tier = "position"
-    facts = "positions"
+    supervision = "position"
+    target_kind = "positions"
 
-    def told_loss(self, logits: Tensor, told: Tensor, mask: Tensor | None) -> Tensor:
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the mean over positions of -log p of what the position shows."""
-        cost = F.cross_entropy(logits, told, reduction="none").unsqueeze(-1).flatten(1)
+        cost = F.cross_entropy(logits, target, reduction="none").unsqueeze(-1).flatten(1)
         flat_mask = None if mask is None else mask.unsqueeze(-1).flatten(1)
         sizes = bag_sizes(logits.unsqueeze(-1).flatten(2), flat_mask)
         return (cost if flat_mask is None else cost * flat_mask).sum(dim=1) / sizes

@@ -23,11 +23,11 @@ NEARLY = {**MINOR, "recipe.lr": 0.01}
 
 
 class CIFAR10(OneInstanceImages):
-    """Name the object of an image, told that it is in there (set tier) or that it is all there is (cross-entropy).
+    """Name the object of an image, given that it occurs (set supervision) or that nothing else does (cross-entropy).
 
     X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images, pixels in [0, 1], every training image
     cropped at random after 4 pixels of padding and flipped or not. The paper trains on all 50,000 images
-    (`validation=0`); here the last 5,000 of them are kept for validation unless told otherwise.
+    (`validation=0`); here the last 5,000 of them are kept for validation by default.
 
     A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 

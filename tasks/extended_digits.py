@@ -30,8 +30,8 @@ class ExtendedDigits(NestedDigits):
 
     name = "extended-digits"
     sizes = (16, 24)
-    exam_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 400}
-    exam_batches = (400, 50)
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 400}
+    eval_batches = (400, 50)
 
     def __init__(self, digits_per_bag: Annotated[int, Field(ge=1)] = 2) -> None:
         super().__init__(digits_per_bag)

@@ -27,15 +27,15 @@ class ExtendedMNIST(NestedDigits):
 
     X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: 32 bags of two digits a batch, height
     and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1]. The paper trains on all 60,000 images
-    (`validation=0`); here the last 5,000 of them are kept for validation unless told otherwise.
+    (`validation=0`); here the last 5,000 of them are kept for validation by default.
 
     any_data: accept other images in MNIST's files; the results are then named non-canonical.
     """
 
     name = "extended-mnist"
     sizes = (56, 84)
-    exam_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
-    exam_batches = (500, 50)
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
+    eval_batches = (500, 50)
     published = (
         Published(
             "exact", "instance_error", 0.0037, f"{PAPER}, Section 5.2: mean of ten runs, {RULE}", 0.0004, runs=10,

@@ -18,10 +18,10 @@ NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
 
 
 class MNIST(OneInstanceImages):
-    """Name the digit of an image, told that it is in there (set tier) or that it is all there is (cross-entropy).
+    """Name the digit of an image, given that it occurs (set supervision) or that nothing else does (cross-entropy).
 
     X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images, pixels in [0, 1]. The paper trains on all
-    60,000 images (`validation=0`); here the last 5,000 of them are kept for validation unless told otherwise.
+    60,000 images (`validation=0`); here the last 5,000 of them are kept for validation by default.
 
     any_data: accept other images in MNIST's files; the results are then named non-canonical.
     """

@@ -51,16 +51,16 @@ class SVHN(StreetNumbers):
             protocol=AS_PUBLISHED, data="SVHN, ",
         ),
         Published(
-            "", "transcription_error", 0.051, f"{PAPER}, Section 5.4: {BEST}, told label sets, on SVHN's test set",
+            "", "transcription_error", 0.051, f"{PAPER}, Section 5.4: {BEST}, given label sets, on SVHN's test set",
             data="SVHN, ", method="Li 2018, exact read by columns",
         ),
         Published(
             "", "transcription_error", 0.04, "I. Goodfellow et al., arXiv:1312.6082, 2014, about 4 %: "
-            "told every digit in its order, on SVHN's test set",
+            "given every digit in its order, on SVHN's test set",
             data="SVHN, ", method="Goodfellow et al. 2014",
         ),
         Published(
-            "", "transcription_error", 0.039, "J. Ba et al., arXiv:1412.7755, 2015: told every digit in its order, on "
+            "", "transcription_error", 0.039, "J. Ba et al., arXiv:1412.7755, 2015: given every digit in its order, on "
             "SVHN's test set", data="SVHN, ", method="Ba et al. 2015",
         ),
     )  # fmt: skip

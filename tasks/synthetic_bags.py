@@ -18,11 +18,11 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import Exam, evaluate, first
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
-BATCH, EXAM_BATCH = 32, 250
+BATCH, EVAL_BATCH = 32, 250
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -42,7 +42,7 @@ class SyntheticBags(Task):
 
     name = "synthetic-bags"
     primary = "posterior_error"
-    exam_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 2000}
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 2000}
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SyntheticBags(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         """Draw the fixed bags."""
         self._device = device
-        self._exams = {split: self._exam(split, count) for split, count in self.exam_bags.items()}
+        self._eval_splits = {split: self._eval_split(split, count) for split, count in self.eval_bags.items()}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -104,7 +104,7 @@ class SyntheticBags(Task):
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of lone instances (instance_error) and of the fixed bags, the optimal ones, the excess."""
-        reached = evaluate(score, self._exams)
+        reached = evaluate(score, self._eval_splits)
         excess = {
             key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in self._bayes.items()
         }
@@ -112,12 +112,16 @@ class SyntheticBags(Task):
 
     def gallery(self) -> Bags:
         """Return eight test bags."""
-        return first(self._exams["test"].bags[0], 8)
+        return first(self._eval_splits["test"].bags[0], 8)
 
     @cached_property
     def _bayes(self) -> dict[str, float]:
         """What the optimal decisions cost on the fixed bags, by `split/bayes_metric`."""
-        return {f"{s}/bayes_{k}": v for s, exam in self._exams.items() for k, v in self.bayes_errors(exam).items()}
+        return {
+            f"{s}/bayes_{k}": v
+            for s, split_bags in self._eval_splits.items()
+            for k, v in self.bayes_errors(split_bags).items()
+        }
 
     def draw(self, count: int, rng: torch.Generator) -> Bags:
         """Draw `count` bags; instances (B, max_size, D) that do not exist are 0 and masked.
@@ -143,12 +147,12 @@ class SyntheticBags(Task):
         log_joint = self._priors.log() - self.dimension * scales.log() - squares / (2 * scales.square())
         return log_joint.log_softmax(dim=-1).transpose(1, 2)
 
-    def bayes_errors(self, exam: Exam) -> dict[str, float]:
-        """Return the errors of the optimal decisions on an exam, by metric."""
-        lone = torch.cat([self.log_posterior(bags.instances)[:, :-1, 0] for bags in exam.singles])
-        truth = torch.cat([bags.labels.cpu() for bags in exam.singles])
+    def bayes_errors(self, split_bags: EvalSplit) -> dict[str, float]:
+        """Return the errors of the optimal decisions on a split, by metric."""
+        lone = torch.cat([self.log_posterior(bags.instances)[:, :-1, 0] for bags in split_bags.single_instance])
+        truth = torch.cat([bags.labels.cpu() for bags in split_bags.single_instance])
         wrong_sets, wrong_instances = [], []
-        for bags in exam.bags:
+        for bags in split_bags.bags:
             posterior, known = self.log_posterior(bags.instances), bags.to(torch.device("cpu"))
             best = best_label_set(posterior, known.mask, validate=False).labels[:, 0]
             wrong_sets.append((best != known.labels).any(dim=1))
@@ -165,9 +169,9 @@ class SyntheticBags(Task):
         means, scales = self._means.to(classes.device), self._scales.to(classes.device)
         return means[classes] + scales[classes].unsqueeze(-1) * noise
 
-    def _exam(self, split: Split, count: int) -> Exam:
+    def _eval_split(self, split: Split, count: int) -> EvalSplit:
         """Draw the fixed bags of a split and as many lone instances, all classes alike often."""
         rng = generator(self.name, self.revision, split)
         classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
         lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))
-        return Exam([lone], [self.draw(EXAM_BATCH, rng) for _ in range(count // EXAM_BATCH)])
+        return EvalSplit([lone], [self.draw(EVAL_BATCH, rng) for _ in range(count // EVAL_BATCH)])

@@ -18,9 +18,9 @@ torch.set_num_threads(1)
 def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store, made once: MLflow takes seconds to create its tables."""
     from milbench.store.mlflow_store import Store
-    from milbench.store.workspace import Root
+    from milbench.store.workspace import Workspace
 
-    root = Root(tmp_path_factory.mktemp("fresh")).make()
+    root = Workspace(tmp_path_factory.mktemp("fresh")).make()
     Store(root)
     return root.database
 

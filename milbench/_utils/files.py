@@ -36,7 +36,7 @@ def staged(parent: Path, name: str) -> Iterator[Path]:
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"
-    with locks.waited_for(parent) as alone:
+    with locks.lock(parent) as alone:
         for left in parent.glob(f"{prefix}*") if alone else ():
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as folder:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextmanager
-def held(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock, a file or a folder, for the block; yield False, without waiting, if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
@@ -22,7 +22,7 @@ def held(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def waited_for(folder: Path) -> Iterator[bool]:
+def lock(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder for the block, after a wait for it; yield False where its file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -48,9 +48,9 @@ def _taken(descriptor: int) -> bool:
     return False
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Say whether some process holds the lock now."""
     if not path.exists():
         return False
-    with held(path) as free:
+    with try_lock(path) as free:
         return not free

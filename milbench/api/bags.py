@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Instance-level facts about a batch of bags, never shown to a loss of the set tier.
+    """Instance-level facts about a batch of bags, never shown to a loss under set supervision.
 
     Image bags give `boxes`, bags of unordered instances give `position_classes`.
 
@@ -38,7 +38,7 @@ class Bags:
     instances: (B, *bag_shape), images (B, N, H, W) or sets of unordered instances (B, K, D).
     labels: (B, C) bool, which classes occur in the bag and nothing else.
     mask: (B, *positions) bool, True where there is an instance; None means everywhere.
-    truth: instance-level facts, for evaluation and for the oracle tiers alone.
+    truth: instance-level facts, for evaluation and for training targets beyond label sets alone.
     """
 
     instances: Tensor
@@ -54,7 +54,7 @@ class Bags:
         return _moved(self, device)
 
     def without_truth(self) -> Self:
-        """Return what a loss of the set tier may see."""
+        """Return what a loss under set supervision may see."""
         return replace(self, truth=None)
 
 

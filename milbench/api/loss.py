@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from milbench.api.supervision import Facts, Tier
+from milbench.api.supervision import Supervision, TargetKind
 from milbench.errors import UsageError
 
 Head = Literal["softmax", "sigmoid", "class"]
@@ -22,17 +22,17 @@ class Loss(torch.nn.Module, ABC):
     This class flattens and restores position dimensions, computes half precision in float32, checks its input, and
     fills what the mask excludes with zeros, so that nothing there, not even a NaN, reaches a value or a gradient.
 
-    A loss of a higher tier that needs more than the label sets names it in `facts` and writes `told_loss` instead of
-    `bag_loss`; `milbench.api.targets.tell` says what it is then given.
+    A loss that needs more supervision than the label sets names it in `target_kind` and writes `target_loss` instead of
+    `bag_loss`; `milbench.api.targets.tell` says what the target then holds.
 
     Shapes seen by users: logits (B, C+1, *positions) with the background last; labels (B, C) bool; mask (B, *positions)
     bool or None. Shapes seen by subclasses: logits (B, C+1, K), mask (B, K) or None.
     """
 
     name: ClassVar[str]
-    tier: ClassVar[Tier] = "set"
-    facts: ClassVar[Facts] = "labels"
-    """What it is told of a bag in training."""
+    supervision: ClassVar[Supervision] = "set"
+    target_kind: ClassVar[TargetKind] = "labels"
+    """What it is target of a bag in training."""
     revision: ClassVar[int] = 1
     """Raise it when the loss computes something else than before: results of the older one are then not reused."""
     head: Head = "softmax"
@@ -45,7 +45,7 @@ class Loss(torch.nn.Module, ABC):
         """Return (B,), the loss of every bag."""
         raise NotImplementedError
 
-    def told_loss(self, logits: Tensor, told: Tensor, mask: Tensor | None) -> Tensor:
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag; logits (B, C+1, *positions) and mask keep their position dimensions."""
         raise NotImplementedError
 
@@ -67,21 +67,25 @@ class Loss(torch.nn.Module, ABC):
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
         return logits.softmax(dim=1)
 
-    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, told: Tensor | None = None) -> Tensor:
+    def forward(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, target: Tensor | None = None
+    ) -> Tensor:
         """Return (B,), the loss of every bag. Raises UsageError (a ValueError) on input of the wrong shape or kind.
 
-        told: for a loss whose `facts` are more than the labels, see `milbench.api.targets.tell`.
+        target: for a loss whose `target_kind` are more than the labels, see `milbench.api.targets.tell`.
         """
         flat, flat_mask = self._flatten(logits, mask)
         values = self.validate and not torch.compiler.is_compiling()
         _check_labels(flat, labels, flat_mask, values)
-        if self.facts == "labels":
+        if self.target_kind == "labels":
             return self.bag_loss(flat, labels.bool(), flat_mask)
         shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
-        if told is None or told.is_floating_point() or told.shape != shapes.get(self.facts, told.shape):
-            given = "nothing" if told is None else _kind(told)
-            raise UsageError(f"{self.name} is of the {self.tier} tier and must be told {self.facts}, got {given}")
-        return self.told_loss(flat.view(logits.shape), told, mask)
+        if target is None or target.is_floating_point() or target.shape != shapes.get(self.target_kind, target.shape):
+            given = "nothing" if target is None else _kind(target)
+            raise UsageError(
+                f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, got {given}"
+            )
+        return self.target_loss(flat.view(logits.shape), target, mask)
 
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C), the loss's own evaluation rule for a bag that holds one class."""

@@ -105,7 +105,7 @@ METRICS: dict[str, Metric] = {
         "times as far down as across. That number, the least mass of a component, the least distance of different "
         "digits and how far one digit of each class reaches are learnt from the strings of the validation images.",
     ),
-    "transcription_error_looks": Metric(
+    "transcription_error_rescored": Metric(
         "transcription error, looks",
         "As transcription error, components, but an image whose most probable label set has a probability below 0.95 "
         "is also looked at 7/8 and 5/4 times as large, and read where its most probable label set is the most "

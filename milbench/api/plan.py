@@ -28,7 +28,7 @@ class Cell:
     loss: str
     loss_params: dict[str, Any]
     loss_revision: str
-    tier: str
+    supervision: str
     task: str
     task_params: dict[str, Any]
     task_revision: str
@@ -41,7 +41,7 @@ class Cell:
     @cached_property
     def id(self) -> str:
         """Return the content hash; where a plug-in file lies does not count, what is in it does (its revision)."""
-        what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "tier")}
+        what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "supervision")}
         return hashlib.sha256(json.dumps([FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
 
     def params(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class TaskFacts:
+class TaskInfo:
     """What a report must know of a task without importing it."""
 
     primary: str
@@ -64,7 +64,7 @@ class TaskFacts:
     chance: float | None = None
 
     @classmethod
-    def of(cls, task: Task) -> TaskFacts:
+    def of(cls, task: Task) -> TaskInfo:
         """Read them off a task."""
         return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published], task.chance)
 
@@ -77,7 +77,7 @@ class Plan:
     title: str
     source: str
     cells: list[Cell]
-    tasks: dict[str, TaskFacts] = field(default_factory=dict)
+    tasks: dict[str, TaskInfo] = field(default_factory=dict)
     labels: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Cell id -> how to call its loss, task and recipe so that variants can be told apart."""
     preset: str = ""
@@ -106,7 +106,7 @@ class Plan:
             raw["title"],
             raw["source"],
             [Cell(**c) for c in raw["cells"]],
-            {k: TaskFacts(**v) for k, v in raw["tasks"].items()},
+            {k: TaskInfo(**v) for k, v in raw["tasks"].items()},
             {k: (v[0], v[1], v[2]) for k, v in raw["labels"].items()},
             raw.get("preset", ""),
             raw.get("notes", []),

@@ -18,7 +18,7 @@ class Results:
 
     cells: one row a planned cell, index `cell` (its content hash), columns
         loss (name), loss_label (name and the parameters that tell variants apart, such as "max-pooling batch"),
-        tier, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
+        supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
         status (one of STATUSES), reason (one line; why it failed, "" otherwise), run_id (MLflow, "" where missing),
         primary (the task's primary metric without split, such as "instance_error"),
         data_digest, data_name (how to call the data), epochs (int, planned).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Tier = Literal["set", "count", "order", "position"]
+Supervision = Literal["set", "count", "order", "position"]
 """How much a loss is told of a bag: which classes, how often each, in which order, or where."""
 
-Facts = Literal["labels", "counts", "order", "positions"]
+TargetKind = Literal["labels", "counts", "order", "positions"]

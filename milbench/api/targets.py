@@ -1,4 +1,4 @@
-"""What a loss of a higher tier is told besides the label sets: the one place where truth reaches training."""
+"""Training targets beyond the label sets: the one place where instance truth reaches training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
-from milbench.api.supervision import Facts
+from milbench.api.supervision import TargetKind
 from milbench.api.task import Network
 from milbench.errors import UsageError
 
@@ -14,29 +14,29 @@ CENTRAL = 0.25
 """A position shows an instance if its centre lies within this share of the box's sides from the middle of the box."""
 
 
-def tell(facts: Facts, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
-    """Return what a loss may know of `bags`, for logits (B, C+1, *positions); None where the label sets are all.
+def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
+    """Return the training target of `bags`, for logits (B, C+1, *positions); None where the label sets are all.
 
     counts: (B, C) int64, how many instances of each class the bag has.
     order: (B, M) int64, the classes in their order, -1 where a bag has fewer than M.
     positions: (B, *positions) int64, the class that each position shows, C for background.
     Raises UsageError where the task does not know that of its bags.
     """
-    if facts == "labels":
+    if kind == "labels":
         return None
     if bags.truth is None:
-        raise UsageError(f"a loss that is told {facts} needs bags whose truth is known")
+        raise UsageError(f"a loss whose target is {kind} needs bags whose truth is known")
     truth, num_classes = bags.truth, bags.labels.shape[1]
-    if facts == "order":
+    if kind == "order":
         return truth.classes
-    if facts == "counts":
+    if kind == "counts":
         one_hot = torch.nn.functional.one_hot(truth.classes.clamp(min=0), num_classes)
         return (one_hot * (truth.classes >= 0).unsqueeze(-1)).sum(dim=1)
     if truth.position_classes is not None:
         return truth.position_classes
     centres = network.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
     if truth.boxes is None or centres is None:
-        raise UsageError("a loss that is told positions needs bags with boxes, and a network that knows where it looks")
+        raise UsageError("a loss whose target is positions needs bags with boxes and a network with position centres")
     return _shown(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])
 
 

@@ -12,14 +12,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from milbench.errors import UsageError, as_usage
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 # Where nobody watches, a line is as long as what it says: logs and pipes are read by programs too.
 console = Console() if sys.stdout.isatty() else Console(width=200)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunRequest:
     """What the user asked `milbench run` for."""
 
     spec: str | None
@@ -36,7 +36,7 @@ class Wanted:
     dry_run: bool = False
 
 
-def run(wanted: Wanted, root_path: Path, command: str) -> int:
+def run(wanted: RunRequest, root_path: Path, command: str) -> int:
     """Plan, show the plan, compute what is missing."""
     import os
 
@@ -51,7 +51,7 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
         spec = _spec(wanted)
         device = str(resolve(wanted.device))
         plan = make_plan(spec, wanted.data_dir)
-        root = Root(root_path)
+        root = Workspace(root_path)
         fresh = not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI")
     if wanted.dry_run and fresh:
         launch = Launch(plan, {}, wanted.rerun)
@@ -96,7 +96,7 @@ def run(wanted: Wanted, root_path: Path, command: str) -> int:
     return 1 if undone or failed else 0
 
 
-def reproduce(wanted: Wanted, root_path: Path, command: str, gallery: Literal["all", "none"]) -> int:
+def reproduce(wanted: RunRequest, root_path: Path, command: str, gallery: Literal["all", "none"]) -> int:
     """Run what is missing of a study and render its report, also where some cells failed."""
     from milbench.engine.spec import read_spec
 
@@ -173,7 +173,7 @@ def import_(file: Path, root_path: Path) -> int:
     """Take the runs of an export into the store."""
     from milbench.store import transfer
 
-    console.print(transfer.import_(file, Root(root_path)), soft_wrap=True, markup=False)
+    console.print(transfer.import_(file, Workspace(root_path)), soft_wrap=True, markup=False)
     return 0
 
 
@@ -241,7 +241,7 @@ def ui(port: int, root_path: Path) -> int:
     return subprocess.call([sys.executable, "-m", *words])
 
 
-def _spec(wanted: Wanted) -> Any:
+def _spec(wanted: RunRequest) -> Any:
     """Join the spec file, if any, with the flags: a flag wins."""
     from milbench.engine.spec import make_spec, parse_setting, read_spec
 
@@ -269,11 +269,11 @@ def _default_name(tasks: list[str]) -> str:
     return "+".join(Path(task).stem for task in tasks)
 
 
-def existing(path: Path) -> Root:
+def existing(path: Path) -> Workspace:
     """Return the root if there is a store, or one that another server keeps. Raises UsageError."""
     import os
 
-    root = Root(path)
+    root = Workspace(path)
     with as_usage():
         missing = not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI")
     if missing:

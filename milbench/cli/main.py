@@ -80,7 +80,7 @@ def run(
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Of a spec that has several, such as paper or quick.")] = None,
-    tiers: Annotated[str | None, typer.Option(help="Tiers set side by side on purpose: set,position.")] = None,
+    supervision: Annotated[str | None, typer.Option(help="Kinds compared on purpose: set,position.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
     steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
@@ -98,16 +98,16 @@ def run(
     from milbench.cli import commands
 
     values: dict[str, Any] = {
-        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "tiers": _names(tiers)
+        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "supervision": _names(supervision)
     }  # fmt: skip
     settings = [*(setting or [])]
     settings += [f"recipe.epochs={epochs}"] if epochs is not None else []
     settings += [f"recipe.steps_per_epoch={steps_per_epoch}"] if steps_per_epoch is not None else []
     chosen = {k: v for k, v in values.items() if v is not None}
-    wanted = commands.Wanted(
+    request = commands.RunRequest(
         spec, preset, chosen, settings, data_dir, device, jobs, threads, cluster, rerun, fail_fast, dry_run
     )
-    return commands.run(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]))
+    return commands.run(request, root, command=shlex.join(["milbench", *sys.argv[1:]]))
 
 
 @app.command()
@@ -125,8 +125,10 @@ def reproduce(
     """Rebuild a published comparison: run what is missing of it, then write its report. Stop it and call it again."""
     from milbench.cli import commands
 
-    wanted = commands.Wanted(study, preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun)
-    return commands.reproduce(wanted, root, command=shlex.join(["milbench", *sys.argv[1:]]), gallery=gallery)
+    request = commands.RunRequest(
+        study, preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun
+    )
+    return commands.reproduce(request, root, command=shlex.join(["milbench", *sys.argv[1:]]), gallery=gallery)
 
 
 @app.command()
@@ -213,10 +215,10 @@ def predict(
     root: RootOption = HERE,
 ) -> int:
     """Show what a trained network reads in pictures, and where. More than 1,000,000 pixels are shrunk to that."""
-    from milbench.cli.predict import Asked, predict
+    from milbench.cli.predict import PredictRequest, predict
 
     return predict(
-        Asked(images, run, out, device, decoder, scale, truth, positions, sensitivity, invert, data_dir), root
+        PredictRequest(images, run, out, device, decoder, scale, truth, positions, sensitivity, invert, data_dir), root
     )
 
 

@@ -25,8 +25,8 @@ SENSITIVITY = "-sensitivity.png"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user asked `milbench predict` for."""
+class PredictRequest:
+    """What the user request `milbench predict` for."""
 
     images: list[Path]
     run: str
@@ -46,21 +46,21 @@ class Asked:
         return [self.out / (name + ending) for ending in endings]
 
 
-def predict(asked: Asked, root_path: Path) -> int:
+def predict(request: PredictRequest, root_path: Path) -> int:
     """Read every picture; all of them are looked at before the first file is written."""
     from milbench._utils import images
     from milbench.inference.predict import as_json, chosen_decoder, set_name, spelled
     from milbench.inference.scale_search import look, scale_of, sizes
 
-    model = _model(asked.run, root_path, asked.device, asked.data_dir)
-    chosen_decoder(model, asked.decoder)
-    scale = scale_of(model, asked.scale)
-    truth = _truth(asked, model)
-    names = images.names(asked.images)
+    model = _model(request.run, root_path, request.device, request.data_dir)
+    chosen_decoder(model, request.decoder)
+    scale = scale_of(model, request.scale)
+    truth = _truth(request, model)
+    names = images.names(request.images)
     with as_usage():
-        _check_out(asked, names)
-    for path in asked.images:
-        picture = _prepared(model, path, asked.invert)
+        _check_out(request, names)
+    for path in request.images:
+        picture = _prepared(model, path, request.invert)
         try:
             sizes(model, picture.size, scale)
         except UsageError as error:
@@ -69,10 +69,10 @@ def predict(asked: Asked, root_path: Path) -> int:
     for heading in ("picture", "seen at", "reads", "label set", "probability", "written"):
         table.add_column(heading)
     right = []
-    for path, name in zip(asked.images, names, strict=True):
-        picture = _prepared(model, path, asked.invert)
-        seen, found = look(model, picture, scale, asked.decoder)
-        about = as_json(model, path, picture.size, seen.size, found, positions=asked.positions)
+    for path, name in zip(request.images, names, strict=True):
+        picture = _prepared(model, path, request.invert)
+        seen, found = look(model, picture, scale, request.decoder)
+        about = as_json(model, path, picture.size, seen.size, found, positions=request.positions)
         reading = spelled(model, found)
         reads = f"{reading or 'nothing'} ({found.decoder})"
         if truth:
@@ -81,15 +81,15 @@ def predict(asked: Asked, root_path: Path) -> int:
             reads += " ✓" if right[-1] else f" ✗ {truth[path.name]}"
         page = _page(model, seen, found)
         with as_usage():
-            _write(asked.out / f"{name}.json", json.dumps(about, indent=None if asked.positions else 1) + "\n")
-            _save(asked.out / f"{name}.png", page)
-        if asked.sensitivity:
+            _write(request.out / f"{name}.json", json.dumps(about, indent=None if request.positions else 1) + "\n")
+            _save(request.out / f"{name}.png", page)
+        if request.sensitivity:
             heat = _sensitivity_page(model, seen, found)
             with as_usage():
-                _save(asked.out / (name + SENSITIVITY), heat)
+                _save(request.out / (name + SENSITIVITY), heat)
         sets = set_name(model, found.labels), f"{about['label_set_probability']:.3g}"
         size = f"{seen.width}x{seen.height}"
-        table.add_row(*map(escape, (str(path), size, reads, *sets, _written(asked, name))))
+        table.add_row(*map(escape, (str(path), size, reads, *sets, _written(request, name))))
     console.print(table)
     if truth:
         console.print(_share(right), highlight=False)
@@ -138,30 +138,30 @@ def _prepared(model: Trained, path: Path, invert: bool) -> Image:
     return ImageOps.invert(picture) if invert else picture
 
 
-def _truth(asked: Asked, model: Trained) -> dict[str, str]:
-    """Return what each picture holds, by its file name: from a digitStruct.mat, or nothing where none is asked for."""
+def _truth(request: PredictRequest, model: Trained) -> dict[str, str]:
+    """Return what each picture holds, by its file name: from a digitStruct.mat, or nothing where none is given."""
     from milbench.data import digit_struct
 
-    if asked.truth is None:
+    if request.truth is None:
         return {}
     digits = [str(d) for d in range(10)]
     if model.task.class_names != digits:
-        raise UsageError(f"--truth {asked.truth}: it is about digits, and the classes of {model.cell.task} are others")
-    if not asked.truth.is_file():
-        raise UsageError(f"--truth {asked.truth}: expected a digitStruct.mat as SVHN has it")
-    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(asked.truth)}
-    for path in asked.images:
+        raise UsageError(f"--truth {request.truth}: it is about digits, {model.cell.task} has other classes")
+    if not request.truth.is_file():
+        raise UsageError(f"--truth {request.truth}: expected a digitStruct.mat as SVHN has it")
+    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(request.truth)}
+    for path in request.images:
         if path.name not in records:
-            raise UsageError(f"--truth {asked.truth} has no record of {path.name}")
+            raise UsageError(f"--truth {request.truth} has no record of {path.name}")
         # All parts of a data set name their pictures alike.
         own = path.parent / digit_struct.FILE
-        if own.is_file() and not own.samefile(asked.truth):
-            raise UsageError(f"--truth {asked.truth} is not about {path}: {own} is")
-    if len({path.name for path in asked.images}) < len(asked.images):
+        if own.is_file() and not own.samefile(request.truth):
+            raise UsageError(f"--truth {request.truth} is not about {path}: {own} is")
+    if len({path.name for path in request.images}) < len(request.images):
         raise UsageError(
-            f"--truth {asked.truth}: some of the pictures have the same name; give them one folder at a time"
+            f"--truth {request.truth}: some of the pictures have the same name; give them one folder at a time"
         )
-    return {path.name: records[path.name] for path in asked.images}
+    return {path.name: records[path.name] for path in request.images}
 
 
 def _share(right: list[bool]) -> str:
@@ -173,18 +173,18 @@ def _share(right: list[bool]) -> str:
     return f"{sum(right)} of {len(right)} read right: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
-def _check_out(asked: Asked, names: list[str]) -> None:
+def _check_out(request: PredictRequest, names: list[str]) -> None:
     """Refuse a folder that is none, that cannot be written, or where an output would take the place of a picture."""
-    _check_folder(asked.out, asked.out)
-    inputs = {path.resolve() for path in asked.images}
+    _check_folder(request.out, request.out)
+    inputs = {path.resolve() for path in request.images}
     taken: set[str] = set()
-    for place in (place for name in names for place in asked.outputs(name)):
+    for place in (place for name in names for place in request.outputs(name)):
         if place.resolve() in inputs:
-            raise UsageError(f"--out {asked.out}: {place} is one of the pictures and would be overwritten")
+            raise UsageError(f"--out {request.out}: {place} is one of the pictures and would be overwritten")
         if place.is_dir():
-            raise UsageError(f"--out {asked.out}: {place} is a folder")
+            raise UsageError(f"--out {request.out}: {place} is a folder")
         if place.name.casefold() in taken:
-            raise UsageError(f"--out {asked.out}: {place} would be written of two pictures; give them one at a time")
+            raise UsageError(f"--out {request.out}: {place} would be written of two pictures; give them one at a time")
         taken.add(place.name.casefold())
 
 
@@ -216,8 +216,8 @@ def _sensitivity_page(model: Trained, picture: Image, found: Prediction) -> Any:
     return captioned(image, [*lines(model, found), meaning])
 
 
-def _written(asked: Asked, name: str) -> str:
-    first, *others = asked.outputs(name)
+def _written(request: PredictRequest, name: str) -> str:
+    first, *others = request.outputs(name)
     return ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
 
 

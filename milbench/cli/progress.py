@@ -17,9 +17,9 @@ from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.runner import Launch
 from milbench.engine.worker import Report
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
-FIRST_SECONDS, TELLING_SECONDS = 60.0, 300.0
+FIRST_REPORT, REPORT_INTERVAL = 60.0, 300.0
 """Where nobody watches bars: when the first word on the time left is printed, and how long until the next one."""
 
 
@@ -75,11 +75,11 @@ class Estimate:
 class Display:
     """Follows a launch; give it every report."""
 
-    def __init__(self, console: Console, launch: Launch, root: Root) -> None:
+    def __init__(self, console: Console, launch: Launch, root: Workspace) -> None:
         self.console, self.launch, self.root = console, launch, root
         self.cells = {cell.id: cell for cell in launch.to_run}
         self.estimate = Estimate(self.cells)
-        self.told = time.monotonic() - TELLING_SECONDS + FIRST_SECONDS
+        self.told = time.monotonic() - REPORT_INTERVAL + FIRST_REPORT
         self.bars: dict[str, Any] = {}
         self.counts = {"done": 0, "failed": 0, "elsewhere": 0}
         self.progress = Progress(
@@ -133,7 +133,7 @@ class Display:
     def _follow(self, ended: threading.Event) -> None:
         while not ended.wait(0.5):
             self.progress.update(self.total, state=str(self.estimate))
-            if not self.console.is_terminal and time.monotonic() - self.told > TELLING_SECONDS:
+            if not self.console.is_terminal and time.monotonic() - self.told > REPORT_INTERVAL:
                 self._tell()
             for cell_id, cell in self.cells.items():
                 state = _read(self.root, cell_id)
@@ -178,7 +178,7 @@ def _number(name: str, value: float) -> str:
     return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"
 
 
-def _read(root: Root, cell_id: str) -> dict[str, Any] | None:
+def _read(root: Workspace, cell_id: str) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = json.loads(root.progress(cell_id).read_text())
     except (OSError, ValueError):

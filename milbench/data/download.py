@@ -18,7 +18,7 @@ STALLED = 30.0
 CHUNK = 1 << 20
 
 Progress = Callable[[int], None]
-"""Hears how many bytes are there."""
+"""Called with the number of bytes that are there."""
 
 
 def download(url: str, path: Path, size: int, sha256: str, progress: Progress) -> None:

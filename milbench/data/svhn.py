@@ -113,7 +113,7 @@ class SvhnFiles:
         if not missing and not downloads.exists():
             return
         downloads.mkdir(parents=True, exist_ok=True)
-        with locks.held(downloads) as alone:
+        with locks.try_lock(downloads) as alone:
             if not alone:
                 raise UsageError(f"another process is fetching into {self.place(root)}: wait until it has ended")
             for part in missing:

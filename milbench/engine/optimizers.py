@@ -89,7 +89,7 @@ def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.o
     return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
 
 
-def descend(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
+def optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
     """Make one step from the scalar loss of a batch; return (), 1 where the step had to be shortened, else 0."""
     optimizer.zero_grad(set_to_none=True)
     if isinstance(optimizer, KroneckerPSGD):

@@ -16,7 +16,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.engine.worker import Job, Report, compute
 from milbench.errors import UsageError
 from milbench.store.mlflow_store import CellRun, Store
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 Rerun = Literal["missing", "failed", "all"]
 
@@ -58,7 +58,7 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 
 
 def execute(
-    launch: Launch, store: Store, root: Root, options: Options, command: str, report: Callable[[Report], None]
+    launch: Launch, store: Store, root: Workspace, options: Options, command: str, report: Callable[[Report], None]
 ) -> None:
     """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
     parent = ""
@@ -67,7 +67,7 @@ def execute(
     try:
         with _stoppable(), contextlib.ExitStack() as stack:
             parent = store.launch(launch.plan, command)
-            stack.enter_context(locks.held(root.lock(parent)))
+            stack.enter_context(locks.try_lock(root.lock(parent)))
             for cell in launch.to_run:
                 jobs.append(_job(cell, launch, store, root, options, parent))  # noqa: PERF401 an interrupt keeps them
             store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
@@ -92,7 +92,7 @@ def execute(
             root.lock(parent).unlink(missing_ok=True)
 
 
-def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options, parent: str) -> Job:
+def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Options, parent: str) -> Job:
     """Give a cell a new run, or the one that was stopped half way, whose checkpoint is still there."""
     known = launch.known.get(cell.id)
     resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
@@ -110,7 +110,7 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Root, options: Options,
     )
 
 
-def _reports(jobs: list[Job], store: Store, root: Root, options: Options) -> Iterator[Report]:
+def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -> Iterator[Report]:
     """Yield reports as cells end; a worker that dies takes its own cell down and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError

@@ -1,4 +1,4 @@
-"""Look at the first batch of every task before anything is planned into the store."""
+"""Smoke test: run every loss on the first batch of every task before anything is planned into the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
-from milbench.api.targets import tell
+from milbench.api.targets import make_target
 from milbench.api.task import Task
 from milbench.engine.trainer import network_for
 from milbench.errors import UsageError
@@ -33,7 +33,7 @@ def check(plan: Plan, data_dir: Path | None) -> None:
             network = network_for(loss, task, cell.seed)
             with torch.no_grad():
                 logits = network(bags.instances).float()
-            loss(logits, bags.labels, bags.mask, tell(loss.facts, bags, logits, network))
+            loss(logits, bags.labels, bags.mask, make_target(loss.target_kind, bags, logits, network))
         except UsageError as error:
             raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
         except Exception:  # noqa: BLE001, S112 see the docstring

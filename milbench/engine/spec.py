@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.api.plan import NAME, Cell, Plan, TaskFacts, labels
+from milbench.api.plan import NAME, Cell, Plan, TaskInfo, labels
 from milbench.api.registry import check_params, losses, tasks, validated
-from milbench.api.supervision import Tier
+from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, unknown
 
 Params = dict[str, Any]
@@ -50,7 +50,7 @@ class Spec(BaseModel):
     recipe: Params = Field(
         default_factory=dict, description="what differs from the task's own recipe; in a table, for the task it names"
     )
-    tiers: list[Tier] = Field(default_factory=list, description="set side by side on purpose, where they are several")
+    supervision: list[Supervision] = Field(default_factory=list, description="kinds compared on purpose, if several")
     preset: str = ""
     notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
     differences: list[Difference] = Field(default_factory=list)
@@ -193,14 +193,14 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
     seeds = parse_seeds(spec.seeds)
     loss_variants = list(_variants(losses(), spec.losses, spec.loss))
-    _check_tiers(spec)
+    _check_supervision(spec)
     cells: dict[str, Cell] = {}
-    facts: dict[str, TaskFacts] = {}
+    facts: dict[str, TaskInfo] = {}
     for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
         entry = tasks().entry(task_name)
         task = tasks().create(task_name, task_params)
         digest = task.check_data(data_dir)
-        facts[entry.name] = TaskFacts.of(task)
+        facts[entry.name] = TaskInfo.of(task)
         common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
         recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
         for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
@@ -211,7 +211,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
                 loss_params=loss_params,
                 loss_file=loss_entry.origin if loss_entry.is_file else "",
                 loss_revision=f"{loss_class.revision}{loss_entry.source_digest}",
-                tier=loss_class.tier,
+                supervision=loss_class.supervision,
                 task=entry.name,
                 task_params=task_params,
                 task_file=entry.origin if entry.is_file else "",
@@ -234,13 +234,15 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     )
 
 
-def _check_tiers(spec: Spec) -> None:
-    """Raise UsageError where losses that are told more meet losses that are told less, and the spec does not say so."""
-    found = {losses().cls(name).tier: losses().entry(name).name for name in spec.losses}
-    if len(found) > 1 and not set(found) <= set(spec.tiers):
-        listed = ", ".join(f"{name} is of the {tier} tier" for tier, name in found.items())
+def _check_supervision(spec: Spec) -> None:
+    """Raise UsageError where losses of different supervision meet and the spec does not say so."""
+    found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
+    if len(found) > 1 and not set(found) <= set(spec.supervision):
+        listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
         wanted = ",".join(found)
-        raise UsageError(f"the losses are not told the same: {listed}; if that is meant, say --tiers {wanted}")
+        raise UsageError(
+            f"the losses do not have the same supervision: {listed}; if that is meant, say --supervision {wanted}"
+        )
 
 
 def _recipe(defaults: Params, changes: Params) -> Params:

@@ -22,31 +22,31 @@ from milbench.api.loss import Loss
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
-from milbench.api.targets import tell
+from milbench.api.targets import make_target
 from milbench.api.task import Network, Scores, Task
 from milbench.engine import gallery_writer, profiling
 from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.optimizers import descend, learning_rate, make_optimizer
+from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_step
 from milbench.errors import UsageError
 from milbench.networks.head import set_prior_head
 
-HEARING_SECONDS = 0.5
-"""How often a listener hears of steps at most; each time the host waits for the device."""
-CHECKPOINT_SECONDS = 60.0
-"""A killed run loses at most this much work, and the step it was in."""
+PROGRESS_INTERVAL = 0.5
+"""Seconds between reports of progress inside an epoch, at least; for each the host waits for the device."""
+CHECKPOINT_INTERVAL = 60.0
+"""Seconds between checkpoints inside an epoch: a killed run loses at most this much work, and the step it was in."""
 
 
-class Listener(Protocol):
-    """Who wants to know how a cell is doing."""
+class Callback(Protocol):
+    """What is called as a cell is trained."""
 
     def resumed(self, epoch: int, step: int) -> None:
-        """Hear that the cell continues after `step` steps of the epoch (from 1)."""
+        """Receive that the cell continues after `step` steps of the epoch (from 1)."""
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        """Hear of progress inside an epoch (from 1), a few times a second at most."""
+        """Receive progress inside an epoch (from 1), a few times a second at most."""
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Hear of the metrics at the end of an epoch (from 1)."""
+        """Receive the metrics at the end of an epoch (from 1)."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Trainer:
     cell: Cell
     device: torch.device
     data_dir: Path | None
-    listener: Listener
+    callback: Callback
     checkpoint: Path
     heard: float = field(default=0.0, init=False)
     saved: float = field(default_factory=time.monotonic, init=False)
@@ -79,7 +79,7 @@ class Trainer:
             state = Checkpoint(self.cell.id)
         else:
             state.restore(self.model, self.optimizer)
-            self.listener.resumed(state.epoch + 1, state.step)
+            self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             self._train_epoch(state)
             metrics = {
@@ -90,7 +90,7 @@ class Trainer:
                 "cost/step_seconds": state.seconds / state.step,
             }
             state.end_epoch(metrics)
-            self.listener.epoch(state.epoch, metrics)
+            self.callback.epoch(state.epoch, metrics)
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state.history)
@@ -138,11 +138,11 @@ class Trainer:
         for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
             total += self._train_step(bags, state.epoch * self.steps + step - 1)
             now = time.monotonic()
-            if now - self.heard > HEARING_SECONDS or now - self.saved > CHECKPOINT_SECONDS:
+            if now - self.heard > PROGRESS_INTERVAL or now - self.saved > CHECKPOINT_INTERVAL:
                 settle(step)
                 self.heard = now
-                self.listener.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
-            if now - self.saved > CHECKPOINT_SECONDS:
+                self.callback.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
+            if now - self.saved > CHECKPOINT_INTERVAL:
                 self._save(state)
         settle(self.steps)
 
@@ -154,10 +154,10 @@ class Trainer:
         # After the first batch a GPU is not made to wait for a check of every value.
         self.loss.validate = self.device.type == "cpu" or step == 0
         self._check_finite("logits", logits, step)
-        told = tell(self.loss.facts, bags, logits, self.network)
-        loss = self.loss(logits, bags.labels, bags.mask, told).mean()
+        target = make_target(self.loss.target_kind, bags, logits, self.network)
+        loss = self.loss(logits, bags.labels, bags.mask, target).mean()
         self._check_finite("loss", loss, step)
-        clipped = descend(self.optimizer, loss, self.recipe.clip_norm)
+        clipped = optimizer_step(self.optimizer, loss, self.recipe.clip_norm)
         return torch.stack([loss.detach(), clipped.to(loss)])
 
     def _check_finite(self, what: str, values: Tensor, step: int) -> None:
@@ -194,11 +194,11 @@ class Trainer:
         with torch.no_grad():
             logits = self._for_loss(self._logits(bags))
         logits.requires_grad_()
-        told = tell(self.loss.facts, bags, logits, self.network)
+        target = make_target(self.loss.target_kind, bags, logits, self.network)
         self.loss.validate = False
 
         def forward_and_backward() -> None:
-            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, told).mean(), logits)
+            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, target).mean(), logits)
 
         steps = sorted(row["cost/step_seconds"] for row in history)
         return {
@@ -249,5 +249,7 @@ def _peak_bytes(device: torch.device) -> float:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024.0 * int(line.split()[1])
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of the whole process, where nothing better is told
+    kilobytes = resource.getrusage(
+        resource.RUSAGE_SELF
+    ).ru_maxrss  # of the whole process, where nothing better is known
     return float(kilobytes if sys.platform == "darwin" else kilobytes * 1024)

@@ -14,12 +14,12 @@ from typing import Any
 from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told: a cell, its run, and where things are."""
+    """What a worker gets: a cell, its run, and where things are."""
 
     cell: Cell
     run_id: str
@@ -50,9 +50,9 @@ def compute(job: Job) -> Report:
     """Train and evaluate the cell of a job; whatever goes wrong in it is reported, not raised."""
     if _is_child():
         _leave_interrupts_to_the_launcher()
-    root = Root(Path(job.root))
+    root = Workspace(Path(job.root))
     try:
-        with locks.held(root.lock(job.cell.id)) as mine:
+        with locks.try_lock(root.lock(job.cell.id)) as mine:
             if not mine:
                 return Report(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
             return _compute(job, root)
@@ -60,7 +60,7 @@ def compute(job: Job) -> Report:
         return Report(job.cell.id, job.run_id, "failed", _reason(error))
 
 
-def _compute(job: Job, root: Root) -> Report:
+def _compute(job: Job, root: Workspace) -> Report:
     import torch
 
     from milbench.engine.trainer import Trainer
@@ -79,9 +79,9 @@ def _compute(job: Job, root: Root) -> Report:
     try:
         store.start(job.run_id, provenance.tags(job.device, job.threads))
         with store.system_metrics(job.run_id):
-            listener = _Listener(job, store, root.progress(job.cell.id))
+            callback = _StoreCallback(job, store, root.progress(job.cell.id))
             data_dir = Path(job.data_dir) if job.data_dir else None
-            outcome = Trainer(job.cell, torch.device(job.device), data_dir, listener, checkpoint).run()
+            outcome = Trainer(job.cell, torch.device(job.device), data_dir, callback, checkpoint).run()
             store.log(job.run_id, job.cell.recipe["epochs"], outcome.costs)
             _keep_artifacts(job, store, root, outcome)
         store.end(job.run_id, "FINISHED")
@@ -101,7 +101,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _keep_artifacts(job: Job, store: Any, root: Root, outcome: Any) -> None:
+def _keep_artifacts(job: Job, store: Any, root: Workspace, outcome: Any) -> None:
     from safetensors.torch import save_file
 
     folder = root.checkpoints / f"{job.cell.id}.artifacts"
@@ -115,7 +115,7 @@ def _keep_artifacts(job: Job, store: Any, root: Root, outcome: Any) -> None:
     folder.rmdir()
 
 
-class _Listener:
+class _StoreCallback:
     """Logs epochs to the store, and the way there to a small file that the launcher reads."""
 
     def __init__(self, job: Job, store: Any, progress: Path) -> None:

@@ -13,8 +13,8 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
 
-Watch = Callable[[str, Scores, Bags], None]
-"""Who looks at every batch of bags as it is scored, for metrics of its own; told the split, or "calibration"."""
+Hook = Callable[[str, Scores, Bags], None]
+"""Called with the split (or "calibration"), scores and bags of every batch, for metrics of its own."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
 THRESHOLD = "chosen/threshold"
@@ -22,15 +22,15 @@ THRESHOLD = "chosen/threshold"
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
+class EvalSplit:
     """What a split asks: batches of one-instance bags, if there are any, and batches of bags with their truth."""
 
-    singles: Sequence[Bags]
+    single_instance: Sequence[Bags]
     bags: Sequence[Bags]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Predictions:
     """What a loss said of the bags of a split, on the CPU.
 
     presence, hits, labels: (B, C).
@@ -45,45 +45,47 @@ class Answers:
 
 def evaluate(
     score: ScoreFunction,
-    exams: Mapping[Split, Exam],
+    splits: Mapping[Split, EvalSplit],
     calibration: Sequence[Bags] | None = None,
     centres: Centres | None = None,
-    watch: Watch | None = None,
+    hook: Hook | None = None,
 ) -> dict[str, float]:
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
     calibration: bags to choose the threshold of the set error on, where that is not the validation split.
     centres: for images, where the positions look, given height and width.
-    watch: sees every batch of bags with its scores, once.
+    hook: sees every batch of bags with its scores, once.
     """
-    answers = {split: answer(_watched(score, split, watch), exam.bags, centres) for split, exam in exams.items()}
+    predictions = {
+        name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
+    }
     if calibration is None:
-        chosen_on = answers["validation"]
+        chosen_on = predictions["validation"]
     else:
-        chosen_on = answer(_watched(score, "calibration", watch), calibration, centres)
+        chosen_on = predict_bags(_with_hook(score, "calibration", hook), calibration, centres)
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
     values = {THRESHOLD: threshold}
-    for split, exam in exams.items():
-        presence, labels = answers[split].presence, answers[split].labels
-        values[f"{split}/instance_error"] = singles_error(score, exam.singles)
-        values[f"{split}/set_error"] = metrics.set_error(presence, labels, threshold)
-        values[f"{split}/average_precision"] = metrics.average_precision(presence, labels)
-        values[f"{split}/auroc"] = metrics.auroc(presence, labels)
-        values[f"{split}/hit_rate"] = metrics.hit_rate(answers[split].hits, labels)
-        values[f"{split}/posterior_error"] = metrics.share(answers[split].wrong)
+    for name, split in splits.items():
+        presence, labels = predictions[name].presence, predictions[name].labels
+        values[f"{name}/instance_error"] = single_instance_error(score, split.single_instance)
+        values[f"{name}/set_error"] = metrics.set_error(presence, labels, threshold)
+        values[f"{name}/average_precision"] = metrics.average_precision(presence, labels)
+        values[f"{name}/auroc"] = metrics.auroc(presence, labels)
+        values[f"{name}/hit_rate"] = metrics.hit_rate(predictions[name].hits, labels)
+        values[f"{name}/posterior_error"] = metrics.share(predictions[name].wrong)
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-def singles_error(score: ScoreFunction, singles: Sequence[Bags]) -> float:
+def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags]) -> float:
     """Return the instance error over batches of one-instance bags, NaN where there are none."""
-    if not singles:
+    if not single_instance:
         return math.nan
-    scores = torch.cat([score(bags).classes.cpu() for bags in singles])
-    labels = torch.cat([bags.labels.cpu() for bags in singles])
+    scores = torch.cat([score(bags).classes.cpu() for bags in single_instance])
+    labels = torch.cat([bags.labels.cpu() for bags in single_instance])
     return metrics.instance_error(scores, labels.int().argmax(dim=1))
 
 
-def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Answers:
+def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
     """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
     parts = []
     for bags in batches:
@@ -95,14 +97,14 @@ def answer(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | Non
         hits = metrics.class_hits(instances, truth, where)
         wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
         parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
-    return Answers(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Predictions(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _watched(score: ScoreFunction, split: str, watch: Watch | None) -> ScoreFunction:
+def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunction:
     def scored(bags: Bags) -> Scores:
         scores = score(bags)
-        if watch is not None:
-            watch(split, scores, bags)
+        if hook is not None:
+            hook(split, scores, bags)
         return scores
 
     return scored

@@ -1,4 +1,4 @@
-"""Digits nested on a canvas: the game of the paper's Section 5.2, for digits of any size.
+"""Digits nested on a canvas: the protocol of the paper's Section 5.2, for digits of any size.
 
 A bag is a canvas with a few digits at random places; its label is the set of their classes. What is learnt is judged
 on plain digits, one an image, and on canvases that were drawn once and for all.
@@ -20,7 +20,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.data.digits import CLASSES, Digits, DigitSplits
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import Exam, evaluate, first
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def plain(digits: Digits) -> Bags:
 
 
 class NestedDigits(Task):
-    """A task of this game: a subclass says which digits, which canvas sizes and which layers."""
+    """A task of this family: a subclass says which digits, which canvas sizes and which layers."""
 
     sizes: ClassVar[tuple[int, int]]
     """Smallest and largest side of a canvas, in pixels."""
-    exam_bags: ClassVar[dict[Split, int]]
+    eval_bags: ClassVar[dict[Split, int]]
     """How many fixed canvases each split has."""
-    exam_batches: ClassVar[tuple[int, int]]
+    eval_batches: ClassVar[tuple[int, int]]
     """How many plain digits, and how many canvases, are scored at once."""
     num_classes = CLASSES
     chance = 1 - 1 / CLASSES
@@ -104,8 +104,8 @@ class NestedDigits(Task):
         self._train = splits.train
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self._calibration = None if splits.validation else self._canvases("validation", splits.train)
-        self._exams: dict[Split, Exam] = {
-            split: Exam(self._singles(digits), self._canvases(split, digits))
+        self._eval_splits: dict[Split, EvalSplit] = {
+            split: EvalSplit(self._single_instance_bags(digits), self._canvases(split, digits))
             for split in SPLIT_NAMES
             if (digits := getattr(splits, split)) is not None
         }
@@ -133,7 +133,7 @@ class NestedDigits(Task):
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of plain digits (instance_error) and of the fixed canvases (all others)."""
-        return evaluate(score, self._exams, self._calibration, self.centres)
+        return evaluate(score, self._eval_splits, self._calibration, self.centres)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return where in a canvas of this size the positions look."""
@@ -141,15 +141,15 @@ class NestedDigits(Task):
 
     def gallery(self) -> Bags:
         """Return eight test canvases of one size."""
-        return first(self._exams["test"].bags[0], 8)
+        return first(self._eval_splits["test"].bags[0], 8)
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
         """Return one canvas, high and wide in sides of a digit, with test digits drawn by `rng` that do not overlap.
 
         Where there is no place left for another digit, the canvas has fewer.
         """
-        instances = torch.cat([bags.instances for bags in self._exams["test"].singles])
-        classes = torch.cat([bags.labels for bags in self._exams["test"].singles]).int().argmax(dim=1)
+        instances = torch.cat([bags.instances for bags in self._eval_splits["test"].single_instance])
+        classes = torch.cat([bags.labels for bags in self._eval_splits["test"].single_instance]).int().argmax(dim=1)
         side = instances.shape[-1]
         height, width = round(high * side), round(wide * side)
         places: list[tuple[int, int]] = []
@@ -165,15 +165,15 @@ class NestedDigits(Task):
         drawn = classes[index.to(classes.device)].cpu()
         return Bags(canvas, label_matrix(drawn, CLASSES), truth=Truth(drawn, boxes))
 
-    def _singles(self, digits: Digits) -> list[Bags]:
-        step = self.exam_batches[0]
+    def _single_instance_bags(self, digits: Digits) -> list[Bags]:
+        step = self.eval_batches[0]
         return [plain(digits[start : start + step]) for start in range(0, len(digits), step)]
 
     def _canvases(self, split: Split, digits: Digits) -> list[Bags]:
         """Draw the fixed canvases of a split: digits in random order, again from the start when all were used."""
         rng = generator(self.name, self.revision, split, self.digits_per_bag)
-        count = self.exam_bags[split] * self.digits_per_bag
+        count = self.eval_bags[split] * self.digits_per_bag
         rounds = -(-count // len(digits))
         order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
-        batches = torch.split(order.view(-1, self.digits_per_bag), self.exam_batches[1])
+        batches = torch.split(order.view(-1, self.digits_per_bag), self.eval_batches[1])
         return [draw_canvases(digits, index, self.sizes, rng) for index in batches]

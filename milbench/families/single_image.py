@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 WHITE = 255
-EXAM_BATCH = 500
+EVAL_BATCH = 500
 CALIBRATION = 5000
 """Without a validation split, the threshold of the set error is chosen on so many training images."""
 
@@ -56,8 +56,8 @@ class Images:
 
     def batches(self) -> Iterator[Bags]:
         """Yield all of them in order."""
-        for start in range(0, len(self), EXAM_BATCH):
-            yield self[start : start + EXAM_BATCH].bags()
+        for start in range(0, len(self), EVAL_BATCH):
+            yield self[start : start + EVAL_BATCH].bags()
 
 
 class OneInstanceImages(Task):

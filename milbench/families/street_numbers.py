@@ -1,4 +1,4 @@
-"""House numbers as bags: the game of the paper's Section 5.4, on SVHN or on pictures in its format.
+"""House numbers as bags: the protocol of the paper's Section 5.4, on SVHN or on pictures in its format.
 
 A bag is a crop of 64x64 pixels around one house number; its label is the set of the digits in it. In what order they
 stand, how often and where is for evaluation alone.
@@ -26,10 +26,10 @@ from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
 from milbench.data.crops import SIDE, Variant
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import Exam, evaluate, first
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.evaluation.reading.examples import collect
-from milbench.evaluation.reading.metrics import ReadAlong
+from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 10
-EXAM_BATCH = 250
+EVAL_BATCH = 250
 CALIBRATION = 1000
 """Training crops that thresholds are chosen on where there is no validation split."""
 Size = Literal["small", "medium", "large"]
@@ -46,7 +46,7 @@ Contrast = Literal["standard", "raw"]
 WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
 
 
-def street_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer, ...]:
+def street_number_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer, ...]:
     """Return the paper's ten 5x5 convolutions, the fourth with stride 2: 64 pixels give 28 positions, 60 give 26."""
     a, b, c = WIDTHS[size]
     first_three, then = (Layer(a, 5, padding=2),) * 3, (Layer(b, 5, padding=2),) * 2
@@ -100,7 +100,7 @@ class Batches(Sequence[Bags]):
     which: Tensor
 
     def __len__(self) -> int:
-        return (len(self.which) + EXAM_BATCH - 1) // EXAM_BATCH
+        return (len(self.which) + EVAL_BATCH - 1) // EVAL_BATCH
 
     @overload
     def __getitem__(self, n: int) -> Bags: ...
@@ -111,11 +111,11 @@ class Batches(Sequence[Bags]):
             return [self[k] for k in range(*n.indices(len(self)))]
         if not 0 <= n < len(self):
             raise IndexError(n)
-        return self.numbers.bags(self.which[n * EXAM_BATCH : (n + 1) * EXAM_BATCH])
+        return self.numbers.bags(self.which[n * EVAL_BATCH : (n + 1) * EVAL_BATCH])
 
 
 class StreetNumbers(Task):
-    """A task of this game: a subclass says where the pictures are and what to call them."""
+    """A task of this family: a subclass says where the pictures are and what to call them."""
 
     num_classes = CLASSES
     primary = "transcription_error"
@@ -151,7 +151,7 @@ class StreetNumbers(Task):
 
     def layers(self) -> tuple[Layer, ...]:
         """Return the layers of the network."""
-        return street_layers(self.size)
+        return street_number_layers(self.size)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, nearly every gradient brought to one length.
@@ -181,8 +181,10 @@ class StreetNumbers(Task):
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
         self._calibration = None if self.validation else Batches(train, kept[:CALIBRATION])
-        self._exams: dict[Split, Exam] = {"validation": Exam((), Batches(train, held))} if self.validation else {}
-        self._exams["test"] = Exam((), Batches(self._test, torch.arange(len(self._test))))
+        self._eval_splits: dict[Split, EvalSplit] = (
+            {"validation": EvalSplit((), Batches(train, held))} if self.validation else {}
+        )
+        self._eval_splits["test"] = EvalSplit((), Batches(self._test, torch.arange(len(self._test))))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -211,7 +213,7 @@ class StreetNumbers(Task):
             yield self._pools[pool][0].bags(some, chance)
 
     def network(self, seed: int) -> Network:
-        """Return the all-convolutional network of `layers`, which standardises a picture first where told to."""
+        """Return the all-convolutional network of `layers`, which standardises images unless `contrast` is raw."""
         return AllConvolutional(self.layers(), 3, seed, standardised=self.contrast == "standard")
 
     def instances_from(self, picture: Image) -> Tensor:
@@ -220,8 +222,8 @@ class StreetNumbers(Task):
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of the crops as they are, none augmented."""
-        read = ReadAlong(self.centres, score)
-        return evaluate(score, self._exams, self._calibration, self.centres, read) | read.metrics()
+        read = ReadingMetrics(self.centres, score)
+        return evaluate(score, self._eval_splits, self._calibration, self.centres, read) | read.metrics()
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return where in a crop of this size the positions look."""
@@ -229,11 +231,11 @@ class StreetNumbers(Task):
 
     def gallery(self) -> Bags:
         """Return eight test crops."""
-        return first(self._exams["test"].bags[0], 8)
+        return first(self._eval_splits["test"].bags[0], 8)
 
     def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread:
         """Return examples of the test crops that the learnt reader misreads, by error pattern."""
-        return collect(score, self._exams["test"].bags, Reader.of_metrics(metrics))
+        return collect(score, self._eval_splits["test"].bags, Reader.of_metrics(metrics))
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""

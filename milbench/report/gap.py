@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from milbench.definitions import Metric
-from milbench.report_format import NOTHING, interval, measured, number
-from milbench.report_study import Row, Sample, Study
-from milbench.report_tables import Entry, Table, by_tier, group_anchor, lacking, value_entry
-from milbench.statistics import RULES, paired_ratio
+from milbench.api.metric_info import Metric
+from milbench.report.formatting import NOTHING, interval, measured, number
+from milbench.report.statistics import RULES, paired_ratio
+from milbench.report.study import Row, Sample, Study
+from milbench.report.tables import Entry, Table, by_supervision, group_anchor, lacking, value_entry
 
-ORACLE_TIER = "position"
+ORACLE_SUPERVISION = "position"
 _SHARE = Metric(
     "share of the gap closed",
     "(value of guessing - mean) / (value of guessing - mean of the oracle), both means over the common seeds.",
@@ -19,10 +19,10 @@ _SHARE = Metric(
 def gap_table(study: Study, task: str) -> Table | None:
     """Return each row's share of the way from guessing to the oracle; None where one of the two ends is not known.
 
-    The oracle is the best row of the position tier under the rule that counts.
+    The oracle is the best row of position supervision under the rule that counts.
     """
     chance = _chance(study, task)
-    oracle = study.ranking(task, ORACLE_TIER).best
+    oracle = study.ranking(task, ORACLE_SUPERVISION).best
     if chance is None or oracle is None:
         return None
     metric, best = study.metric(task), study.sample(task, oracle)
@@ -43,12 +43,12 @@ def gap_table(study: Study, task: str) -> Table | None:
         measured(best.mean, best.spread, metric) + unit,
     )
     note = (
-        f"0 %: guessing, {metric.label} {ends[0]}. 100 %: the oracle, {oracle.label}, {ends[1]}, which is told where "
+        f"0 %: guessing, {metric.label} {ends[0]}. 100 %: the oracle, {oracle.label}, {ends[1]}, which is given where "
         f"each class is. Means over the seeds that a row and the oracle both have, {RULES[study.rule(task)]}, with the "
         "bootstrap 95 % interval of their ratio over these seeds (too narrow for a few, like the others here)."
     )
     title = "How far from guessing to the oracle"
-    return Table(title, ["loss", metric.heading, _SHARE.heading], by_tier(lines), [note])
+    return Table(title, ["loss", metric.heading, _SHARE.heading], by_supervision(lines), [note])
 
 
 def _chance(study: Study, task: str) -> float | None:

@@ -106,7 +106,7 @@ def verdict_frame(study: Study) -> pd.DataFrame:
     for one in comparisons(study):
         low, high = one.sample.student
         rows.append({
-            "task": one.task, "tier": one.row.tier, "loss": one.row.loss, "recipe": one.row.recipe,
+            "task": one.task, "supervision": one.row.supervision, "loss": one.row.loss, "recipe": one.row.recipe,
             **{name: one.fact[name] for name in ("metric", "rule", "statistic")},
             **{f"published_{name}": one.fact[name] for name in ("value", "spread", "runs", "source")},
             "value": one.value, "runs": one.runs, "mean": one.sample.mean, "spread": one.sample.spread,

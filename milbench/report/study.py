@@ -22,19 +22,19 @@ from milbench.report.statistics import (
     tied_with_best,
 )
 
-TIERS = {
-    "set": "Set tier: told only which classes are in a bag",
-    "count": "Count tier: told how often each class occurs in a bag",
-    "order": "Order tier: told the classes of a bag in their order",
-    "position": "Position tier: told where each class is",
+SUPERVISIONS = {
+    "set": "Set supervision: only which classes are in a bag",
+    "count": "Count supervision: how often each class occurs in a bag",
+    "order": "Order supervision: the classes of a bag in their order",
+    "position": "Position supervision: where each class is",
 }
-_TIER_ORDER = list(TIERS)
+_SUPERVISION_ORDER = list(SUPERVISIONS)
 
 
 class Row(NamedTuple):
     """One line of a table: a variant of a loss, trained in one way."""
 
-    tier: str
+    supervision: str
     loss: str
     recipe: str
 
@@ -78,18 +78,20 @@ class Sample:
 
 
 class Study:
-    """A view of `Results`: tasks in columns, rows grouped by tier, values under each selection rule."""
+    """A view of `Results`: tasks in columns, rows grouped by supervision, values under each selection rule."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.cells = results.cells
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task_label"].astype(str)))
-        keys = self.cells[["tier", "loss_label", "recipe_label"]].astype(str)
+        keys = self.cells[["supervision", "loss_label", "recipe_label"]].astype(str)
         rows = dict.fromkeys(Row(*key) for key in keys.itertuples(index=False, name=None))
-        self.rows = sorted(rows, key=lambda row: (_tier_rank(row.tier), row.tier))
+        self.rows = sorted(rows, key=lambda row: (_supervision_rank(row.supervision), row.supervision))
         self._rankings: dict[tuple[str, str], Ranking[Row]] = {}
         self._groups: dict[tuple[str, Row], pd.DataFrame] = {}
-        for (task, *key), group in self.cells.groupby(["task_label", "tier", "loss_label", "recipe_label"], sort=False):
+        for (task, *key), group in self.cells.groupby(
+            ["task_label", "supervision", "loss_label", "recipe_label"], sort=False
+        ):
             self._groups[str(task), Row(*map(str, key))] = group.sort_values("seed")
         self._history = {str(cell): frame for cell, frame in results.history.groupby("cell", sort=False)}
 
@@ -97,13 +99,13 @@ class Study:
         """Return the planned cells of one row and task by seed, none where it was not planned."""
         return self._groups.get((task, row), self.cells.iloc[:0])
 
-    def rows_of(self, task: str, tier: str | None = None) -> list[Row]:
+    def rows_of(self, task: str, supervision: str | None = None) -> list[Row]:
         """Return the rows that were planned for a task."""
-        return [row for row in self.rows if len(self.group(task, row)) and tier in (None, row.tier)]
+        return [row for row in self.rows if len(self.group(task, row)) and supervision in (None, row.supervision)]
 
-    def tiers_of(self, task: str) -> list[str]:
-        """Return the tiers among the rows of a task."""
-        return list(dict.fromkeys(row.tier for row in self.rows_of(task)))
+    def supervisions_of(self, task: str) -> list[str]:
+        """Return the kinds of supervision among the rows of a task."""
+        return list(dict.fromkeys(row.supervision for row in self.rows_of(task)))
 
     def primary(self, task: str) -> str:
         """Return the name of the metric that the comparison is about."""
@@ -182,12 +184,12 @@ class Study:
                 values[seed] = value
         return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
 
-    def ranking(self, task: str, tier: str) -> Ranking[Row]:
-        """Compare the rows of one tier by the primary metric under the rule that counts."""
-        if (task, tier) not in self._rankings:
-            values = {row: self.sample(task, row).by_seed for row in self.rows_of(task, tier)}
-            self._rankings[task, tier] = tied_with_best(values, self.metric(task).lower_is_better)
-        return self._rankings[task, tier]
+    def ranking(self, task: str, supervision: str) -> Ranking[Row]:
+        """Compare the rows of one kind of supervision by the primary metric under the rule that counts."""
+        if (task, supervision) not in self._rankings:
+            values = {row: self.sample(task, row).by_seed for row in self.rows_of(task, supervision)}
+            self._rankings[task, supervision] = tied_with_best(values, self.metric(task).lower_is_better)
+        return self._rankings[task, supervision]
 
 
 def seeds_named(seeds: list[int]) -> str:
@@ -211,5 +213,5 @@ def _by_reason(lost: list[tuple[int, str]]) -> tuple[str, ...]:
     return tuple(f"{seeds_named(seeds)} {reason}" for reason, seeds in reasons.items())
 
 
-def _tier_rank(tier: str) -> int:
-    return _TIER_ORDER.index(tier) if tier in _TIER_ORDER else len(_TIER_ORDER)
+def _supervision_rank(supervision: str) -> int:
+    return _SUPERVISION_ORDER.index(supervision) if supervision in _SUPERVISION_ORDER else len(_SUPERVISION_ORDER)

@@ -9,7 +9,7 @@ from statistics import median
 from milbench.api.metric_info import describe
 from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, p_value, seconds, size
 from milbench.report.statistics import FEWEST_SEEDS, RULES, Rule, Verdict, smallest_p
-from milbench.report.study import TIERS, Row, Sample, Study
+from milbench.report.study import SUPERVISIONS, Row, Sample, Study
 
 MARKS: dict[Verdict, str] = {"best": "", "tied": "≈", "worse": "", "better": "‡", "unclear": "?"}
 _VERDICTS: dict[Verdict, str] = {
@@ -23,7 +23,7 @@ _VERDICTS: dict[Verdict, str] = {
 
 _LEGEND = (
     "Mean ± standard deviation over seeds [bootstrap 95 % interval of the mean] n = finished seeds, on test bags. "
-    "Bold: best mean of the tier. ≈: tied, cannot be told from the best. ?: fewer than "
+    "Bold: best mean under the same supervision. ≈: tied, cannot be told from the best. ?: fewer than "
     f"{FEWEST_SEEDS} common seeds, nothing can be told. ‡: better than the bold one on the seeds both have."
 )
 _FEW_SEEDS = (
@@ -33,7 +33,8 @@ _FEW_SEEDS = (
 )
 
 _VERDICT_NOTE = (
-    "Verdict: worse where Student's 95 % interval, widened for the number of comparisons of the tier (Bonferroni), "
+    "Verdict: worse where Student's 95 % interval, widened for the number of comparisons under the same supervision "
+    "(Bonferroni), "
     f"lies wholly on the worse side of zero; at least {FEWEST_SEEDS} common seeds; otherwise tied. Wilcoxon's "
     "signed-rank p, corrected by Holm over the same comparisons, stands beside it. The best was chosen on these same "
     "seeds, which makes it look slightly better than it is."
@@ -59,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns, and lines in named groups (the tiers); the first entry of a line is its heading."""
+    """Columns, and lines in named groups (the kinds of supervision); the first entry of a line is its heading."""
 
     title: str
     columns: list[str]
@@ -68,24 +69,24 @@ class Table:
 
     @property
     def titled(self) -> bool:
-        """Tell whether the names of the groups say anything: one tier alone needs no line above it."""
-        return len(self.groups) > 1 or any(name not in ("", TIERS["set"]) for name, _ in self.groups)
+        """Tell whether the names of the groups say anything: one kind of supervision alone needs no line above it."""
+        return len(self.groups) > 1 or any(name not in ("", SUPERVISIONS["set"]) for name, _ in self.groups)
 
 
 def main_table(study: Study) -> Table:
     """Losses against tasks: the primary metric on test bags under the rule that counts."""
-    rankings = {(task, tier): study.ranking(task, tier) for task in study.tasks for tier in study.tiers_of(task)}
+    rankings = {(task, kind): study.ranking(task, kind) for task in study.tasks for kind in study.supervisions_of(task)}
 
     def entry(task: str, row: Row) -> Entry:
         if not len(study.group(task, row)):
             return Entry("not planned")
         sample = study.sample(task, row)
-        verdict = rankings[task, row.tier].verdicts.get(row, "worse")
+        verdict = rankings[task, row.supervision].verdicts.get(row, "worse")
         return value_entry(study, task, row, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
 
     columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
     lines = {row: [Entry(row.label), *(entry(task, row) for task in study.tasks)] for row in study.rows}
-    return Table("Every loss on every task", columns, by_tier(lines), _main_notes(study))
+    return Table("Every loss on every task", columns, by_supervision(lines), _main_notes(study))
 
 
 def rules_table(study: Study, task: str) -> Table:
@@ -101,7 +102,7 @@ def rules_table(study: Study, task: str) -> Table:
         "loss. Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
     ]
     title = f"The epoch that counts: {metric.heading}"
-    return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_tier(lines), notes)
+    return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_supervision(lines), notes)
 
 
 def metrics_table(study: Study, task: str) -> Table | None:
@@ -115,16 +116,16 @@ def metrics_table(study: Study, task: str) -> Table | None:
     }
     columns = ["loss", *(describe(name).heading for name in names)]
     title = f"All other metrics, {RULES[study.rule(task)]}"
-    return Table(title, columns, by_tier(lines))
+    return Table(title, columns, by_supervision(lines))
 
 
 def paired_table(study: Study, task: str) -> Table | None:
-    """Every loss against the best one of its tier, seed by seed; None where there is nothing to compare."""
+    """Every loss against the best of its supervision, seed by seed; None where there is nothing to compare."""
     metric = study.metric(task)
     lines: dict[Row, list[Entry]] = {}
     seeds: set[int] = set()
-    for tier in study.tiers_of(task):
-        ranking = study.ranking(task, tier)
+    for supervision in study.supervisions_of(task):
+        ranking = study.ranking(task, supervision)
         best = ranking.best.label if ranking.best else ""
         for row, paired in ranking.paired.items():
             spread = study.sample(task, row).spread
@@ -146,7 +147,9 @@ def paired_table(study: Study, task: str) -> Table | None:
     unit = " (points)" if metric.percent else ""
     columns = ["difference", "common seeds", f"mean{unit}", "bootstrap 95 %", "Student 95 %, widened"]
     columns += ["Wilcoxon p", "after Holm", "verdict"]
-    return Table("Each loss against the best, paired by seed", columns, by_tier(lines), _paired_notes(sorted(seeds)))
+    return Table(
+        "Each loss against the best, paired by seed", columns, by_supervision(lines), _paired_notes(sorted(seeds))
+    )
 
 
 def cost_table(study: Study, task: str) -> Table | None:
@@ -167,7 +170,7 @@ def cost_table(study: Study, task: str) -> Table | None:
         notes.append(f"Steps shortened, over all epochs: {describe('clipped').definition}")
     if all(entry.text == NOTHING for line in lines.values() for entry in line[1:]):
         return None
-    return Table("Cost", columns, by_tier(lines), notes)
+    return Table("Cost", columns, by_supervision(lines), notes)
 
 
 def _costs(study: Study, task: str, row: Row, kinds: list[str]) -> list[Entry]:
@@ -190,17 +193,17 @@ def _clipped(study: Study, task: str, row: Row) -> Entry:
 
 
 def findings(study: Study) -> list[tuple[str, str]]:
-    """Return one sentence a task and tier: what is best, what cannot be told from it, what is worse."""
+    """Return one sentence a task and kind of supervision: what is best, what cannot be told from it, what is worse."""
     sentences = []
     for task in study.tasks:
-        for tier in study.tiers_of(task):
-            where = task if len(study.tiers_of(task)) == 1 else f"{task}, {tier} tier"
-            sentences.append((where, _finding(study, task, tier)))
+        for supervision in study.supervisions_of(task):
+            where = task if len(study.supervisions_of(task)) == 1 else f"{task}, {supervision} supervision"
+            sentences.append((where, _finding(study, task, supervision)))
     return sentences
 
 
-def _finding(study: Study, task: str, tier: str) -> str:
-    ranking = study.ranking(task, tier)
+def _finding(study: Study, task: str, supervision: str) -> str:
+    ranking = study.ranking(task, supervision)
     if ranking.best is None:
         return "no cell is done, so there is nothing to compare."
     sample = study.sample(task, ranking.best)
@@ -219,7 +222,7 @@ def _finding(study: Study, task: str, tier: str) -> str:
         names = [row.label for row in ranking.paired if ranking.verdicts[row] == verdict]
         if names:
             parts.append(f"{word}: {', '.join(names)}")
-    lost = [row.label for row in study.rows_of(task, tier) if row not in ranking.verdicts]
+    lost = [row.label for row in study.rows_of(task, supervision) if row not in ranking.verdicts]
     if lost:
         parts.append(f"no result: {', '.join(lost)}")
     return "; ".join(parts) + "."
@@ -256,11 +259,15 @@ def lacking(sample: Sample, reasons: bool = True) -> str:
     return "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
 
 
-def by_tier(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
-    """Group lines by the tier of their row."""
-    tiers = dict.fromkeys(row.tier for row in lines)
+def by_supervision(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
+    """Group lines by the supervision of their row."""
+    kinds = dict.fromkeys(row.supervision for row in lines)
     return [
-        (TIERS.get(tier, f"{tier} tier"), [line for row, line in lines.items() if row.tier == tier]) for tier in tiers
+        (
+            SUPERVISIONS.get(kind, f"{kind} supervision"),
+            [line for row, line in lines.items() if row.supervision == kind],
+        )
+        for kind in kinds
     ]
 
 

@@ -73,7 +73,7 @@ def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:
         "cell": cell.id,
         "loss": cell.loss,
         "loss_label": loss_label,
-        "tier": cell.tier,
+        "supervision": cell.supervision,
         "task": cell.task,
         "task_label": task_label,
         "recipe_label": recipe_label,

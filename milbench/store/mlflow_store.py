@@ -23,7 +23,7 @@ import pandas as pd
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan, merge
 from milbench.errors import UsageError, unknown
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -51,7 +51,7 @@ class CellRun:
 class Store:
     """Runs under a root, or on the server that MLFLOW_TRACKING_URI names."""
 
-    def __init__(self, root: Root, uri: str | None = None) -> None:
+    def __init__(self, root: Workspace, uri: str | None = None) -> None:
         import mlflow
 
         for name in ("mlflow", "mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
@@ -66,7 +66,7 @@ class Store:
         self.owner = {HOST: platform.node(), ROOT: str(root.path)}
         try:
             self.client = mlflow.MlflowClient(self.uri)
-            self.look_again()
+            self.refresh()
         except Exception as error:  # noqa: BLE001 whatever the database driver or the server's client raises
             raise UsageError(f"cannot open the store {self.uri}: {str(error).splitlines()[0]}") from None
 
@@ -177,7 +177,7 @@ class Store:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Learn of the experiments that others have made in the meantime."""
         self.experiments = {e.name: e.experiment_id for e in self.client.search_experiments()}
 
@@ -263,7 +263,7 @@ class Store:
         if not self.is_own(run):
             return True
         holder = run.data.tags.get(PARENT, name) if run.info.status == "SCHEDULED" else name
-        return locks.is_held(self.root.lock(holder))
+        return locks.is_locked(self.root.lock(holder))
 
     def experiment(self, name: str) -> str:
         """Return the id of the experiment of a comparison; it is created where there is none."""

@@ -43,7 +43,7 @@ class CellCopy(LaunchCopy):
     launch: str = Field(description="run_id of the launch it is shown under")
 
 
-def take(store: Store, run_id: str) -> dict[str, Any]:
+def snapshot(store: Store, run_id: str) -> dict[str, Any]:
     """Return the fields of a copy of a run, but for its artifacts."""
     run = store.client.get_run(run_id)
     # A launch that is still going on is over for whoever gets the copy.
@@ -74,7 +74,7 @@ def origins(store: Store) -> dict[str, str]:
     return {origin(run): str(run.info.run_id) for run in [*store.search("launch"), *store.search("cell")]}
 
 
-def stage(store: Store, name: str, copy: LaunchCopy, files: dict[Artifact, bytes], tags: dict[str, str]) -> str:
+def insert(store: Store, name: str, copy: LaunchCopy, files: dict[Artifact, bytes], tags: dict[str, str]) -> str:
     """Write a copy into the store as a run with more tags, out of sight; return its id here."""
     # Until it is revealed it belongs to this host and root, which may throw it away.
     tags = {**copy.tags, ORIGIN: copy.run_id, **tags, **store.owner, KIND: STAGED}
@@ -107,7 +107,7 @@ def _log(store: Store, run_id: str, files: dict[Artifact, bytes]) -> None:
             store.log_file(run_id, Path(folder) / artifact)
 
 
-def reveal(store: Store, run_id: str, copy: LaunchCopy) -> None:
+def publish(store: Store, run_id: str, copy: LaunchCopy) -> None:
     """Let a staged run count, as what it is and as made where it was made."""
     kind = "cell" if isinstance(copy, CellCopy) else "launch"
     store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, "")})

@@ -24,10 +24,10 @@ from milbench._version import __version__
 from milbench.api.plan import NAME, Plan
 from milbench.errors import UsageError
 from milbench.store import run_copies
-from milbench.store.import_lease import claimed
+from milbench.store.import_lease import import_lease
 from milbench.store.mlflow_store import CELL, PARENT, Store
 from milbench.store.run_copies import Artifact, CellCopy, LaunchCopy
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 FORMAT = 1
 """Raise it when this version would misread what an older one wrote, or an older one what this one writes."""
@@ -98,7 +98,7 @@ def _write(path: Path, store: Store, plan: Plan, ended: dict[str, str], leave_ou
 
 def _copied(archive: zipfile.ZipFile, store: Store, run_id: str, leave_out: Collection[str]) -> dict[str, Any]:
     """Put the artifacts of a run into the archive and return the fields of its copy."""
-    fields = run_copies.take(store, run_id)
+    fields = run_copies.snapshot(store, run_id)
     digests = {}
     for name in get_args(Artifact):
         if name not in leave_out and (file := store.artifact(run_id, name)):
@@ -121,7 +121,7 @@ def _sha256(content: bytes) -> str:
 # -- into a store ---------------------------------------------------------------------------------------------------
 
 
-def import_(path: Path, root: Root) -> str:
+def import_(path: Path, root: Workspace) -> str:
     """Take an export into the store under a root, all of it or nothing; say what came.
 
     Raises UsageError, with the store as it was, where the file is damaged, written by another version, or holds
@@ -134,9 +134,9 @@ def import_(path: Path, root: Root) -> str:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         store = Store(root.make())
-        if not stack.enter_context(locks.held(root.lock("import"))):
+        if not stack.enter_context(locks.try_lock(root.lock("import"))):
             raise UsageError(f"another import into {root.path} is going on")
-        stack.enter_context(claimed(store, manifest.name))
+        stack.enter_context(import_lease(store, manifest.name))
         return _join(manifest, archive, digest, store)
 
 
@@ -219,9 +219,9 @@ def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: Stor
         tags = {IMPORTED: moment, IMPORTED_FROM: f"sha256:{digest}"}
         if isinstance(run, CellCopy):
             tags[PARENT] = here[run.launch]
-        here[run.run_id] = run_copies.stage(store, manifest.name, run, files(run), tags)
+        here[run.run_id] = run_copies.insert(store, manifest.name, run, files(run), tags)
     for run in new:
-        run_copies.reveal(store, here[run.run_id], run)
+        run_copies.publish(store, here[run.run_id], run)
     came = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
     counts = Counter(came.get(run.run_id, "already here") for run in manifest.cells)
     if not new and not added:

@@ -8,7 +8,7 @@ from pathlib import Path
 from milbench.errors import UsageError
 
 
-class Root:
+class Workspace:
     """The folder with `runs/` (the store) and `reports/`."""
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,7 @@ class Root:
         self.artifacts = self.runs / "artifacts"
         self.database = self.runs / "mlflow.db"
 
-    def make(self) -> Root:
+    def make(self) -> Workspace:
         """Create the folders. Raises UsageError where they cannot be written."""
         try:
             for folder in (self.runs, self.checkpoints, self.artifacts):

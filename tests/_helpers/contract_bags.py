@@ -51,16 +51,16 @@ def labels_that_fit(labels: Tensor, logits: Tensor) -> Tensor:
     return labels if logits[0, 0].numel() >= C else labels & (labels.cumsum(dim=1) == 1)
 
 
-def told(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
-    """Return what a loss of a higher tier may be told of bags with these label sets.
+def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
+    """Return a target that bags with these label sets may have, for a loss that needs one.
 
     The same under every order of bags, positions and classes, so that a test need not carry it along: each class as
     often as the bag has classes (more than there are positions, in some), or in every position what is least likely
     there of all that the bag may show.
     """
-    if loss.facts == "counts":
+    if loss.target_kind == "counts":
         return labels.long() * labels.sum(dim=1, keepdim=True)
-    if loss.facts == "positions":
+    if loss.target_kind == "positions":
         may = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
         absent = ~may.view(*may.shape, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
@@ -70,7 +70,7 @@ def told(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
 def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the losses (B,) and the gradient of their weighted sum."""
     leaf = logits.detach().clone().requires_grad_()
-    value = loss(leaf, labels, mask, told(loss, logits, labels))
+    value = loss(leaf, labels, mask, target_for(loss, logits, labels))
     (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
     return value.detach(), gradient
 

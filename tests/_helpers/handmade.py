@@ -15,7 +15,7 @@ from milbench.api.task import Network, Task
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.networks.convolutional import AllConvolutional
 from milbench.store.mlflow_store import Store
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
@@ -78,4 +78,4 @@ def publish(
 def store_in(folder: Path, database: Path) -> Store:
     (folder / "runs").mkdir(parents=True)
     shutil.copy(database, folder / "runs" / "mlflow.db")
-    return Store(Root(folder).make())
+    return Store(Workspace(folder).make())

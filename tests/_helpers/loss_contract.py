@@ -4,7 +4,7 @@
         variants = (Variant("path/to/my_loss.py"), Variant("path/to/my_loss.py", {"margin": 2.0}))
 
 Values are checked against independent brute force beside each loss, here only what holds for all of them. A loss of a
-higher tier is told what `told` makes up for the label sets.
+more supervision gets the target that `target_for` makes up for the label sets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests._helpers.contract_bags import (
     labels_that_fit,
     outputs,
     some_logits,
-    told,
+    target_for,
     value_and_gradient,
 )
 
@@ -85,7 +85,7 @@ class LossContract:
 
     def test_an_empty_batch_gives_no_values(self, loss: Loss, labels: Tensor) -> None:
         logits, labels = some_logits(2, 3)[:0], labels[:0]
-        assert loss(logits, labels, None, told(loss, logits, labels)).shape == (0,)
+        assert loss(logits, labels, None, target_for(loss, logits, labels)).shape == (0,)
 
     def test_the_order_of_positions_does_not_matter(self, loss: Loss, labels: Tensor) -> None:
         logits, order = some_logits(K), torch.tensor([3, 0, 5, 1, 4, 2])
@@ -157,7 +157,7 @@ class LossContract:
             for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
                 assert_close(got.squeeze(0), expected)
             if not variant.couples_bags:
-                own = loss(alone, labels[i : i + 1], None, told(loss, alone, labels[i : i + 1]))
+                own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
                 assert_close(own.squeeze(0), value[i])
                 assert_close(own_gradient.squeeze(0), gradient[i, :, :size])
@@ -167,9 +167,9 @@ class LossContract:
         labels = labels if mask is None else labels & MASK[:, :C]
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
-            facts = told(loss, logits, labels)
-            assert torch.autograd.gradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits)
-            assert torch.autograd.gradgradcheck(lambda z, f=facts: loss(z, labels, mask, f), logits, fast_mode=True)
+            target = target_for(loss, logits, labels)
+            assert torch.autograd.gradcheck(lambda z, t=target: loss(z, labels, mask, t), logits)
+            assert torch.autograd.gradgradcheck(lambda z, t=target: loss(z, labels, mask, t), logits, fast_mode=True)
 
     def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:
         for logits in extreme_logits():
@@ -257,8 +257,8 @@ class LossContract:
 
     def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
-        facts = told(loss, logits, labels)
-        assert torch.equal(loss(logits, labels.long(), None, facts), loss(logits, labels, None, facts))
+        target = target_for(loss, logits, labels)
+        assert torch.equal(loss(logits, labels.long(), None, target), loss(logits, labels, None, target))
 
     @pytest.mark.parametrize(
         ("labels", "naming"),

@@ -26,7 +26,7 @@ def make_results(
     epochs: int = 20,
     statuses: dict[tuple[str, str, int], tuple[str, str]] | None = None,
     validation: bool = True,
-    tier: str = "set",
+    supervision: str = "set",
     **fields: Any,
 ) -> Results:
     """Return results of losses x tasks x seeds.
@@ -45,7 +45,7 @@ def make_results(
                 rng = np.random.default_rng([t, seed])  # a shared share of luck: seeds are paired
                 own = np.random.default_rng([t, k, seed, 7])
                 cells.append({
-                    "cell": cell, "loss": loss.split()[0], "loss_label": loss, "tier": tier, "task": task,
+                    "cell": cell, "loss": loss.split()[0], "loss_label": loss, "supervision": supervision, "task": task,
                     "task_label": task, "recipe_label": "", "seed": seed, "status": status, "reason": reason,
                     "run_id": "" if status == "missing" else f"{t}{k}{seed}" + "5f3a9c" * 5, "primary": primary,
                     "data_digest": f"sha256:{t}d41d8cd98f00b204e9800998ecf8427e", "data_name": task, "epochs": epochs,

@@ -1,4 +1,4 @@
-"""What a loss of a higher tier is told, against boxes made by hand; and that tiers are not mixed by accident."""
+"""Training targets against boxes made by hand; and that kinds of supervision are not mixed by accident."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.targets import tell
+from milbench.api.targets import make_target
 from milbench.errors import UsageError
 from milbench.networks.convolutional import AllConvolutional, Layer
 from milbench.networks.instance import InstanceMLP
@@ -28,10 +28,10 @@ def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: 
 
 
 def positions(given: Bags) -> list[list[list[int]]]:
-    told = tell("positions", given, NETWORK(given.instances), NETWORK)
-    assert told is not None
-    assert told.dtype == torch.int64
-    shown: list[list[list[int]]] = told.tolist()
+    target = make_target("positions", given, NETWORK(given.instances), NETWORK)
+    assert target is not None
+    assert target.dtype == torch.int64
+    shown: list[list[list[int]]] = target.tolist()
     return shown
 
 
@@ -74,49 +74,49 @@ def test_positions_that_are_known_are_passed_on() -> None:
     known = torch.tensor([[0, 3, 2], [3, 3, 3]])
     network = InstanceMLP((2, C + 1), seed=0)
     given = Bags(torch.zeros(2, 3, 2), torch.zeros(2, C).bool(), truth=Truth(known, position_classes=known))
-    told = tell("positions", given, network(given.instances), network)
-    assert told is not None
-    assert torch.equal(told, known)
+    target = make_target("positions", given, network(given.instances), network)
+    assert target is not None
+    assert torch.equal(target, known)
 
 
 def test_counts_and_order_are_those_of_the_instances() -> None:
     given = bags([[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]], None)
     logits = NETWORK(given.instances)
-    assert tell("labels", given, logits, NETWORK) is None
-    assert facts("counts", given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
-    assert facts("order", given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+    assert make_target("labels", given, logits, NETWORK) is None
+    assert kind("counts", given).tolist() == [[1, 0, 2], [0, 1, 0], [0, 0, 0]]
+    assert kind("order", given).tolist() == [[2, 0, 2, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
 
 
-def facts(which: str, given: Bags) -> Tensor:
-    told = tell(which, given, NETWORK(given.instances), NETWORK)  # type: ignore[arg-type]
-    assert told is not None
-    return told
+def kind(which: str, given: Bags) -> Tensor:
+    target = make_target(which, given, NETWORK(given.instances), NETWORK)  # type: ignore[arg-type]
+    assert target is not None
+    return target
 
 
-def test_what_is_not_known_cannot_be_told() -> None:
-    with pytest.raises(UsageError, match="told counts needs bags whose truth is known"):
-        facts("counts", bags([[0]], None).without_truth())
-    with pytest.raises(UsageError, match="told positions needs bags with boxes"):
-        facts("positions", bags([[0]], None))
+def test_what_is_not_known_cannot_be_a_target() -> None:
+    with pytest.raises(UsageError, match="target is counts needs bags whose truth is known"):
+        kind("counts", bags([[0]], None).without_truth())
+    with pytest.raises(UsageError, match="target is positions needs bags with boxes"):
+        kind("positions", bags([[0]], None))
 
 
 Milbench = Callable[..., Ran]
 
 
-def test_tiers_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:
+def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:
     mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
     said = milbench(*mixed).complaint()
-    assert "exact is of the set tier, position is of the position tier" in said
-    assert "--tiers set,position" in said
-    assert "--tiers set,position" in milbench(*mixed, "--tiers", "set").complaint()
-    assert milbench(*mixed, "--tiers", "position,set").code == 0
+    assert "exact has set supervision, position has position supervision" in said
+    assert "--supervision set,position" in said
+    assert "--supervision set,position" in milbench(*mixed, "--supervision", "set").complaint()
+    assert milbench(*mixed, "--supervision", "position,set").code == 0
     spec = tmp_path / "mixed.toml"
     text = f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\n'
     spec.write_text(text)
-    assert "not told the same" in milbench("run", str(spec), "--dry-run").complaint()
-    spec.write_text(text + 'tiers = ["set", "position"]\n')
+    assert "not have the same supervision" in milbench("run", str(spec), "--dry-run").complaint()
+    spec.write_text(text + 'supervision = ["set", "position"]\n')
     assert milbench("run", str(spec), "--dry-run").code == 0
-    assert milbench("run", "--loss", "count", "--task", TINY, "--dry-run").code == 0  # one tier, whichever
+    assert milbench("run", "--loss", "count", "--task", TINY, "--dry-run").code == 0  # one kind, whichever
 
 
 def test_a_loss_that_names_one_class_needs_a_task_that_has_a_network_for_it(milbench: Milbench) -> None:

@@ -110,7 +110,7 @@ def test_killed_after_unpacking_it_is_still_known_as_fetched(
 
 def test_one_process_at_a_time_fetches(tmp_path: Path, known: SvhnFiles) -> None:
     (tmp_path / "svhn/.download").mkdir(parents=True)
-    with locks.held(tmp_path / "svhn/.download") as mine:
+    with locks.try_lock(tmp_path / "svhn/.download") as mine:
         assert mine
         with pytest.raises(UsageError, match=r"another process is fetching into .*svhn: wait until it has ended"):
             catalog.fetch("svhn", tmp_path)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from milbench import load_loss
-from milbench.engine.optimizers import descend
+from milbench.engine.optimizers import optimizer_step
 from milbench.engine.psgd import KroneckerPSGD, update_factors
 
 ROWS, COLUMNS = 4, 3
@@ -128,7 +128,7 @@ def test_a_long_step_is_shortened_to_the_largest_root_mean_square(clip_rms: floa
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = KroneckerPSGD(model, lr=0.5, clip_rms=clip_rms)
-    assert float(descend(optimizer, bag_loss(model), None)) == clipped
+    assert float(optimizer_step(optimizer, bag_loss(model), None)) == clipped
     moved = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     rms = float(moved.square().mean().sqrt())
     assert rms == pytest.approx(0.5 * clip_rms) if clipped else rms < 0.5 * clip_rms
@@ -137,7 +137,7 @@ def test_a_long_step_is_shortened_to_the_largest_root_mean_square(clip_rms: floa
 def test_a_resumed_optimiser_goes_on_bit_for_bit() -> None:
     def steps(model: nn.Module, optimizer: KroneckerPSGD, count: int) -> None:
         for _ in range(count):
-            descend(optimizer, bag_loss(model), None)
+            optimizer_step(optimizer, bag_loss(model), None)
 
     unbroken = network()
     steps(unbroken, KroneckerPSGD(unbroken, lr=0.1, seed=1), 6)
@@ -167,13 +167,13 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
         return 0.5 * (whole() * (rows @ whole() @ columns)).sum()
 
     before = float(loss().detach())
-    descend(optimizer, loss(), None)
+    optimizer_step(optimizer, loss(), None)
     assert float(loss().detach()) < 0.02 * before
 
 
 def test_a_loss_without_curvature_is_descended_along_its_gradient() -> None:
     layer = nn.Linear(2, 1, bias=False).double()
     before, slope = layer.weight.detach().clone(), torch.tensor([[3.0, -4.0]]).double()
-    descend(KroneckerPSGD(layer, lr=0.1), (layer.weight * slope).sum(), None)
+    optimizer_step(KroneckerPSGD(layer, lr=0.1), (layer.weight * slope).sum(), None)
     moved = before - layer.weight.detach()
     assert (moved * slope > 0).all()

@@ -12,7 +12,7 @@ from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.engine import trainer as trainer_module
 from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, descend, learning_rate, make_optimizer
+from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Outcome, Trainer
 from milbench.errors import UsageError
@@ -47,15 +47,15 @@ def tiny_cell(name: str = "exact", seed: int = 0, **values: object) -> Cell:
     return make_plan(spec, None).cells[0]
 
 
-def train(cell: Cell, checkpoint: Path, listener: Recorder | None = None) -> Outcome:
-    return Trainer(cell, torch.device("cpu"), None, listener or Recorder(), checkpoint).run()
+def train(cell: Cell, checkpoint: Path, callback: Recorder | None = None) -> Outcome:
+    return Trainer(cell, torch.device("cpu"), None, callback or Recorder(), checkpoint).run()
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report and checkpoint at every step."""
-    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(trainer_module, "HEARING_SECONDS", -1.0)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_INTERVAL", -1.0)
+    monkeypatch.setattr(trainer_module, "PROGRESS_INTERVAL", -1.0)
 
 
 def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -77,18 +77,18 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
         train(cell, checkpoint, Recorder(stop_after))
     torch.manual_seed(12345)  # whatever else this process does in between
     torch.rand(7)
-    listener = Recorder()
-    resumed = train(cell, checkpoint, listener)
-    assert listener.resumed_at == ((stop_after[0], stop_after[1]) if stop_after[1] < 4 else (stop_after[0] + 1, 0))
+    callback = Recorder()
+    resumed = train(cell, checkpoint, callback)
+    assert callback.resumed_at == ((stop_after[0], stop_after[1]) if stop_after[1] < 4 else (stop_after[0] + 1, 0))
     assert without_clock(resumed.history) == without_clock(unbroken.history)
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
 
 
 def test_training_learns_and_tells(tmp_path: Path) -> None:
-    listener = Recorder()
-    outcome = train(tiny_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt", listener)
-    assert list(listener.epochs) == list(range(1, 13))
-    assert outcome.history == list(listener.epochs.values())
+    callback = Recorder()
+    outcome = train(tiny_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt", callback)
+    assert list(callback.epochs) == list(range(1, 13))
+    assert outcome.history == list(callback.epochs.values())
     first, last = outcome.history[0], outcome.history[-1]
     assert last["train/loss"] < first["train/loss"]
     assert last["test/instance_error"] < 0.25
@@ -142,7 +142,7 @@ def test_the_head_starts_where_the_recipe_says(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["count", "position"])
-def test_losses_that_are_told_more_train(name: str, tmp_path: Path) -> None:
+def test_losses_with_more_supervision_train(name: str, tmp_path: Path) -> None:
     outcome = train(tiny_cell(name, recipe={"epochs": 6}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt")
     assert outcome.history[-1]["train/loss"] < outcome.history[0]["train/loss"]
 
@@ -185,7 +185,7 @@ def test_every_optimiser_descends(name: str) -> None:
     optimizer = make_optimizer(model, Recipe(optimizer=name, lr=0.05), seed=0)
     for _ in range(300):
         weights = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1)
-        descend(optimizer, (weights * torch.tensor([1.0, 3.0, 2.0])).square().sum(), clip_norm=None)
+        optimizer_step(optimizer, (weights * torch.tensor([1.0, 3.0, 2.0])).square().sum(), clip_norm=None)
     assert model.weight.abs().max() < 0.1
     assert model.bias.abs().max() < 0.1
 
@@ -197,7 +197,7 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
         before = model.weight.detach().clone()
         rng = torch.Generator().manual_seed(0)
         slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
-        descend(make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0), (model.weight * slopes).sum(), None)
+        optimizer_step(make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0), (model.weight * slopes).sum(), None)
         values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
         assert values.max() < 2 * values.min()
         assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()

@@ -14,7 +14,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Scores
 from milbench.data.digits import CLASSES, Digits, DigitSplits
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import Exam
+from milbench.evaluation.evaluate import EvalSplit
 from milbench.families.nested_digits import NestedDigits, draw_canvases, nest, plain
 from milbench.networks.convolutional import AllConvolutional, Layer, small_digits_layers
 
@@ -107,8 +107,8 @@ class Toy(NestedDigits):
 
     name = "toy"
     sizes = (17, 21)
-    exam_bags = {"validation": 15, "test": 30}  # noqa: RUF012
-    exam_batches = (8, 10)
+    eval_bags = {"validation": 15, "test": 30}  # noqa: RUF012
+    eval_batches = (8, 10)
 
     def __init__(self, digits_per_bag: int = 2, train: int = 131, validation: bool = True) -> None:
         super().__init__(digits_per_bag)
@@ -181,16 +181,16 @@ def test_batches_depend_on_the_generator_alone() -> None:
     assert not torch.equal(truth(one[0])[1], truth(other)[1])
 
 
-def test_exams_are_fixed_and_hold_digits_of_their_own_split_alone() -> None:
+def test_eval_splits_are_fixed_and_hold_digits_of_their_own_alone() -> None:
     task, again = toy(digits_per_bag=1), toy(digits_per_bag=1)
     for split, count, own in (("validation", 15, range(131, 156)), ("test", 30, range(156, 181))):
-        exam, same = task._exams[split], again._exams[split]  # type: ignore[index]
-        assert [n for bags in exam.singles for n in own_numbers(bags)] == list(own)
-        drawn = [n for bags in exam.bags for n in numbers(bags)]
+        split_bags, same = task._eval_splits[split], again._eval_splits[split]  # type: ignore[index]
+        assert [n for bags in split_bags.single_instance for n in own_numbers(bags)] == list(own)
+        drawn = [n for bags in split_bags.bags for n in numbers(bags)]
         assert len(drawn) == count
         assert set(drawn) <= set(own)
         assert all(drawn.count(n) <= 2 for n in own)  # 30 of 25: every digit once before any twice
-        assert all(torch.equal(a.instances, b.instances) for a, b in zip(exam.bags, same.bags, strict=True))
+        assert all(torch.equal(a.instances, b.instances) for a, b in zip(split_bags.bags, same.bags, strict=True))
 
 
 def own_numbers(bags: Bags) -> list[int]:
@@ -222,9 +222,12 @@ def test_without_validation_digits_the_threshold_comes_from_training_digits() ->
 def test_a_perfect_detector_scores_perfectly() -> None:
     """A score function that reads the truth: every metric at its best says that boxes, centres and labels agree."""
     task = toy()
-    exam = task._exams["test"]
-    apart = [bags for bags in exam.bags if len(bags) == 10][:1]
-    task._exams = {"validation": Exam(exam.singles, apart), "test": Exam(exam.singles, apart)}
+    test = task._eval_splits["test"]
+    apart = [bags for bags in test.bags if len(bags) == 10][:1]
+    task._eval_splits = {
+        "validation": EvalSplit(test.single_instance, apart),
+        "test": EvalSplit(test.single_instance, apart),
+    }
 
     def score(bags: Bags) -> Scores:
         labels = bags.labels.float()

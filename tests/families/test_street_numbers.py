@@ -41,7 +41,7 @@ def make(root: Path, name: str = "house-numbers", **params: Any) -> Any:
 
 def test_bags_are_crops_with_the_set_of_their_digits(root: Path) -> None:
     task = make(root)
-    (bags,) = task._exams["test"].bags
+    (bags,) = task._eval_splits["test"].bags
     crops = load(root / "house-numbers/test", "paper", 784)
     assert bags.instances.shape == (20, 3, 64, 64)
     assert torch.equal((bags.instances * 256).permute(0, 2, 3, 1).byte(), torch.from_numpy(crops.crops))
@@ -60,14 +60,14 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert [len(bags) for bags in batches] == [32, 18]
     assert task.steps_per_epoch == 2
     seen = torch.cat([bags.instances for bags in batches]).flatten(1)
-    held = torch.cat([bags.instances for bags in task._exams["validation"].bags]).flatten(1)
+    held = torch.cat([bags.instances for bags in task._eval_splits["validation"].bags]).flatten(1)
     together = torch.cat([seen, held])
     whole = (
         torch.from_numpy(load(root / "house-numbers/train", "paper", 784).crops).permute(0, 3, 1, 2).flatten(1) / 256
     )
     assert len(held) == 10
     assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in whole.tolist()}
-    again = torch.cat([bags.instances for bags in make(root)._exams["validation"].bags]).flatten(1)
+    again = torch.cat([bags.instances for bags in make(root)._eval_splits["validation"].bags]).flatten(1)
     assert torch.equal(held, again)
 
 

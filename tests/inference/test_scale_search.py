@@ -22,7 +22,7 @@ from milbench.errors import UsageError
 from milbench.inference.load import Trained
 from milbench.inference.scale_search import look, sizes
 from milbench.store.mlflow_store import Store
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import cell, network_of, publish
 from tests._helpers.street_files import write_struct
@@ -115,7 +115,7 @@ def test_sizes_too_small_for_the_network_are_left_out() -> None:
 
 @pytest.fixture
 def runs(root: Path) -> dict[str, str]:
-    store = Store(Root(root))
+    store = Store(Workspace(root))
     named = {name: cell(name) for name in ("extended-digits", "cifar10")}
     named["house-numbers"] = cell("house-numbers", contrast="raw")
     return {
@@ -186,7 +186,7 @@ def test_pictures_whose_truth_is_known_are_counted(
         (["3.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "truth.mat has no record of 3.png"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "none.mat"], "expected a digitStruct.mat"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "1.png"], "1.png"),
-        (["1.png", "--run", runs["cifar10"], "--truth", "truth.mat"], "the classes of cifar10 are others"),
+        (["1.png", "--run", runs["cifar10"], "--truth", "truth.mat"], "cifar10 has other classes"),
     ):
         assert complaint in milbench("predict", *words, "--out", "no").complaint()
     assert not Path("no").exists()

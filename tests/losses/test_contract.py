@@ -11,7 +11,7 @@ from milbench.api.loss import Loss
 from milbench.api.registry import losses
 from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS
-from tests._helpers.contract_bags import B, C, K, Variant, some_logits, told
+from tests._helpers.contract_bags import B, C, K, Variant, some_logits, target_for
 from tests._helpers.loss_contract import LossContract
 
 BUILT_IN = (
@@ -40,17 +40,17 @@ class TestBuiltIn(LossContract):
         logits = torch.full((B, C + 1, K), -200.0)
         logits[:, C] = background
         shown = torch.where(labels, torch.arange(C), C).repeat(1, K // C)
-        facts = {"counts": K * labels.long(), "positions": shown}.get(loss.facts)
+        facts = {"counts": K * labels.long(), "positions": shown}.get(loss.target_kind)
         leaf = logits.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf, labels, None, facts).sum(), leaf)
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
 
     def test_unchecked_classes_of_a_bag_without_instances_cost_infinity(self, loss: Loss, labels: Tensor) -> None:
-        if loss.tier == "position":
-            pytest.skip("told where the instances are, it hears of none")
+        if loss.supervision == "position":
+            pytest.skip("its target is where the instances are, and there are none")
         loss.validate = False
         logits = some_logits(K)
-        value = loss(logits, labels, torch.zeros(B, K, dtype=torch.bool), told(loss, logits, labels))
+        value = loss(logits, labels, torch.zeros(B, K, dtype=torch.bool), target_for(loss, logits, labels))
         assert (value[labels.any(dim=1)] == torch.inf).all()
 
 

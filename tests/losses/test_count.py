@@ -72,10 +72,10 @@ def test_scores_are_the_expected_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "got"),
+    ("target", "got"),
     [(None, "nothing"), (COUNTS.double(), r"float64 of shape \(4, 3\)"), (COUNTS[:, :2], r"int64 of shape \(4, 2\)")],
     ids=["nothing", "floats", "too few"],
 )
-def test_it_must_be_told_counts(told: Tensor | None, got: str) -> None:
-    with pytest.raises(UsageError, match=f"count is of the count tier and must be told counts, got {got}"):
-        load_loss("count")(some_logits(0), COUNTS > 0, None, told)
+def test_it_needs_a_target_of_counts(target: Tensor | None, got: str) -> None:
+    with pytest.raises(UsageError, match=f"count has count supervision and needs a target of counts, got {got}"):
+        load_loss("count")(some_logits(0), COUNTS > 0, None, target)

@@ -33,8 +33,8 @@ def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tenso
     return torch.tensor([[*s, *[-1] * (length - len(s))] for s in sequences]).view(len(sequences), length)
 
 
-def call(loss: Loss, logits: Tensor, told: Tensor, mask: Tensor | None = None) -> Tensor:
-    value: Tensor = loss(logits, label_matrix(told, C), mask, told)
+def call(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    value: Tensor = loss(logits, label_matrix(target, C), mask, target)
     return value
 
 
@@ -80,40 +80,40 @@ def test_all_sequences_together_are_certain() -> None:
 def test_value_and_gradient_agree_with_torch() -> None:
     loss = load_loss("ctc")
     logits = some_logits(len(SEQUENCES), 28).requires_grad_()
-    told = padded(SEQUENCES)
+    target = padded(SEQUENCES)
     # Columns of one position show what the position shows.
     reference = F.ctc_loss(
-        logits.permute(2, 0, 1).log_softmax(dim=2), told, torch.full((len(told),), 28), (told >= 0).sum(dim=1),
+        logits.permute(2, 0, 1).log_softmax(dim=2), target, torch.full((len(target),), 28), (target >= 0).sum(dim=1),
         blank=C, reduction="none",
     )  # fmt: skip
-    value = call(loss, logits, told)
+    value = call(loss, logits, target)
     assert_close(value, reference)
-    weights = torch.linspace(0.5, 2, len(told)).double()
+    weights = torch.linspace(0.5, 2, len(target)).double()
     (gradient,) = torch.autograd.grad((value * weights).sum(), logits, retain_graph=True)
     (expected,) = torch.autograd.grad((reference * weights).sum(), logits)
     assert_close(gradient, expected)
 
 
 def test_first_and_second_derivatives() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (1, 1), ()])
+    loss, target = load_loss("ctc"), padded([(0, 1), (1, 1), ()])
     mask = torch.tensor(
         [[[1, 1, 1, 1], [0, 1, 1, 0]], [[1, 0, 1, 1], [0, 0, 0, 1]], [[1, 0, 0, 0], [1, 1, 0, 0]]]
     ).bool()
     for scale in (0.5, 3.0):
         logits = some_logits(3, 2, 4, scale=scale).requires_grad_()
         for m in (None, mask):
-            assert torch.autograd.gradcheck(lambda z, m=m: call(loss, z, told, m), logits)
-            assert torch.autograd.gradgradcheck(lambda z, m=m: call(loss, z, told, m), logits, fast_mode=True)
+            assert torch.autograd.gradcheck(lambda z, m=m: call(loss, z, target, m), logits)
+            assert torch.autograd.gradgradcheck(lambda z, m=m: call(loss, z, target, m), logits, fast_mode=True)
 
 
 def test_last_dimension_is_read_and_the_rows_have_no_order() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 2, 3, 4)
-    value = call(loss, logits, told)
-    assert_close(call(loss, logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]], told), value)
-    assert_close(call(loss, logits.flip(-1), told.flip(1)), value)
-    assert not torch.allclose(call(loss, logits.flip(-1), told)[0], value[0])
-    assert_close(call(loss, logits[:, :, 0, 0], told), call(loss, logits[:, :, 0, :1], told))
+    value = call(loss, logits, target)
+    assert_close(call(loss, logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]], target), value)
+    assert_close(call(loss, logits.flip(-1), target.flip(1)), value)
+    assert not torch.allclose(call(loss, logits.flip(-1), target)[0], value[0])
+    assert_close(call(loss, logits[:, :, 0, 0], target), call(loss, logits[:, :, 0, :1], target))
     single = some_logits(2)
     assert call(loss, single, padded([(1,), ()])).tolist() == pytest.approx(
         [-single.log_softmax(dim=1)[0, 1].item(), -single.log_softmax(dim=1)[1, C].item()]
@@ -121,66 +121,66 @@ def test_last_dimension_is_read_and_the_rows_have_no_order() -> None:
 
 
 def test_no_class_is_preferred_and_padding_may_be_anywhere() -> None:
-    loss, told, order = load_loss("ctc"), padded([(0, 1), (2, 2)]), torch.tensor([2, 0, 1])
+    loss, target, order = load_loss("ctc"), padded([(0, 1), (2, 2)]), torch.tensor([2, 0, 1])
     logits = some_logits(2, 3, 4)
     renamed = torch.tensor([[1, 2], [0, 0]])  # channel i of the renamed logits is what was order[i]
-    assert_close(call(loss, logits[:, [*order.tolist(), C]], renamed), call(loss, logits, told))
-    assert_close(call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), call(loss, logits, told))
+    assert_close(call(loss, logits[:, [*order.tolist(), C]], renamed), call(loss, logits, target))
+    assert_close(call(loss, logits, torch.tensor([[-1, 0, -1, 1], [2, -1, 2, -1]])), call(loss, logits, target))
 
 
 def test_columns_without_instances_are_skipped() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
+    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
     logits = some_logits(3, 2, 4)
     wide = torch.cat([logits[..., :2], some_logits(3, 2, 3, seed=1), logits[..., 2:]], dim=-1)
     mask = torch.zeros(3, 2, 7, dtype=torch.bool)
     mask[..., [0, 1, 5, 6]] = True
-    value = call(loss, logits, told)
+    value = call(loss, logits, target)
     for garbage in (None, 200.0, torch.inf, torch.nan):
         filled = wide if garbage is None else wide.masked_fill(~mask.unsqueeze(1), garbage)
         leaf = filled.clone().requires_grad_()
-        got = call(loss, leaf, told, mask)
+        got = call(loss, leaf, target, mask)
         assert_close(got, value)
         (gradient,) = torch.autograd.grad(got.sum(), leaf)
         assert (gradient.masked_select(~mask.unsqueeze(1)) == 0).all()
     taller = torch.cat([logits, torch.zeros(3, C + 1, 2, 4)], dim=2)
     rows = torch.tensor([True, True, False, False]).view(1, 4, 1).expand(3, 4, 4)
-    assert_close(call(loss, taller, told, rows), value)
+    assert_close(call(loss, taller, target, rows), value)
 
 
 def test_finite_at_extreme_logits() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
+    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
     mixed = 200 * some_logits(3, 28, 28).sign().float()
     background = torch.full((3, C + 1, 28, 28), -200.0)
     background[:, C] = 200
     for logits in (mixed, background, -background, torch.full_like(mixed, 200.0)):
         leaf = logits.clone().requires_grad_()
-        value = call(loss, leaf, told)
+        value = call(loss, leaf, target)
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
         assert value.isfinite().all()
         assert gradient.isfinite().all()
     # Nothing is saturated: where all is background, raising a class of the sequence still lowers the loss.
     leaf = background.requires_grad_()
-    (gradient,) = torch.autograd.grad(call(loss, leaf, told)[0], leaf)
+    (gradient,) = torch.autograd.grad(call(loss, leaf, target)[0], leaf)
     assert gradient[0, 0].sum() < -0.5
     assert gradient[0, 1].sum() < -0.5
 
 
 def test_half_precision_empty_batches_and_repeated_calls() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
     half = some_logits(2, 3, 4).half()
-    assert torch.equal(call(loss, half, told), call(loss, half.float(), told))
-    assert torch.equal(call(loss, half, told), call(loss, half, told))
-    assert call(loss, half[:0], told[:0]).shape == (0,)
+    assert torch.equal(call(loss, half, target), call(loss, half.float(), target))
+    assert torch.equal(call(loss, half, target), call(loss, half, target))
+    assert call(loss, half[:0], target[:0]).shape == (0,)
     assert call(loss, half, torch.empty(2, 0, dtype=torch.long)).shape == (2,)
 
 
 def test_sequences_that_do_not_fit_are_named_or_cost_infinity() -> None:
-    loss, told = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 3, 2).requires_grad_()
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):
-        call(loss, logits, told)
+        call(loss, logits, target)
     loss.validate = False
-    value = call(loss, logits, told)
+    value = call(loss, logits, target)
     assert value[0].isfinite()
     assert value[1] == torch.inf
     (gradient,) = torch.autograd.grad(value.sum(), logits)
@@ -188,10 +188,10 @@ def test_sequences_that_do_not_fit_are_named_or_cost_infinity() -> None:
     assert (gradient[1] == 0).all()
 
 
-@pytest.mark.parametrize("told", [None, torch.zeros(2), torch.zeros(3, 1).long(), torch.zeros(2).long()], ids=str)
-def test_it_must_be_told_sequences(told: Tensor | None) -> None:
+@pytest.mark.parametrize("target", [None, torch.zeros(2), torch.zeros(3, 1).long(), torch.zeros(2).long()], ids=str)
+def test_it_needs_a_target_of_sequences(target: Tensor | None) -> None:
     with pytest.raises(UsageError, match="order"):
-        load_loss("ctc")(some_logits(2, 3, 4), torch.ones(2, C).bool(), None, told)
+        load_loss("ctc")(some_logits(2, 3, 4), torch.ones(2, C).bool(), None, target)
 
 
 def test_evaluation_reads_the_softmax() -> None:

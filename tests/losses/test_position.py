@@ -60,10 +60,12 @@ def test_scores_are_the_expected_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "got"),
+    ("target", "got"),
     [(None, "nothing"), (SHOWN.float(), "float32"), (SHOWN.flatten(1), r"int64 of shape \(3, 6\)")],
     ids=["nothing", "floats", "flat"],
 )
-def test_it_must_be_told_positions(told: Tensor | None, got: str) -> None:
-    with pytest.raises(UsageError, match=f"position is of the position tier and must be told positions, got {got}"):
-        load_loss("position")(some_logits(0), LABELS, None, told)
+def test_it_needs_a_target_of_positions(target: Tensor | None, got: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"position has position supervision and needs a target of positions, got {got}"
+    ):
+        load_loss("position")(some_logits(0), LABELS, None, target)

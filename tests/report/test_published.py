@@ -182,10 +182,14 @@ def test_the_best_of_many_runs_is_compared_with_the_best_of_as_many() -> None:
     assert unknown.reasons == ("the best of an unknown number of runs",)
 
 
-def oracle(rows: dict[str, list[float]], chance: float | None = 0.9, tier: str = "position", **changes: Any) -> Study:
+def oracle(
+    rows: dict[str, list[float]], chance: float | None = 0.9, supervision: str = "position", **changes: Any
+) -> Study:
     values = {(loss, seed): [(0.1, v)] for loss, errors in rows.items() for seed, v in enumerate(errors)}
     results = constant(values, **changes)
-    cells = results.cells.assign(tier=np.where(results.cells["loss"].str.startswith("oracle"), tier, "set"))
+    cells = results.cells.assign(
+        supervision=np.where(results.cells["loss"].str.startswith("oracle"), supervision, "set")
+    )
     return Study(replace(results, cells=cells, chance={} if chance is None else {TASK: chance}))
 
 
@@ -194,7 +198,7 @@ def test_the_share_of_the_gap_by_hand() -> None:
     study = oracle({"good": [0.25, 0.30, 0.35], "bad": [0.94, 0.94, 0.94], "oracle": [0.1] * 3, "oracle-2": [0.2] * 3})
     table = gap_table(study, TASK)
     assert table is not None
-    assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"], "tiers stay apart"
+    assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"], "kinds stay apart"
     good, bad, best, second = lines(table)
     # The mean of three draws from 25, 30 and 35 % lies between 25 and 35 %, with 1/27 at each end: 65/80 and 55/80.
     assert (good[2].text, good[2].detail) == ("75", "[69,\u00a081] n=3")
@@ -211,7 +215,7 @@ def test_the_gap_goes_by_the_seeds_that_both_have_and_names_how_many() -> None:
     assert (good.text, good.warning) == ("75.0", "2 of 3 seeds"), "seed 0 has no oracle"
 
 
-@pytest.mark.parametrize("changes", [{"chance": None}, {"tier": "order"}, {"chance": 0.05}])
+@pytest.mark.parametrize("changes", [{"chance": None}, {"supervision": "order"}, {"chance": 0.05}])
 def test_without_both_ends_there_is_no_gap(changes: dict[str, Any]) -> None:
     assert gap_table(oracle({"good": [0.3] * 3, "oracle": [0.1] * 3}, **changes), TASK) is None
 
@@ -238,7 +242,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     results = ours(0.07, 0.08, 0.09, published=[fact], statuses={("exact", TASK, 2): ("failed", "<em>boom</em>")})
     results = replace(results, title="Rebuilt <s>here</s>", preset="quick", notes=["Few steps <small>", "Two"],
                       differences=[difference], chance={TASK: 0.9})  # fmt: skip
-    results = replace(results, cells=results.cells.assign(tier="position"))
+    results = replace(results, cells=results.cells.assign(supervision="position"))
     render(results, out)
     return {name: (out / name).read_text("utf-8") for name in ("index.html", "report.md", "verdict.csv")}
 

@@ -147,15 +147,18 @@ def test_tasks_have_their_own_primary_metric_and_a_hole_where_nothing_was_planne
     assert others.columns[1:] == ["set error (%) ↓", "average precision ↑", "AUROC ↑", "hit rate (%) ↑"]
 
 
-def test_tiers_are_apart_and_each_has_its_best() -> None:
+def test_kinds_of_supervision_are_apart_and_each_has_its_best() -> None:
     results = make_results(None, {**TWO, "oracle": 0.001}, ONE, 3, 3)
-    cells = results.cells.assign(tier=np.where(results.cells["loss"] == "oracle", "position", "set"))
+    cells = results.cells.assign(supervision=np.where(results.cells["loss"] == "oracle", "position", "set"))
     study = Study(replace(results, cells=cells))
     table = main_table(study)
     assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"]
     assert entries(table)["exact"][0].strong
     assert entries(table)["oracle"][0].strong
-    assert [where for where, _ in findings(study)] == ["extended-digits, set tier", "extended-digits, position tier"]
+    assert [where for where, _ in findings(study)] == [
+        "extended-digits, set supervision",
+        "extended-digits, position supervision",
+    ]
     assert r"\multicolumn{2}{l}" in latex_table(table)
 
 

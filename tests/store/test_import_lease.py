@@ -8,9 +8,9 @@ import pytest
 
 from milbench._utils import locks
 from milbench.errors import UsageError
-from milbench.store.import_lease import claimed
+from milbench.store.import_lease import import_lease
 from milbench.store.mlflow_store import Store
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 from tests._helpers.command_line import Ran
 from tests._helpers.other_machine import client, content, runs_of
 
@@ -50,7 +50,7 @@ def test_an_import_that_was_killed_is_made_whole(
 
 
 def test_two_imports_do_not_meet(milbench: Milbench, root: Path, away: Path) -> None:
-    with locks.held(Root(root).lock("import")):
+    with locks.try_lock(Workspace(root).lock("import")):
         assert "another import" in milbench("import", str(away / "all.zip")).complaint()
     assert milbench("import", str(away / "all.zip")).code == 0
 
@@ -63,8 +63,8 @@ def test_imports_of_two_machines_into_one_store_do_not_meet(
     here, words = tmp_path / "here", ("import", str(away / "all.zip"), "--root", str(tmp_path / "here"))
     with monkeypatch.context() as patch:
         patch.setattr("platform.node", lambda: "gpu-box")
-        there = Store(Root(tmp_path / "there").make())
-    with claimed(there, "other"):
+        there = Store(Workspace(tmp_path / "there").make())
+    with import_lease(there, "other"):
         said = milbench(*words).complaint()
         assert f"from {there.root.path} on gpu-box" in said
         claim = client(root).search_runs(["0"])[0].info.run_id
@@ -74,10 +74,10 @@ def test_imports_of_two_machines_into_one_store_do_not_meet(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
     assert [e.name for e in client(root).search_experiments()] == ["Default"]
     # One that was killed here is no hindrance: the root's lock says that it is over.
-    own = Store(Root(here).make())
+    own = Store(Workspace(here).make())
     killed = own.client.create_run(own.experiment("mine"), tags={"milbench.kind": "import", **own.owner})
     assert "imported 2 cells" in milbench(*words).out
     assert client(root).get_run(killed.info.run_id).info.lifecycle_stage == "deleted"
     assert set(runs_of(root)) == {"launch of mine", "exact on tiny, seed 0", "breaking on tiny, seed 0"}
-    with claimed(there, "other"), pytest.raises(UsageError, match="another import"), claimed(own, "mine"):
-        pytest.fail("both have claimed the store")
+    with import_lease(there, "other"), pytest.raises(UsageError, match="another import"), import_lease(own, "mine"):
+        pytest.fail("both have import_lease the store")

@@ -14,7 +14,7 @@ import pytest
 
 from milbench.store.collect import collect
 from milbench.store.mlflow_store import Store
-from milbench.store.workspace import Root
+from milbench.store.workspace import Workspace
 from tests._helpers.command_line import TINY, Ran
 from tests._helpers.other_machine import BREAKING, WORDS, content, runs_of
 
@@ -64,7 +64,7 @@ def test_an_imported_comparison_is_like_any_other(milbench: Milbench, root: Path
 def test_launches_here_and_from_elsewhere_add_up(milbench: Milbench, root: Path, away: Path) -> None:
     milbench("run", "--loss", "noisy-or", "--task", TINY, "--name", "mine")
     milbench("import", str(away / "all.zip"))
-    results = collect(Store(Root(root)))  # of the comparison launched last, which is the launch here
+    results = collect(Store(Workspace(root)))  # of the comparison launched last, which is the launch here
     assert dict(results.cells.set_index("loss").status) == {"exact": "done", "breaking": "failed", "noisy-or": "done"}
     assert {tags.get("host") for tags in results.provenance.values()} == {"gpu-box", platform.node()}
 
@@ -95,7 +95,7 @@ def test_leaving_weights_and_pictures_out(milbench: Milbench, root: Path, away: 
     assert milbench("export", "--root", str(away), "--out", str(small), "--no-weights", "--no-gallery").code == 0
     assert kinds(away / "all.zip") - kinds(small) == {"gallery.npz", "model.safetensors"}
     assert milbench("import", str(small)).code == 0
-    results = collect(Store(Root(root)))
+    results = collect(Store(Workspace(root)))
     assert set(results.cells.status) == {"done", "failed"}
     assert not results.galleries
     # The whole export adds what the small one had left out, and a part of a file is none.

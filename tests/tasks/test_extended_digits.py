@@ -72,7 +72,7 @@ def test_batches_of_the_real_digits(task: Any) -> None:
 def test_network_fits_the_canvases(task: Any) -> None:
     assert task.positions == 64
     network = task.network(0)
-    for bags in (*task._exams["test"].bags[:2], *task._exams["test"].singles[:1]):
+    for bags in (*task._eval_splits["test"].bags[:2], *task._eval_splits["test"].single_instance[:1]):
         logits = network(bags.instances)
         assert logits.shape[:2] == (len(bags), 11)
         assert [len(side) for side in task.centres(*bags.instances.shape[2:])] == list(logits.shape[2:])

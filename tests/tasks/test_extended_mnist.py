@@ -45,7 +45,7 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
 def test_the_published_protocol(tmp_path: Path) -> None:
     task = make(validation=0)
     task.prepare(small_mnist(tmp_path), CPU)
-    assert set(task._exams) == {"test"}
+    assert set(task._eval_splits) == {"test"}
     batches = list(task.train_batches(0, generator(1)))
     assert [len(bags) for bags in batches] == [32, 28]
     assert all(56 <= side <= 84 for bags in batches for side in bags.instances.shape[2:])
@@ -54,7 +54,7 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     assert sum(p.numel() for p in task.network(0).parameters()) == 429_131
     assert task.positions == 625
     assert task.network(0)(batches[0].instances[:2]).shape[1] == 11
-    assert [bags.instances.shape[1:] for bags in task._exams["test"].singles] == [(1, 28, 28)]
+    assert [bags.instances.shape[1:] for bags in task._eval_splits["test"].single_instance] == [(1, 28, 28)]
 
 
 def test_published_figures_are_shares() -> None:

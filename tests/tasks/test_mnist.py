@@ -11,7 +11,7 @@ from milbench import load_task
 from milbench._utils.seeding import generator
 from milbench.api import gallery
 from milbench.api.bags import Bags
-from milbench.api.targets import tell
+from milbench.api.targets import make_target
 from milbench.api.task import Scores
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer
@@ -65,11 +65,11 @@ def test_images_are_those_of_the_files(tmp_path: Path) -> None:
     )
 
 
-def test_every_position_and_one_instance_are_what_higher_tiers_are_told(tmp_path: Path) -> None:
+def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -> None:
     task = make(tmp_path, validation=0)
     bags, network = next(iter(task.train_batches(0, generator(1)))), task.network(0)
     logits = network(bags.instances)
-    positions, counts = (tell(facts, bags, logits, network) for facts in ("positions", "counts"))
+    positions, counts = (make_target(facts, bags, logits, network) for facts in ("positions", "counts"))
     assert positions is not None
     assert counts is not None
     assert torch.equal(positions, bags.truth.classes.view(-1, 1, 1).expand(64, 4, 4))

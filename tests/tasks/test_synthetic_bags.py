@@ -16,7 +16,7 @@ from milbench.api.bags import Bags
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import Exam
+from milbench.evaluation.evaluate import EvalSplit
 from milbench.likelihood import best_label_set, label_set_distribution
 
 CPU = torch.device("cpu")
@@ -112,7 +112,7 @@ def test_posterior_is_calibrated_on_what_is_drawn(task: Any, many: Bags) -> None
 def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
     """The errors of perturbed posteriors: never below the optimum's, and the optimum's as its own probabilities say."""
     bags = task.draw(2500, generator("rules"))
-    errors = task.bayes_errors(Exam(task._exams["test"].singles, [bags]))
+    errors = task.bayes_errors(EvalSplit(task._eval_splits["test"].single_instance, [bags]))
     log_probs = task.log_posterior(bags.instances)
     sets = label_set_distribution(log_probs, bags.mask).exp()
     risk = 1 - sets.amax(dim=1)

@@ -14,7 +14,7 @@ from milbench.api.task import ScoreFunction
 from milbench.evaluation.reading.component_decoder import Reader, spell
 from milbench.evaluation.reading.components import winners
 from milbench.evaluation.reading.error_patterns import PATTERNS, patterns
-from milbench.evaluation.reading.metrics import read_page
+from milbench.evaluation.reading.metrics import read_batch
 
 EXAMPLES = 8
 """Of each pattern at most, the first ones of the test bags."""
@@ -34,7 +34,7 @@ def collect(score: ScoreFunction, batches: Iterable[Bags], reader: Reader, examp
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
         probs = score(bags).instances.detach().cpu()
-        page = read_page(probs, bags.truth)
+        page = read_batch(probs, bags.truth)
         read = spell(page.blobs, len(page), reader)
         wrong = patterns(read, page.truth, page.vertical, page.seen)
         chosen = []

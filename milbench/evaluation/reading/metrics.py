@@ -25,21 +25,21 @@ from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, le
 from milbench.evaluation.reading.components import Blobs, concatenate, find_blobs, winners
 from milbench.evaluation.reading.decoders import Shown, read_columns, shown_given_best, strings
 from milbench.evaluation.reading.error_patterns import is_vertical, patterns, shares
-from milbench.evaluation.reading.rescoring import second_look
+from milbench.evaluation.reading.rescoring import rescore
 
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReadBatch:
     """What is needed of a batch of images once their maps are gone, on the CPU.
 
     truth, columns, posterior: B strings; the two decoders need nothing learnt.
     seen: B strings, the classes that win a position.
     vertical: B, whether the number is written from top to bottom.
     blobs: components of what the positions show given the most probable label set.
-    again: the same after another look at the images that leave doubt, see `second_look`; None if none was taken.
+    again: the same after another look at the images that leave doubt, see `rescore`; None if none was taken.
     found: the boxes of `blobs`; None where the truth has none.
     instances: the truth.
     """
@@ -58,12 +58,12 @@ class Page:
         return len(self.truth)
 
 
-def read_page(
+def read_batch(
     probs: Tensor,
     truth: Truth,
     centres: tuple[Tensor, Tensor] | None = None,
     again: Callable[[Tensor, Shown, Blobs], Blobs] | None = None,
-) -> Page:
+) -> ReadBatch:
     """Read one batch: probs (B, C+1, h, w), the probability that a position shows each class.
 
     centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
@@ -74,7 +74,7 @@ def read_page(
     won, shown = winners(probs), shown_given_best(probs)
     blobs = find_blobs(shown.probs, shown.classes)
     boxed = truth.boxes is not None and centres is not None
-    return Page(
+    return ReadBatch(
         truth=strings(truth.classes),
         columns=read_columns(won, background),
         posterior=read_columns(shown.classes, background),
@@ -87,7 +87,7 @@ def read_page(
     )
 
 
-def join(pages: Sequence[Page]) -> Page:
+def join(pages: Sequence[ReadBatch]) -> ReadBatch:
     """Return the pages of a split as one."""
     first, blobs, again, found, classes, boxes = 0, [], [], [], [], []
     most = max(page.instances.classes.shape[1] for page in pages)
@@ -103,7 +103,7 @@ def join(pages: Sequence[Page]) -> Page:
             boxes.append(torch.nn.functional.pad(page.instances.boxes, (0, 0, 0, short)))
         first += len(page)
     fields = [f.name for f in dataclasses.fields(Detections)]
-    return Page(
+    return ReadBatch(
         truth=[string for page in pages for string in page.truth],
         columns=[string for page in pages for string in page.columns],
         posterior=[string for page in pages for string in page.posterior],
@@ -116,10 +116,10 @@ def join(pages: Sequence[Page]) -> Page:
     )
 
 
-class ReadAlong:
+class ReadingMetrics:
     """Reads the bags of every split as they are scored, so that one pass through the network serves all metrics.
 
-    read = ReadAlong(self.centres, score)
+    read = ReadingMetrics(self.centres, score)
     values = evaluate(score, exams, calibration, self.centres, read)
     values |= read.metrics()
     """
@@ -127,7 +127,7 @@ class ReadAlong:
     def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:
         """Take where positions look, given height and width; with a score, images in doubt get a second look."""
         self._centres, self._score = centres, score
-        self.pages: dict[str, list[Page]] = {}
+        self.pages: dict[str, list[ReadBatch]] = {}
 
     def __call__(self, split: str, scores: Scores, bags: Bags) -> None:
         """Read one batch, of a split or of the "calibration" bags. Raises ValueError without truth."""
@@ -136,7 +136,7 @@ class ReadAlong:
         where = self._centres(*bags.instances.shape[-2:])
         # Nothing is learnt from second looks: calibration bags need none.
         again = functools.partial(_look_again, self._score, bags) if self._score and split != "calibration" else None
-        self.pages.setdefault(split, []).append(read_page(scores.instances, bags.truth, where, again))
+        self.pages.setdefault(split, []).append(read_batch(scores.instances, bags.truth, where, again))
 
     def metrics(self) -> dict[str, float]:
         """Return `transcription_metrics` of what was read."""
@@ -149,11 +149,11 @@ def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown, b
     def look(images: Tensor) -> Tensor:
         return score(Bags(images, bags.labels[: len(images)])).instances  # whatever the labels, a score reads none
 
-    return second_look(bags.instances, probs, shown, blobs, look)
+    return rescore(bags.instances, probs, shown, blobs, look)
 
 
 def transcription_metrics(
-    pages: Mapping[str, Page], calibration: Page | None = None, classes: int = 10
+    pages: Mapping[str, ReadBatch], calibration: ReadBatch | None = None, classes: int = 10
 ) -> dict[str, float]:
     """Return the reading metrics of every split by `split/metric`, and by `chosen/...` the reader that was learnt.
 
@@ -174,7 +174,7 @@ def transcription_metrics(
 
 
 def page_metrics(
-    page: Page, reader: Reader, margin: tuple[float, float] = (0.0, 0.0), classes: int = 10
+    page: ReadBatch, reader: Reader, margin: tuple[float, float] = (0.0, 0.0), classes: int = 10
 ) -> dict[str, float]:
     """Return the reading metrics of one split; NaN where one is undefined. margin: see `grown`."""
     read = spell(page.blobs, len(page), reader)
@@ -185,7 +185,7 @@ def page_metrics(
         "transcription_error_components": error(read, page.truth),
     }
     if page.again is not None:
-        values["transcription_error_looks"] = error(spell(page.again, len(page), reader), page.truth)
+        values["transcription_error_rescored"] = error(spell(page.again, len(page), reader), page.truth)
     wrong = patterns(read, page.truth, page.vertical, page.seen)
     values |= {f"error_{name}": share for name, share in shares(wrong).items()}
     if page.found is not None:

@@ -18,7 +18,7 @@ from milbench.evaluation.reading.components import Blobs, concatenate, find_blob
 from milbench.evaluation.reading.decoders import MOST, Shown, logarithms, shown_given_best
 from milbench.likelihood import bag_log_prob
 
-LOOKS = (7 / 8, 5 / 4)
+SCALES = (7 / 8, 5 / 4)
 """Times the size of the image: chosen on validation crops, by one network. Training varies it from 5/6 to 7/6."""
 DOUBT = 0.95
 """An image whose most probable label set is less probable is looked at again; more caution changed 1 crop of 400."""
@@ -26,7 +26,7 @@ Probs = Callable[[Tensor], Tensor]
 """From images (B, N, H, W) to what their positions show, (B, C+1, h, w)."""
 
 
-def second_look(images: Tensor, probs: Tensor, shown: Shown, blobs: Blobs, look: Probs) -> Blobs:
+def rescore(images: Tensor, probs: Tensor, shown: Shown, blobs: Blobs, look: Probs) -> Blobs:
     """Return the components of images (B, N, H, W), each from the look that counts, on the grid of that look.
 
     probs, shown, blobs: at the size that the images have, what their positions show, what they show given the most
@@ -37,7 +37,7 @@ def second_look(images: Tensor, probs: Tensor, shown: Shown, blobs: Blobs, look:
     best = _rank(shown, probs)
     doubt = ((best < math.log(DOUBT)) & (shown.labels.sum(dim=1) <= MOST)).nonzero().flatten()
     counts = np.zeros(len(images), dtype=np.int64)
-    for n, factor in enumerate(LOOKS if len(doubt) else (), start=1):
+    for n, factor in enumerate(SCALES if len(doubt) else (), start=1):
         again = look(resized(images[doubt.to(images.device)], factor)).detach().cpu()
         seen = shown_given_best(again)
         rank = _rank(seen, again)

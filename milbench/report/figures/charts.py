@@ -30,8 +30,8 @@ _GALLERY = (
     "Test bags, the same for every loss, seen by the network of its first finished seed after the last epoch. Colour: "
     "the most probable class of a position where that is not the background, the stronger the more probable. Above: "
     "the classes detected in the bag, those that win a position (or reach the threshold of presence, where one was "
-    "recorded); each is named where it is most probable. Frames: the true instances, which no loss of the set tier is "
-    "told."
+    "recorded); each is named where it is most probable. Frames: the true instances, which set "
+    "supervision does not show."
 )
 _SENSITIVITY = (
     "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
@@ -237,7 +237,7 @@ def _bayes_line(axes: Axes, study: Study, task: str) -> None:
 
 
 def _row_labels(axes: Axes, study: Study, task: str, rows: list[Row], named: bool = True) -> None:
-    """Name the rows on the y axis, from the top, with a line between tiers."""
+    """Name the rows on the y axis, from the top, with a line between kinds of supervision."""
     labels = []
     for row in rows:
         group = study.group(task, row)
@@ -250,7 +250,7 @@ def _row_labels(axes: Axes, study: Study, task: str, rows: list[Row], named: boo
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     for y in range(1, len(rows)):
-        if rows[y].tier != rows[y - 1].tier:
+        if rows[y].supervision != rows[y - 1].supervision:
             axes.axhline(y - 0.5, color=LINE, lw=1.4)
 
 

@@ -18,7 +18,7 @@ LINES = ("-", "--", "-.", ":")
 def published(study: Study, task: str) -> dict[Row, list[dict[str, Any]]]:
     """Return what the literature reports for the primary metric, by the rows whose loss it names."""
     cells = study.cells[study.cells["task_label"] == task]
-    columns = ["tier", "loss_label", "recipe_label", "loss"]
+    columns = ["supervision", "loss_label", "recipe_label", "loss"]
     names = {Row(*map(str, key)): str(loss) for *key, loss in cells[columns].itertuples(index=False, name=None)}
     facts = [p for p in _facts(study, task) if not p.get("method")]
     return {row: found for row, loss in names.items() if (found := [p for p in facts if p["loss"] in (loss, row.loss)])}

@@ -11,7 +11,7 @@ from milbench.api.metric_info import METRICS, describe
 from milbench.api.task import Scores
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.evaluation.reading.error_patterns import PATTERNS, examples, is_vertical, pattern, patterns, shares
-from milbench.evaluation.reading.metrics import ReadAlong, join, read_page, transcription_metrics
+from milbench.evaluation.reading.metrics import ReadingMetrics, join, read_batch, transcription_metrics
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -85,7 +85,7 @@ TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22
 def test_metrics_of_reading_by_hand() -> None:
     validation = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
-    read = ReadAlong(lambda height, width: CENTRES)
+    read = ReadingMetrics(lambda height, width: CENTRES)
     for split, (some, probs) in (("validation", validation), ("test", test[0]), ("test", test[1])):
         read(split, Scores(torch.empty(0), torch.empty(0), probs), some)
     values = read.metrics()
@@ -107,10 +107,10 @@ def test_metrics_of_reading_by_hand() -> None:
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
     validation, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     assert validation.truth is not None
-    page = read_page(probs, validation.truth, CENTRES)
+    page = read_batch(probs, validation.truth, CENTRES)
     test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
     first, second = (
-        transcription_metrics({"test": read_page(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
+        transcription_metrics({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
         for truth in test
         if truth is not None
     )
@@ -124,14 +124,14 @@ def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
 def test_without_boxes_there_is_reading_and_no_localisation() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]], boxed=False)
     assert some.truth is not None
-    values = transcription_metrics({"validation": read_page(probs, some.truth)})
+    values = transcription_metrics({"validation": read_batch(probs, some.truth)})
     assert values["validation/transcription_error"] == 0
     assert not any("iou" in name or "precision" in name or "margin" in name for name in values)
 
 
 def test_bags_without_truth_cannot_be_read() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
-    read = ReadAlong(lambda height, width: CENTRES)
+    read = ReadingMetrics(lambda height, width: CENTRES)
     with pytest.raises(ValueError, match="truth"):
         read("test", Scores(probs, probs, probs), some.without_truth())
     read("calibration", Scores(probs, probs, probs), some)
@@ -143,7 +143,7 @@ def test_pages_of_different_sizes_are_joined() -> None:
     for pictures, truth in ((VALIDATION, [[1, 1], [2], [3, 1]]), (TEST[3:], [[1, 2, 3]])):
         some, probs = bags(pictures, truth)
         assert some.truth is not None
-        pages.append(read_page(probs, some.truth, CENTRES))
+        pages.append(read_batch(probs, some.truth, CENTRES))
     one = join(pages)
     assert len(one) == 4
     assert one.truth == ["11", "2", "31", "123"]

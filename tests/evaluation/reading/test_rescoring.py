@@ -13,8 +13,8 @@ from milbench.api.task import Scores
 from milbench.evaluation.reading.component_decoder import Reader, spell
 from milbench.evaluation.reading.components import Blobs, find_blobs
 from milbench.evaluation.reading.decoders import shown_given_best
-from milbench.evaluation.reading.metrics import ReadAlong
-from milbench.evaluation.reading.rescoring import second_look
+from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.rescoring import rescore
 from milbench.likelihood import label_set_distribution
 from tests._helpers.maps import draw
 
@@ -44,7 +44,7 @@ def images(count: int) -> Tensor:
 
 def again(some: Tensor, probs: Tensor, look: Looks) -> Blobs:
     shown = shown_given_best(probs)
-    return second_look(some, probs, shown, find_blobs(shown.probs, shown.classes), look)
+    return rescore(some, probs, shown, find_blobs(shown.probs, shown.classes), look)
 
 
 def probability_of_the_best_set(probs: Tensor) -> float:
@@ -96,16 +96,16 @@ def test_the_decoder_is_a_metric_of_its_own() -> None:
 
     centres = torch.arange(3.0), torch.arange(8.0)
     for scored, names in ((score, True), (None, False)):
-        read = ReadAlong(lambda height, width: centres, scored)
+        read = ReadingMetrics(lambda height, width: centres, scored)
         read("validation", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
         values = read.metrics()
         assert values["validation/transcription_error_components"] == 1 / 2
-        assert ("validation/transcription_error_looks" in values) is names
+        assert ("validation/transcription_error_rescored" in values) is names
         asked = len(look.asked)
         read("calibration", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
         assert len(look.asked) == asked, "nothing is learnt from second looks"
         if names:
-            assert values["validation/transcription_error_looks"] == 0
+            assert values["validation/transcription_error_rescored"] == 0
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.0])
