@@ -35,14 +35,52 @@ _HOMES = {
 
 
 def load_loss(name: str, **params: Any) -> Loss:
-    """Return the loss of that name (or of a `path/to/file.py`), with its parameters checked. Raises UsageError."""
+    """Return a new loss.
+
+    Args:
+        name: the name of a built-in or installed loss, or the path of a Python file that holds one.
+        params: arguments of the loss's constructor, checked against its annotations.
+
+    Raises:
+        UsageError: there is no such loss, or a parameter is unknown, missing or out of range.
+
+    Examples:
+        >>> import torch
+        >>> loss = load_loss("exact")
+        >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
+        >>> labels = torch.tensor([[True, False, False], [False, False, False]])
+        >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
+        tensor([0.6995, 1.3863])
+        >>> load_loss("max-pooling", normalization="batch").normalization
+        'batch'
+        >>> load_loss("exat")
+        Traceback (most recent call last):
+        milbench.errors.UsageError: unknown loss 'exat'; did you mean 'exact'? ...
+    """
     from milbench.api.registry import losses
 
     return losses().create(name, params)
 
 
 def load_task(name: str, **params: Any) -> Task:
-    """Return the task of that name (or of a `path/to/file.py`), with its parameters checked. Raises UsageError."""
+    """Return a new task; its data are neither checked nor loaded yet.
+
+    Args:
+        name: the name of a built-in or installed task, or the path of a Python file that holds one.
+        params: arguments of the task's constructor, checked against its annotations.
+
+    Raises:
+        UsageError: there is no such task, or a parameter is unknown, missing or out of range.
+
+    Examples:
+        >>> import torch
+        >>> task = load_task("synthetic-bags", num_classes=3, min_size=2, max_size=6)
+        >>> network = task.network(seed=0)
+        >>> network(torch.zeros(1, 6, 8)).shape  # one bag of six instances in eight dimensions
+        torch.Size([1, 4, 6])
+        >>> task.recipe().optimizer
+        'adamw'
+    """
     from milbench.api.registry import tasks
 
     return tasks().create(name, params)

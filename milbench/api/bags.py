@@ -33,12 +33,27 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """A batch of bags.
+    """A batch of bags with their label sets.
 
-    instances: (B, *bag_shape), images (B, N, H, W) or sets of unordered instances (B, K, D).
-    labels: (B, C) bool, which classes occur in the bag and nothing else.
-    mask: (B, *positions) bool, True where there is an instance; None means everywhere.
-    truth: instance-level facts, for evaluation and for training targets beyond label sets alone.
+    Args:
+        instances: (B, *bag_shape), images (B, N, H, W) or sets of unordered instances (B, K, D).
+        labels: (B, C) bool, which classes occur in each bag.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
+
+    Examples:
+        Two bags of up to three points in the plane. The first holds the classes 0 and 1, the second holds background
+        alone and has one instance less.
+
+        >>> import torch
+        >>> labels = label_matrix(torch.tensor([[0, 1], [-1, -1]]), num_classes=2)
+        >>> mask = torch.tensor([[True, True, True], [True, True, False]])
+        >>> bags = Bags(instances=torch.randn(2, 3, 2), labels=labels, mask=mask)
+        >>> len(bags)
+        2
+        >>> bags.to(torch.device("cpu")).labels
+        tensor([[ True,  True],
+                [False, False]])
     """
 
     instances: Tensor
@@ -59,7 +74,21 @@ class Bags:
 
 
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
-    """Turn (B, M) int64 classes (-1: no instance) into (B, C) bool label sets."""
+    """Return the label sets of bags whose instances are known.
+
+    Args:
+        classes: (B, M) int64, the class of every instance, -1 where a bag has fewer than M.
+        num_classes: C, the background not counted.
+
+    Returns:
+        (B, C) bool, True where the class occurs in the bag at least once.
+
+    Examples:
+        >>> import torch
+        >>> label_matrix(torch.tensor([[2, 2, 0], [1, -1, -1]]), num_classes=3)
+        tensor([[ True, False,  True],
+                [False,  True, False]])
+    """
     one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), num_classes).bool()
     return (one_hot & (classes >= 0).unsqueeze(-1)).any(dim=1)
 

@@ -1,4 +1,4 @@
-"""The contract of a loss: what it is given, what it returns, what is checked before it computes."""
+"""The contract of a loss: its input, its output and the checks before it computes."""
 
 from __future__ import annotations
 
@@ -15,38 +15,74 @@ Head = Literal["softmax", "sigmoid", "class"]
 
 
 class Loss(torch.nn.Module, ABC):
-    """One value a bag from the logits of a network and the label sets of the bags.
+    """Base class of losses: one value a bag, from the logits of a network and the label sets of the bags.
 
-    A subclass lives in a file of its own, sets `name` (the file's name with hyphens), and writes four methods over
-    flattened positions: `bag_loss`, `scores`, and where they differ from the defaults `presence` and `posterior`.
-    This class flattens and restores position dimensions, computes half precision in float32, checks its input, and
-    fills what the mask excludes with zeros, so that nothing there, not even a NaN, reaches a value or a gradient.
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens). It writes `bag_loss` and
+    `scores` over flattened positions, and `presence` and `posterior` where the defaults do not fit. This class checks
+    the input, flattens and restores position dimensions, computes half precision in float32, and sets the logits at
+    masked positions to zero, so that nothing there, not even a NaN, reaches a value or a gradient.
 
-    A loss that needs more supervision than the label sets names it in `target_kind` and writes `target_loss` instead of
-    `bag_loss`; `milbench.api.targets.tell` says what the target then holds.
+    A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
+    of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
 
-    Shapes seen by users: logits (B, C+1, *positions) with the background last; labels (B, C) bool; mask (B, *positions)
-    bool or None. Shapes seen by subclasses: logits (B, C+1, K), mask (B, K) or None.
+    Callers pass logits (B, C+1, *positions) with the background last, labels (B, C) bool, and a mask (B, *positions)
+    bool or None. Subclasses receive logits (B, C+1, K) and a mask (B, K) or None.
+
+    Examples:
+        >>> import torch
+        >>> from torch.nn import functional as F
+        >>> class MeanPooling(Loss):
+        ...     name, head = "mean-pooling", "sigmoid"
+        ...
+        ...     def bag_loss(self, logits, labels, mask):
+        ...         scores = self.scores(logits, mask)
+        ...         return F.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none").sum(dim=1)
+        ...
+        ...     def scores(self, logits, mask):
+        ...         return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
+        >>> loss = MeanPooling()
+        >>> logits = torch.zeros(2, 3, 4, 6)  # two bags, two classes and the background, 4 x 6 positions
+        >>> labels = torch.tensor([[True, False], [True, True]])
+        >>> loss(logits, labels)  # 2 log 2 each
+        tensor([1.3863, 1.3863])
+        >>> loss.instance_probs(logits).shape
+        torch.Size([2, 3, 4, 6])
+        >>> loss(logits, labels[:, :1])
+        Traceback (most recent call last):
+        milbench.errors.UsageError: labels must have shape (2, 2) beside logits of 3 channels ...
     """
 
     name: ClassVar[str]
     supervision: ClassVar[Supervision] = "set"
     target_kind: ClassVar[TargetKind] = "labels"
-    """What it is target of a bag in training."""
+    """What the loss is given of each bag in training."""
     revision: ClassVar[int] = 1
-    """Raise it when the loss computes something else than before: results of the older one are then not reused."""
+    """To be raised when the loss computes something else than before: older results are then not reused."""
     head: Head = "softmax"
-    """How the loss reads a logit: competing classes in a position; one independent detector a class; or competing
-    classes of the whole bag, which has one instance and gets the task's `classifier` in place of its network."""
+    """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
+    class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
     validate: bool = True
-    """Check values (finite logits, no label set larger than its bag) as well as shapes; the device is waited for."""
+    """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
+    waits for the device."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the loss of every bag."""
+        """Return (B,), the loss of every bag.
+
+        Args:
+            logits: (B, C+1, K) floating point, background last, zero at masked positions.
+            labels: (B, C) bool.
+            mask: (B, K) bool, True where there is an instance; None: everywhere.
+        """
         raise NotImplementedError
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the loss of every bag; logits (B, C+1, *positions) and mask keep their position dimensions."""
+        """Return (B,), the loss of every bag, for a loss with more supervision than label sets.
+
+        Args:
+            logits: (B, C+1, *positions) floating point, background last, zero at masked positions.
+            target: integers, of the kind that `target_kind` names (see `milbench.api.targets.make_target`).
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -60,8 +96,8 @@ class Loss(torch.nn.Module, ABC):
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the probability that a position shows each class, from the logits alone.
 
-        For independent detectors this is the distribution given that at most one of them fires, so that every loss
-        speaks of the same thing.
+        For independent detectors this is the distribution given that at most one of them fires, so that the
+        probabilities of all losses can be compared.
         """
         if self.head == "sigmoid":
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
@@ -70,9 +106,17 @@ class Loss(torch.nn.Module, ABC):
     def forward(
         self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, target: Tensor | None = None
     ) -> Tensor:
-        """Return (B,), the loss of every bag. Raises UsageError (a ValueError) on input of the wrong shape or kind.
+        """Return (B,), the loss of every bag.
 
-        target: for a loss whose `target_kind` are more than the labels, see `milbench.api.targets.tell`.
+        Args:
+            logits: (B, C+1, *positions) floating point, background last.
+            labels: (B, C) bool or integers 0 and 1, the label sets.
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+            target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels.
+
+        Raises:
+            UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than
+                its bag. It is a ValueError.
         """
         flat, flat_mask = self._flatten(logits, mask)
         values = self.validate and not torch.compiler.is_compiling()
@@ -88,15 +132,26 @@ class Loss(torch.nn.Module, ABC):
         return self.target_loss(flat.view(logits.shape), target, mask)
 
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C), the loss's own evaluation rule for a bag that holds one class."""
+        """Return (B, C) for logits (B, C+1, *positions); the largest names the class of a bag that holds one."""
         return self.scores(*self._flatten(logits, mask))
 
     def presence_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C), how sure the loss is that each class occurs, comparable between bags; any monotone scale."""
+        """Return (B, C) for logits (B, C+1, *positions), larger where the class is more likely to occur in the bag.
+
+        The scores can be compared between bags; each loss has its own scale.
+        """
         return self.presence(*self._flatten(logits, mask))
 
     def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return (B, C+1, *positions), summing to 1 over the classes; a masked position is background."""
+        """Return the probability that each position shows each class.
+
+        Args:
+            logits: (B, C+1, *positions) floating point, background last.
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+
+        Returns:
+            (B, C+1, *positions), summing to 1 over the classes; a masked position is background.
+        """
         flat, flat_mask = self._flatten(logits, mask)
         probs = self.posterior(flat, flat_mask)
         if flat_mask is not None:
