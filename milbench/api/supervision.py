@@ -1,10 +1,21 @@
-"""Kinds of supervision: how much a loss is given of a bag besides its instances."""
+"""The kinds of supervision: how much a loss is given of a bag in training besides its instances."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Supervision = Literal["set", "count", "order", "position"]
-"""How much a loss is told of a bag: which classes, how often each, in which order, or where."""
 
 TargetKind = Literal["labels", "counts", "order", "positions"]
+"""What a loss is given of each bag in training, in the order of the kinds above; see `milbench.api.targets.make_target`."""
+
+SUPERVISIONS: dict[str, str] = {
+    "set": "Set supervision: only which classes are in a bag",
+    "count": "Count supervision: how often each class occurs in a bag",
+    "order": "Order supervision: the classes of a bag in their order",
+    "position": "Position supervision: where each class is",
+}
+"""Every kind with its description in reports, from the least supervision to the most."""
+
+ORACLE_SUPERVISION: Supervision = "position"
+"""The kind whose best loss is the upper end of the gap from guessing to the oracle."""

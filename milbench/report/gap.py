@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from milbench.api.metric_info import Metric
+from milbench.api.supervision import ORACLE_SUPERVISION
 from milbench.report.formatting import NOTHING, interval, measured, number
 from milbench.report.statistics import RULES, paired_ratio
 from milbench.report.study import Row, Sample, Study
 from milbench.report.tables import Entry, Table, by_supervision, group_anchor, lacking, value_entry
 
-ORACLE_SUPERVISION = "position"
 _SHARE = Metric(
     "share of the gap closed",
     "(value of guessing - mean) / (value of guessing - mean of the oracle), both means over the common seeds.",

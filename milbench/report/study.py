@@ -11,6 +11,7 @@ import pandas as pd
 
 from milbench.api.metric_info import METRICS, Metric, describe
 from milbench.api.results import Results
+from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import shortened
 from milbench.report.statistics import (
     RULES,
@@ -22,12 +23,6 @@ from milbench.report.statistics import (
     tied_with_best,
 )
 
-SUPERVISIONS = {
-    "set": "Set supervision: only which classes are in a bag",
-    "count": "Count supervision: how often each class occurs in a bag",
-    "order": "Order supervision: the classes of a bag in their order",
-    "position": "Position supervision: where each class is",
-}
 _SUPERVISION_ORDER = list(SUPERVISIONS)
 
 
