@@ -1,7 +1,11 @@
-"""Test bags and what a loss detects where, as one .npz file: numpy alone, nothing in it is unpickled."""
+"""Galleries: a few test bags with what a loss detects in them, and test bags that it misreads.
+
+A gallery is stored as one .npz file, which is written and read with numpy alone; nothing in it is unpickled.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,29 +13,121 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.api import misread
-from milbench.api.misread import Misread
 from milbench.errors import UsageError
 
 Kind = Literal["image", "set"]
 FORMAT = 1
+_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")
+_PREFIX = "misread_"
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """How many test bags a network misreads, by error pattern, with E examples.
+
+    Args:
+        bags: how many test bags were read.
+        counts: in how many of them each pattern occurs (see `milbench.evaluation.reading.error_patterns`), in the order
+            of display, without patterns that occur in none.
+        patterns: the pattern of each of the E examples, a key of `counts`.
+        truth: E strings, the true ones.
+        read: E strings, as they were read.
+        images: (E, N, H, W) uint8.
+        winners: (E, h, w) uint8, the most probable class of every position, C for background.
+        strengths: (E, h, w) float16, the probability of that class.
+    """
+
+    bags: int
+    counts: dict[str, int]
+    patterns: tuple[str, ...]
+    truth: tuple[str, ...]
+    read: tuple[str, ...]
+    images: NDArray[np.uint8]
+    winners: NDArray[np.uint8]
+    strengths: NDArray[np.float16]
+
+    def __post_init__(self) -> None:
+        examples = len(self.patterns)
+        fits = {
+            "counts": min(self.counts.values(), default=1) > 0 and sum(self.counts.values()) <= self.bags,
+            "patterns": set(self.patterns) <= set(self.counts),
+            "truth": len(self.truth) == examples,
+            "read": len(self.read) == examples,
+            "images": self.images.ndim == 4 and len(self.images) == examples,
+            "winners": self.winners.ndim == 3 and len(self.winners) == examples,
+            "strengths": self.strengths.shape == self.winners.shape,
+        }
+        wrong = [name for name, good in fits.items() if not good]
+        if wrong:
+            raise ValueError(f"{examples} examples of misread bags do not fit together: {', '.join(wrong)}")
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def of(self, pattern: str) -> list[int]:
+        """Return the indices of the examples of a pattern."""
+        return [i for i, name in enumerate(self.patterns) if name == pattern]
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays that `from_arrays` reads, by names that begin with misread_."""
+        arrays = {
+            "bags": self.bags, "names": np.asarray(list(self.counts), np.str_),
+            "counts": np.asarray(list(self.counts.values()), np.int64), "patterns": np.asarray(self.patterns, np.str_),
+            "truth": np.asarray(self.truth, np.str_), "read": np.asarray(self.read, np.str_),
+            "images": self.images, "winners": self.winners, "strengths": self.strengths,
+        }  # fmt: skip
+        return {_PREFIX + name: value for name, value in arrays.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Misread | None:
+        """Return the misread bags among the arrays of a stored gallery, None where it has none.
+
+        Raises:
+            KeyError: some of the arrays are missing.
+            ValueError: the arrays do not fit together.
+        """
+        if _PREFIX + "bags" not in arrays:
+            return None
+        found = {name: arrays[_PREFIX + name] for name in ("bags", "names", "counts", "images", "winners", "strengths")}
+        patterns, truth, read = (tuple(map(str, arrays[_PREFIX + name])) for name in ("patterns", "truth", "read"))
+        return cls(
+            bags=int(found["bags"]),
+            counts=dict(zip(map(str, found["names"]), map(int, found["counts"]), strict=True)),
+            patterns=patterns,
+            truth=truth,
+            read=read,
+            images=found["images"],
+            winners=found["winners"],
+            strengths=found["strengths"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """A few test bags as one loss sees them.
+    """A few test bags with the detections of one loss.
 
-    kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); or "set", instances (B, K, D) and
-        positions (K,).
-    labels: (B, C) bool, the true label sets; presence: (B, C), the loss's scores of presence, on any monotone scale.
-    probs: (B, C+1, *positions) float16, background last; mask: (B, *positions) bool, None for everywhere.
-    centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
-    threshold: on presence, from which a class counts as detected; None: a class is detected where it wins a position.
-    classes: (B, M) true instances, -1 for none; boxes: (B, M, 4) theirs (left, top, right, bottom) in pixels.
-    position_classes: for sets, (B, K) true class of each position, C for background.
-    sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag,
-        255 where that is most; sensitivity_of: (S, 2), the bag and the class. See `milbench.evaluation.localisation`.
-    misread: what is read wrongly, not only in these bags; None where nothing is read.
+    Args:
+        kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); or "set", instances (B, K, D) and
+            positions (K,).
+        instances: the bags' instances, float32.
+        labels: (B, C) bool, the true label sets.
+        presence: (B, C), the loss's presence scores, on any monotone scale.
+        probs: (B, C+1, *positions) float16, the probability of each class in each position, background last.
+        class_names: C names to show.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
+        threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
+            most probable one in some position.
+        classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
+        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels.
+        position_classes: for sets, (B, K), the true class of each position, C for background.
+        sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, 255 where
+            that is most; see `milbench.evaluation.localisation`.
+        sensitivity_of: (S, 2), the bag and the class of each map.
+        misread: what was misread, in all test bags; None where nothing is read.
+
+    Raises:
+        ValueError: the shapes do not fit together.
     """
 
     kind: Kind
@@ -121,7 +217,11 @@ def make(
     position_classes: Any = None,
     misread: Misread | None = None,
 ) -> Gallery:
-    """Return a gallery of arrays of any type, see `Gallery`. Raises ValueError where they do not fit together."""
+    """Return a gallery from arrays of any type, for instance lists; the arguments are those of `Gallery`.
+
+    Raises:
+        ValueError: the shapes do not fit together.
+    """
     return Gallery(
         kind=kind,
         instances=np.asarray(instances, np.float32),
@@ -156,7 +256,7 @@ def write(path: Path, gallery: Gallery) -> None:
 
 
 def load(path: Path) -> Gallery:
-    """Read what `write` wrote. Raises UsageError, one line, where the file is missing, damaged or of another format."""
+    """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another format."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if int(stored["format"]) != FORMAT:
@@ -171,13 +271,10 @@ def load(path: Path) -> Gallery:
                 class_names=tuple(map(str, stored["class_names"])),
                 centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
                 threshold=None if np.isnan(threshold) else threshold,
-                misread=misread.stored(stored),
+                misread=Misread.from_arrays(stored),
                 **{name: stored[name] for name in _OPTIONAL if name in stored},
             )
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above
         raise UsageError(f"gallery {path} cannot be read: {error}") from None
-
-
-_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")

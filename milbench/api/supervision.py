@@ -7,7 +7,7 @@ from typing import Literal
 Supervision = Literal["set", "count", "order", "position"]
 
 TargetKind = Literal["labels", "counts", "order", "positions"]
-"""What a loss is given of each bag in training, in the order of the kinds above; see `milbench.api.targets.make_target`."""
+"""What a loss is given of each bag in training, in the order of the kinds; see `milbench.api.targets.make_target`."""
 
 SUPERVISIONS: dict[str, str] = {
     "set": "Set supervision: only which classes are in a bag",

@@ -18,7 +18,7 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from milbench.api.misread import Misread
+    from milbench.api.gallery import Misread
 
 Split = Literal["validation", "test"]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from milbench._utils.images import colours
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.misread import Misread
+from milbench.api.gallery import Misread
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.misread import Misread
+from milbench.api.gallery import Misread
 from milbench.api.task import ScoreFunction
 from milbench.evaluation.reading.component_decoder import Reader, spell
 from milbench.evaluation.reading.components import winners

@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from milbench._utils.palette import INK, MUTED
-from milbench.api.gallery import Gallery
+from milbench.api.gallery import Gallery, Misread
 from milbench.api.metric_info import describe
-from milbench.api.misread import Misread
 from milbench.report.figures.galleries import centres, galleries
 from milbench.report.figures.panels import extent_of, name_at, overlay, plain, show_colours
 from milbench.report.figures.style import WIDTH, literal, wrapped

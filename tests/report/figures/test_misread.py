@@ -14,7 +14,7 @@ from torch import Tensor
 from milbench import load_loss, load_task
 from milbench.api import gallery
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.misread import Misread
+from milbench.api.gallery import Misread
 from milbench.api.results import Results
 from milbench.api.task import ScoreFunction, Scores
 from milbench.errors import UsageError
