@@ -4,6 +4,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+RENAMED = {"tier": "supervision", "tiers": "supervision"}
+"""Earlier names of parameters and options, with those of today."""
+
 
 class UsageError(ValueError):
     """Something the user gave is wrong: its message is one line that names it and what was expected."""
@@ -13,11 +16,19 @@ class UsageError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Say that `name` is no `kind`, with the closest of the `known` names and the whole list."""
+    """Return the error that `name` is no `kind`, with the closest of the `known` names and the list of them."""
     choices = sorted(known)
-    close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(name, choices)
+    hint = f"; did you mean {close!r}?" if close else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (there are: {', '.join(choices) or 'none'})")
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """Return what `name` is called today, else the choice that is spelled most like it, None where none is near."""
+    choices = list(choices)
+    if (today := RENAMED.get(name)) in choices:
+        return today
+    return next(iter(difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)), None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from milbench.errors import UsageError
+from milbench.errors import RENAMED, UsageError
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
@@ -92,12 +92,17 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Return what `to_json` wrote."""
-        raw = json.loads(text)
+        """Return the plan that `to_json` wrote, of this version or an earlier one.
+
+        Raises:
+            UsageError: the text is no plan, or a plan of a version that knows more than this one.
+        """
         try:
-            return cls._from_raw(raw)
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"a plan in the store was written by another version of milbench ({error})") from None
+            return cls._from_raw(json.loads(text))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"a plan in the store is damaged or was written by another version of milbench ({error})"
+            ) from None
 
     @classmethod
     def _from_raw(cls, raw: dict[str, Any]) -> Plan:
@@ -105,7 +110,7 @@ class Plan:
             raw["name"],
             raw["title"],
             raw["source"],
-            [Cell(**c) for c in raw["cells"]],
+            [Cell(**_with_names_of_today(c)) for c in raw["cells"]],
             {k: TaskInfo(**v) for k, v in raw["tasks"].items()},
             {k: (v[0], v[1], v[2]) for k, v in raw["labels"].items()},
             raw.get("preset", ""),
@@ -145,6 +150,11 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
         for c in cells
         for loss, task, recipe in [names[c.id]]
     }
+
+
+def _with_names_of_today(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a cell in JSON; those of earlier versions had `tier` in place of `supervision`."""
+    return {RENAMED.get(name, name): value for name, value in cell.items()}
 
 
 def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.errors import UsageError
+from milbench.errors import RENAMED, UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,6 +47,7 @@ def main() -> NoReturn:
             typer.echo(error.format_message())
             code = 2
         else:
+            _suggest_the_name_of_today(error)
             code = _complain(error.format_message())
     except (typer.Abort, KeyboardInterrupt):
         code = 130
@@ -297,6 +298,13 @@ def _names(text: str | None) -> list[str] | None:
         return None
     names = [part.strip() for part in text.split(",") if part.strip()]
     return names or [""]
+
+
+def _suggest_the_name_of_today(error: Any) -> None:
+    """Let the message about an unknown option name the one that has taken its place."""
+    today = RENAMED.get(str(getattr(error, "option_name", "")).removeprefix("--"))
+    if today:
+        error.possibilities = [f"--{today}"]
 
 
 def _complain(message: str) -> int:

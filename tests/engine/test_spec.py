@@ -77,6 +77,35 @@ def test_a_plan_survives_json() -> None:
     assert [c.id for c in back.cells] == [c.id for c in plan.cells]
 
 
+OLD_PLAN = """{
+ "name": "before", "title": "", "source": "flags",
+ "cells": [{"loss": "count", "loss_params": {}, "loss_revision": "1", "tier": "count", "task": "tiny",
+            "task_params": {"size": 5}, "task_revision": "1", "data": "tiny of 5", "recipe": {"lr": 0.05}, "seed": 3,
+            "loss_file": "", "task_file": "tiny_task.py"}],
+ "tasks": {"tiny": {"primary": "instance_error", "published": []}},
+ "labels": {"5be5e1eb688d8cd9": ["count", "tiny", ""]}
+}"""
+"""As written when the key of the supervision was `tier`; the id is what that version gave the cell."""
+
+
+def test_a_plan_from_before_the_renaming_is_read_with_the_same_ids() -> None:
+    plan = Plan.from_json(OLD_PLAN)
+    (cell,) = plan.cells
+    assert (cell.loss, cell.supervision, cell.seed, cell.task_file) == ("count", "count", 3, "tiny_task.py")
+    assert plan.labels == {cell.id: ("count", "tiny", "")}
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"seed"', '"sead"'), ('"tier"', '"later"'), ('"cells"', '"cels"'), ('"labels": {', '"labels": {"a": [], '),
+     ('"cells": [', '"cells": ["x", '), ("}", "")],
+)  # fmt: skip
+def test_a_plan_that_cannot_be_read_is_one_line(old: str, new: str) -> None:
+    with pytest.raises(UsageError, match="damaged or was written by another version"):
+        Plan.from_json(OLD_PLAN.replace(old, new, 1))
+
+
 def test_merged_plans_hold_every_cell_once() -> None:
     old, new = tiny_plan(losses=["exact"], seeds="0-1"), tiny_plan(seeds="1-2")
     merged = merge([new, old])
