@@ -33,13 +33,13 @@ def closest(name: str, choices: Iterable[str]) -> str | None:
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """Turn what wrong names, folders and numbers raise deep inside into a UsageError, while nothing is computed yet."""
+    """Turn the failed access to a file or folder that the user named into a UsageError.
+
+    It stands around the access alone: a ValueError or any other error of a program is a defect, to be shown with its
+    traceback.
+    """
     try:
         yield
-    except UsageError:
-        raise
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         raise UsageError(f"{error.strerror or error}{where}"[:500]) from error
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"{type(error).__name__}: {error}"[:500]) from error

@@ -19,7 +19,7 @@ def resolve(given: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if given == "cpu":
         return torch.device("cpu")
-    match = re.fullmatch(r"cuda(?::(\d+))?", given)
+    match = re.fullmatch(r"cuda(?::(\d{1,4}))?", given)
     if not match:
         raise unknown("device", given, ["auto", "cpu", "cuda", "cuda:0"])
     count = torch.cuda.device_count()

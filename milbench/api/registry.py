@@ -20,7 +20,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
     from milbench.api.loss import Loss
@@ -105,13 +105,15 @@ class Registry(Generic[T]):
 
     def _add_file(self, path: Path) -> Entry[T]:
         """Import a user's file once and register the one class in it under the class's own name."""
-        if not path.is_file():
-            raise UsageError(f"no file {path} to load a {self.kind} from")
+        with as_usage():
+            if not path.is_file():
+                raise UsageError(f"no file {path} to load a {self.kind} from")
+            source = path.read_bytes()
         origin = str(path.resolve())
         for entry in self.entries.values():
             if entry.origin == origin:
                 return entry
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(source).hexdigest()
         module_name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
         loader = SourceFileLoader(module_name, str(path))
         module = importlib.util.module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
@@ -191,9 +193,12 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 
 
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
-    """Build a pydantic model from `values`, with its first complaint turned into one line."""
+    """Return a pydantic model of `values`; the first thing wrong with them is the UsageError."""
     from pydantic import ValidationError
 
+    for name, value in values.items():
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise UsageError(f"{owner}: {name} is wrong: a number of {value.bit_length()} bits does not fit into 64")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:

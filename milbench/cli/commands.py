@@ -47,11 +47,11 @@ def run(wanted: RunRequest, root_path: Path, command: str) -> int:
     from milbench.engine.spec import make_plan
     from milbench.store.mlflow_store import Store
 
+    spec = _spec(wanted)
+    device = str(resolve(wanted.device))
+    plan = make_plan(spec, wanted.data_dir)
+    root = Workspace(root_path)
     with as_usage():
-        spec = _spec(wanted)
-        device = str(resolve(wanted.device))
-        plan = make_plan(spec, wanted.data_dir)
-        root = Workspace(root_path)
         fresh = not root.database.exists() and not os.environ.get("MLFLOW_TRACKING_URI")
     if wanted.dry_run and fresh:
         launch = Launch(plan, {}, wanted.rerun)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from milbench.api.plan import NAME, Cell, Plan, TaskInfo, labels
 from milbench.api.registry import check_params, losses, tasks, validated
 from milbench.api.supervision import Supervision
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, as_usage, unknown
 
 Params = dict[str, Any]
 
@@ -63,7 +63,9 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
     A spec may have a table `[presets.NAME]` of what to change under that name; the first one is the default.
     """
     path = Path(given)
-    if path.is_file():
+    with as_usage():
+        is_file = path.is_file()
+    if is_file:
         text, stem, source = _read_text(path), path.stem, str(path)
     else:
         built_in = built_in_specs()
@@ -73,7 +75,7 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
         text, source = built_in[stem].read_text("utf-8"), f"built-in {stem}"
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{given} is not TOML: {error}") from None
     values = {"name": stem, **_with_preset(values, preset, given), "source": source}
     return make_spec(values, owner=f"spec {given}")
@@ -199,7 +201,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
         entry = tasks().entry(task_name)
         task = tasks().create(task_name, task_params)
-        digest = task.check_data(data_dir)
+        with as_usage():
+            digest = task.check_data(data_dir)
         facts[entry.name] = TaskInfo.of(task)
         common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
         recipes = list(_axes(common | spec.recipe.get(entry.name, {})))

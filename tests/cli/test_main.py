@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY, Ran
 
 Milbench = Callable[..., Ran]
@@ -39,6 +40,10 @@ BASE = ("run", "--loss", "exact", "--task", TINY)
         ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
         ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
         (("run", "s" * 300), "File name too long"),
+        (("run", "--loss", "s" * 300 + ".py", "--task", TINY), "File name too long"),
+        ((*BASE, "--data-dir", "d" * 300), "File name too long"),
+        ((*BASE, "-p", "task.size=" + "9" * 30), "size is wrong: a number of 100 bits does not fit into 64"),
+        ((*BASE, "--device", "cuda:" + "9" * 5000), "unknown device"),
         (("status", "--root", "r" * 300), "File name too long"),
         ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
@@ -86,12 +91,20 @@ def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str,
         ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = []\n", "names no seed"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
         ("\xff\xfe", "cannot read the spec"),
+        (f"seeds = {'9' * 5000}\n", "is not TOML"),
+        (f"seeds = {'[' * 5000}\n", "is not TOML"),
     ],
 )
 def test_a_wrong_spec_is_one_line(milbench: Milbench, tmp_path: Path, text: str, says: str) -> None:
     spec = tmp_path / "spec.toml"
     spec.write_bytes(text.encode("latin-1"))
     assert says in milbench("run", str(spec)).complaint()
+
+
+def test_a_defect_in_a_plug_in_is_not_taken_for_a_mistake_of_the_user(milbench: Milbench) -> None:
+    with pytest.raises(ValueError, match="invalid literal") as error:
+        milbench(*BASE, "-p", "task.fault=bug")
+    assert not isinstance(error.value, UsageError)
 
 
 def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class TinyTask(Task):
     def check_data(self, data_dir: Path | None) -> str:
         if data_dir is not None and not data_dir.is_dir():
             raise UsageError(f"tiny: no folder {data_dir}")
+        if self.fault == "bug":
+            int("not a number")
         return f"tiny of {self.size}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
