@@ -75,4 +75,5 @@ def label_order(labels: Tensor, slots: int) -> Tensor:
 
 def narrowed(columns: Columns, dtype: torch.dtype) -> Columns:
     """Return the shares in `dtype`: once the positions are rescaled, float32 is enough for its own tolerance."""
-    return columns._replace(background=columns.background.to(dtype), required=columns.required.to(dtype))
+    # Written out: torch.compile does not follow `_replace` of a named tuple before torch 2.7.
+    return Columns(columns.log_scale, columns.background.to(dtype), columns.required.to(dtype), columns.size)
