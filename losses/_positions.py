@@ -1,4 +1,4 @@
-"""What the losses that look at logits position by position share."""
+"""Operations over the positions of a bag that several losses share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import torch
 from torch import Tensor
 
 
+def flatten_positions(logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return logits (B, C+1, *positions) as (B, C+1, K) and a mask (B, *positions) as (B, K)."""
+    return logits.unsqueeze(-1).flatten(2), None if mask is None else mask.unsqueeze(-1).flatten(1)
+
+
 def exclude_masked(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C+1, K) logits that are -inf where there is no instance: no share of a sum of exp, never a maximum."""
+    """Return (B, C+1, K) logits, -inf at masked positions: these add nothing to a sum of exp and are no maximum."""
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(1), -torch.inf)
+
+
+def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C), the sum of values (B, C, K) over the positions that are not masked."""
+    return (values if mask is None else values * mask.unsqueeze(1)).sum(dim=2)
+
+
+def expected_counts(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C), the expected number of positions of each class, sum_k p_{c,k}, P the softmax over channels."""
+    return sum_positions(logits.softmax(dim=1)[:, :-1], mask)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from milbench.api.loss import Loss, bag_sizes
 
-from ._positions import exclude_masked
+from ._positions import exclude_masked, expected_counts, flatten_positions
 
 
 class Count(Loss):
@@ -27,7 +27,7 @@ class Count(Loss):
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the cross-entropy between the bag's shares and the mean of P over its positions."""
-        flat, flat_mask = logits.unsqueeze(-1).flatten(2), None if mask is None else mask.unsqueeze(-1).flatten(1)
+        flat, flat_mask = flatten_positions(logits, mask)
         positions = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
         background = (positions - target.sum(dim=1)).clamp(min=0)
         sizes = bag_sizes(flat, flat_mask)
@@ -37,6 +37,5 @@ class Count(Loss):
         return -torch.where(shares > 0, shares * log_mean, 0.0).sum(dim=1)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how many positions show the class: sum_k p_{c,k}."""
-        evidence = logits.softmax(dim=1)[:, :-1]
-        return (evidence if mask is None else evidence * mask.unsqueeze(1)).sum(dim=2)
+        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
+        return expected_counts(logits, mask)

@@ -8,6 +8,8 @@ from torch.nn import functional as F
 from milbench.api.loss import Head, Loss, bag_sizes
 from milbench.errors import UsageError
 
+from ._positions import sum_positions
+
 
 class CrossEntropy(Loss):
     """Cross-entropy of a bag that holds one instance and nothing else.
@@ -34,9 +36,7 @@ class CrossEntropy(Loss):
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the mean logit of each class."""
-        evidence = logits[:, :-1]
-        total = (evidence if mask is None else evidence * mask.unsqueeze(1)).sum(dim=2)
-        return total / bag_sizes(logits, mask).unsqueeze(1)
+        return sum_positions(logits[:, :-1], mask) / bag_sizes(logits, mask).unsqueeze(1)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-probability of each class."""

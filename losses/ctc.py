@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from milbench.api.loss import Loss
 from milbench.errors import UsageError
+from milbench.likelihood.columns import FLOOR
 
-FLOOR = -1e30
-"""Stands for log 0: finite, so that no difference of two is NaN, and far below anything that floats can reach."""
+from ._positions import expected_counts
 
 
 class Ctc(Loss):
@@ -58,9 +58,8 @@ class Ctc(Loss):
         return torch.where(short, torch.inf, cost)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how many positions show the class: sum_k p_{c,k}."""
-        evidence = logits.softmax(dim=1)[:, :-1]
-        return (evidence if mask is None else evidence * mask.unsqueeze(1)).sum(dim=2)
+        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
+        return expected_counts(logits, mask)
 
 
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -11,6 +11,8 @@ from milbench.api.loss import Loss, bag_sizes
 from milbench.errors import UsageError
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, presence_log_odds
 
+from ._positions import sum_positions
+
 
 class Exact(Loss):
     """Negative log-likelihood of the label set, summed over every way to place its classes.
@@ -80,7 +82,7 @@ class Exact(Loss):
             # log(p_c + p_background), less the log p_background that all classes share: where the background is all
             # but certain, log(p_c + p_background) rounds to 0 for every class and this does not.
             evidence = -F.logsigmoid(logits[:, -1:] - logits[:, :-1])
-        return (evidence if mask is None else evidence * mask.unsqueeze(1)).sum(dim=2)
+        return sum_positions(evidence, mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds of the exact marginal: c occurs, whatever else does."""

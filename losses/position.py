@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 from milbench.api.loss import Loss, bag_sizes
 
+from ._positions import expected_counts, flatten_positions, sum_positions
+
 
 class Position(Loss):
     """Cross-entropy of every position, averaged over the positions of a bag.
@@ -22,12 +24,10 @@ class Position(Loss):
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the mean over positions of -log p of what the position shows."""
-        cost = F.cross_entropy(logits, target, reduction="none").unsqueeze(-1).flatten(1)
-        flat_mask = None if mask is None else mask.unsqueeze(-1).flatten(1)
-        sizes = bag_sizes(logits.unsqueeze(-1).flatten(2), flat_mask)
-        return (cost if flat_mask is None else cost * flat_mask).sum(dim=1) / sizes
+        flat, flat_mask = flatten_positions(logits, mask)
+        cost = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
+        return sum_positions(cost, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how many positions show the class: sum_k p_{c,k}."""
-        evidence = logits.softmax(dim=1)[:, :-1]
-        return (evidence if mask is None else evidence * mask.unsqueeze(1)).sum(dim=2)
+        """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
+        return expected_counts(logits, mask)
