@@ -1,17 +1,69 @@
-"""What the commands of `milbench data` do, behind the command line's parsing."""
+"""`milbench data`: which data sets are here, fetch one, check them, render one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from rich.table import Table
+import typer
 
-from milbench.cli.commands import console
+from milbench.cli import options
 from milbench.errors import as_usage
 
+app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them.")
 
-def status(data_dir: Path | None, strict: bool) -> int:
-    """Print the state of every data set."""
+
+@app.command("list")
+def list_(data_dir: options.DataDir = None) -> int:
+    """Show which data sets are here."""
+    _print_states(data_dir)
+    return 0
+
+
+@app.command()
+def verify(data_dir: options.DataDir = None) -> int:
+    """Check every data set that is here. Exit code 1 if one is damaged."""
+    return 1 if "damaged" in _print_states(data_dir) else 0
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: options.DataDir = None) -> int:
+    """Download a data set and check it."""
+    from milbench.cli.console import console
+    from milbench.data import catalog
+
+    with as_usage():
+        row = catalog.fetch(name, data_dir or catalog.data_dir(None))
+    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
+    return 0
+
+
+@app.command()
+def make(
+    name: Annotated[Literal["house-numbers"], typer.Argument(help="house-numbers.")],
+    data_dir: options.DataDir = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the images.")] = 0,
+    train: Annotated[int, typer.Option(min=1, help="Number of training images.")] = 4000,
+    test: Annotated[int, typer.Option(min=1, help="Number of test images.")] = 1000,
+) -> int:
+    """Render a data set of house numbers in SVHN's format, without a download."""
+    from milbench.cli.console import console
+    from milbench.data import catalog
+    from milbench.data.rendering import generate
+
+    with as_usage():
+        root = data_dir or catalog.data_dir(None)
+        place = generate.make(root, seed, train, test)
+        remark = catalog.DATASETS[name].remark(root)
+    console.print(f"{name} is present in {place}: {remark}", soft_wrap=True)
+    return 0
+
+
+def _print_states(data_dir: Path | None) -> list[str]:
+    """Print a table of every data set and return their states."""
+    from rich.table import Table
+
+    from milbench.cli.console import console
     from milbench.data import catalog
 
     with as_usage():
@@ -22,27 +74,4 @@ def status(data_dir: Path | None, strict: bool) -> int:
     for row in rows:
         table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
     console.print(table)
-    return 1 if strict and any(row.state == "damaged" for row in rows) else 0
-
-
-def fetch(name: str, data_dir: Path | None) -> int:
-    """Download a data set."""
-    from milbench.data import catalog
-
-    with as_usage():
-        row = catalog.fetch(name, data_dir or catalog.data_dir(None))
-    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
-    return 0
-
-
-def make(name: str, data_dir: Path | None, seed: int, train: int, test: int) -> int:
-    """Render a data set."""
-    from milbench.data import catalog
-    from milbench.data.rendering import generate
-
-    with as_usage():
-        root = data_dir or catalog.data_dir(None)
-        place = generate.make(root, seed, train, test)
-        about = catalog.DATASETS[name].remark(root)
-    console.print(f"{name} is present in {place}: {about}", soft_wrap=True)
-    return 0
+    return [row.state for row in rows]

@@ -1,4 +1,4 @@
-"""What `milbench predict` and `milbench figure` do, behind the command line's parsing."""
+"""`milbench predict` and `milbench figure`: what a trained network reads in images."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.markup import escape
-from rich.table import Table
+import typer
 
 from milbench._utils.files import write_atomically
-from milbench.cli.commands import console, existing
+from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
@@ -20,13 +19,14 @@ if TYPE_CHECKING:
 
     from milbench.inference.load import Trained
     from milbench.inference.predict import Decoder, Prediction
+    from milbench.inference.scale_search import Scale
 
 SENSITIVITY = "-sensitivity.png"
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What the user request `milbench predict` for."""
+    """What the user asked `milbench predict` for."""
 
     images: list[Path]
     run: str
@@ -41,64 +41,58 @@ class PredictRequest:
     data_dir: Path | None = None
 
     def outputs(self, name: str) -> list[Path]:
-        """Return the files that are written of the picture of that name."""
+        """Return the files that are written for the image of that name."""
         endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
         return [self.out / (name + ending) for ending in endings]
 
 
-def predict(request: PredictRequest, root_path: Path) -> int:
-    """Read every picture; all of them are looked at before the first file is written."""
-    from milbench._utils import images
-    from milbench.inference.predict import as_json, chosen_decoder, set_name, spelled
-    from milbench.inference.scale_search import look, scale_of, sizes
-
-    model = _model(request.run, root_path, request.device, request.data_dir)
-    chosen_decoder(model, request.decoder)
-    scale = scale_of(model, request.scale)
-    truth = _truth(request, model)
-    names = images.names(request.images)
-    with as_usage():
-        _check_out(request, names)
-    for path in request.images:
-        picture = _prepared(model, path, request.invert)
-        try:
-            sizes(model, picture.size, scale)
-        except UsageError as error:
-            raise UsageError(f"{path} is too small where it is looked at, {error}") from None
-    table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
-    for heading in ("picture", "seen at", "reads", "label set", "probability", "written"):
-        table.add_column(heading)
-    right = []
-    for path, name in zip(request.images, names, strict=True):
-        picture = _prepared(model, path, request.invert)
-        seen, found = look(model, picture, scale, request.decoder)
-        about = as_json(model, path, picture.size, seen.size, found, positions=request.positions)
-        reading = spelled(model, found)
-        reads = f"{reading or 'nothing'} ({found.decoder})"
-        if truth:
-            about["truth"] = truth[path.name]
-            right.append(reading == truth[path.name])
-            reads += " ✓" if right[-1] else f" ✗ {truth[path.name]}"
-        page = _page(model, seen, found)
-        with as_usage():
-            _write(request.out / f"{name}.json", json.dumps(about, indent=None if request.positions else 1) + "\n")
-            _save(request.out / f"{name}.png", page)
-        if request.sensitivity:
-            heat = _sensitivity_page(model, seen, found)
-            with as_usage():
-                _save(request.out / (name + SENSITIVITY), heat)
-        sets = set_name(model, found.labels), f"{about['label_set_probability']:.3g}"
-        size = f"{seen.width}x{seen.height}"
-        table.add_row(*map(escape, (str(path), size, reads, *sets, _written(request, name))))
-    console.print(table)
-    if truth:
-        console.print(_share(right), highlight=False)
-    return 0
+def predict(
+    images: Annotated[list[Path], typer.Argument(help="Image files, of any size and any format.")],
+    run: options.TrainedRun,
+    out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
+    decoder: options.Decoder = None,
+    scale: options.Scale = None,
+    truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat, to count what is read correctly.")] = None,
+    positions: Annotated[bool, typer.Option("--positions", help="Add P of every position to NAME.json.")] = False,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="For dark digits, if the task has light ones.")] = False,
+    device: options.Device = "auto",
+    data_dir: options.DataDir = None,
+    root: options.Root = options.HERE,
+) -> int:
+    """Show what a trained network reads in images, and where. Images above 1,000,000 pixels are shrunk to that."""
+    request = PredictRequest(
+        images=images,
+        run=run,
+        out=out,
+        device=device,
+        decoder=decoder,
+        scale=scale,
+        truth=truth,
+        positions=positions,
+        sensitivity=sensitivity,
+        invert=invert,
+        data_dir=data_dir,
+    )
+    return write_predictions(request, root)
 
 
-def figure(number: str, run: str, out: Path, seed: int, root_path: Path, device: str, data_dir: Path | None,
-           decoder: Decoder | None, scale: str | None = None) -> int:  # fmt: skip
-    """Draw a figure of the paper."""
+def figure(
+    number: Annotated[
+        Literal["1", "2", "4"],
+        typer.Argument(help="1: crops of house numbers and their maps; 2: scattered digits; 4: whole house numbers."),
+    ],
+    run: options.TrainedRun,
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed by which the test images are drawn.")] = 0,
+    decoder: options.Decoder = None,
+    scale: options.Scale = None,
+    device: options.Device = "auto",
+    data_dir: options.DataDir = None,
+    root: options.Root = options.HERE,
+) -> int:
+    """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
+    from milbench.cli.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import scale_of
 
@@ -108,88 +102,160 @@ def figure(number: str, run: str, out: Path, seed: int, root_path: Path, device:
         _check_folder(out.parent, out)
     if scale is not None and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
-    model = _model(run, root_path, device, data_dir)
+    model = _load(run, root, device, data_dir)
     page, notes = paper_figures.draw(number, model, seed, data_dir, decoder, scale_of(model, scale or "1"))
     with as_usage():
         _save(out, page)
-    for note in notes:
-        console.print(escape(note), soft_wrap=True, highlight=False)
-    console.print(f"wrote {escape(str(out))}", soft_wrap=True, highlight=False)
+    for line in (*notes, f"wrote {out}"):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     return 0
 
 
-def _model(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
+def write_predictions(request: PredictRequest, root_path: Path) -> int:
+    """Write the files of every image and print a table of them; all images are checked before the first is written."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from milbench._utils import images
+    from milbench.cli.console import console
+    from milbench.inference.predict import chosen_decoder
+    from milbench.inference.scale_search import scale_of
+
+    model = _load(request.run, root_path, request.device, request.data_dir)
+    chosen_decoder(model, request.decoder)
+    scale = scale_of(model, request.scale)
+    truth = _truth(request, model)
+    names = images.names(request.images)
+    with as_usage():
+        _check_out(request, names)
+    for path in request.images:
+        _check_size(model, request, path, scale)
+    table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
+    for heading in ("image", "read at", "reads", "label set", "probability", "written"):
+        table.add_column(heading)
+    correct = []
+    for path, name in zip(request.images, names, strict=True):
+        row, reading = _write_prediction(model, request, path, name, scale, truth.get(path.name))
+        table.add_row(*map(escape, row))
+        correct.append(reading == truth.get(path.name))
+    console.print(table)
+    if truth:
+        console.print(_share(correct), highlight=False)
+    return 0
+
+
+def _write_prediction(
+    model: Trained, request: PredictRequest, path: Path, name: str, scale: Scale, truth: str | None
+) -> tuple[list[str], str]:
+    """Write the files of one image; return its row of the table and the string that is read."""
+    from milbench.inference.predict import as_json, set_name, spelled
+    from milbench.inference.scale_search import look
+
+    image = _prepared(model, path, request.invert)
+    seen, found = look(model, image, scale, request.decoder)
+    about = as_json(model, path, image.size, seen.size, found, positions=request.positions)
+    reading = spelled(model, found)
+    reads = f"{reading or 'nothing'} ({found.decoder})"
+    if truth is not None:
+        about["truth"] = truth
+        reads += " ✓" if reading == truth else f" ✗ {truth}"
+    page = _page(model, seen, found)
+    with as_usage():
+        _write(request.out / f"{name}.json", json.dumps(about, indent=None if request.positions else 1) + "\n")
+        _save(request.out / f"{name}.png", page)
+    if request.sensitivity:
+        heat = _sensitivity_page(model, seen, found)
+        with as_usage():
+            _save(request.out / (name + SENSITIVITY), heat)
+    label_set, probability = set_name(model, found.labels), f"{about['label_set_probability']:.3g}"
+    size = f"{seen.width}x{seen.height}"
+    return [str(path), size, reads, label_set, probability, _written(request, name)], reading
+
+
+def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scale) -> None:
+    """Refuse an image that cannot be opened, or is too small for the network at every scale."""
+    from milbench.inference.scale_search import sizes
+
+    image = _prepared(model, path, request.invert)
+    try:
+        sizes(model, image.size, scale)
+    except UsageError as error:
+        raise UsageError(f"{path} is too small at this scale, {error}") from None
+
+
+def _load(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load
     from milbench.store.mlflow_store import Store
 
     where = resolve(device)
-    return load(Store(existing(root_path)), run, where, data_dir)
+    return load(Store(options.existing_workspace(root_path)), run, where, data_dir)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:
-    """Return a picture as it is, or its negative. Raises UsageError where it cannot be read or the task has none."""
+    """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
     from PIL import ImageOps
 
-    from milbench._utils import images
+    from milbench._utils.images import open_picture
 
-    picture = images.open_picture(path)
-    model.task.instances_from(picture.resize((1, 1)))
-    return ImageOps.invert(picture) if invert else picture
+    image = open_picture(path)
+    model.task.instances_from(image.resize((1, 1)))
+    return ImageOps.invert(image) if invert else image
 
 
 def _truth(request: PredictRequest, model: Trained) -> dict[str, str]:
-    """Return what each picture holds, by its file name: from a digitStruct.mat, or nothing where none is given."""
+    """Return the true string of each image by its file name, from a digitStruct.mat; empty if none is given."""
     from milbench.data import digit_struct
 
     if request.truth is None:
         return {}
     digits = [str(d) for d in range(10)]
     if model.task.class_names != digits:
-        raise UsageError(f"--truth {request.truth}: it is about digits, {model.cell.task} has other classes")
+        raise UsageError(f"--truth {request.truth}: it describes digits, {model.cell.task} has other classes")
     if not request.truth.is_file():
         raise UsageError(f"--truth {request.truth}: expected a digitStruct.mat as SVHN has it")
     records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(request.truth)}
     for path in request.images:
         if path.name not in records:
             raise UsageError(f"--truth {request.truth} has no record of {path.name}")
-        # All parts of a data set name their pictures alike.
+        # The training and the test part of a data set use the same file names.
         own = path.parent / digit_struct.FILE
         if own.is_file() and not own.samefile(request.truth):
-            raise UsageError(f"--truth {request.truth} is not about {path}: {own} is")
+            raise UsageError(f"--truth {request.truth} does not describe {path}: {own} does")
     if len({path.name for path in request.images}) < len(request.images):
         raise UsageError(
-            f"--truth {request.truth}: some of the pictures have the same name; give them one folder at a time"
+            f"--truth {request.truth}: some of the images have the same name; give them one folder at a time"
         )
     return {path.name: records[path.name] for path in request.images}
 
 
-def _share(right: list[bool]) -> str:
-    """Return how many of the pictures were read right, with Wilson's interval."""
+def _share(correct: list[bool]) -> str:
+    """Return in words how many of the images were read correctly, with Wilson's interval."""
     from scipy.stats import binomtest
 
-    interval = binomtest(sum(right), len(right)).proportion_ci(0.95, method="wilson")
-    share, low, high = (100 * v for v in (sum(right) / len(right), interval.low, interval.high))
-    return f"{sum(right)} of {len(right)} read right: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
+    interval = binomtest(sum(correct), len(correct)).proportion_ci(0.95, method="wilson")
+    share, low, high = (100 * v for v in (sum(correct) / len(correct), interval.low, interval.high))
+    count = f"{sum(correct)} of {len(correct)} read correctly"
+    return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
 def _check_out(request: PredictRequest, names: list[str]) -> None:
-    """Refuse a folder that is none, that cannot be written, or where an output would take the place of a picture."""
+    """Refuse an `--out` that is no folder, cannot be written, or where an output would replace an image or another."""
     _check_folder(request.out, request.out)
     inputs = {path.resolve() for path in request.images}
     taken: set[str] = set()
     for place in (place for name in names for place in request.outputs(name)):
         if place.resolve() in inputs:
-            raise UsageError(f"--out {request.out}: {place} is one of the pictures and would be overwritten")
+            raise UsageError(f"--out {request.out}: {place} is one of the images and would be overwritten")
         if place.is_dir():
             raise UsageError(f"--out {request.out}: {place} is a folder")
         if place.name.casefold() in taken:
-            raise UsageError(f"--out {request.out}: {place} would be written of two pictures; give them one at a time")
+            raise UsageError(f"--out {request.out}: {place} would be written for two images; give them one at a time")
         taken.add(place.name.casefold())
 
 
 def _check_folder(folder: Path, out: Path) -> None:
-    """Refuse a folder for `--out` that cannot be made or written."""
+    """Refuse an `--out` whose folder cannot be created or written."""
     nearest = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     if not nearest.is_dir():
         raise UsageError(f"--out {out}: {nearest} is a file, not a folder")
@@ -197,23 +263,23 @@ def _check_folder(folder: Path, out: Path) -> None:
         raise UsageError(f"--out {out}: cannot write in {nearest}")
 
 
-def _page(model: Trained, picture: Image, found: Prediction) -> Any:
+def _page(model: Trained, image: Image, found: Prediction) -> Any:
     from milbench.inference.overlay import captioned, enlargement, overlay
     from milbench.inference.paper_figures import lines
 
-    factor = enlargement(*picture.size)
-    return captioned(overlay(picture, found, model.task.class_names, factor), lines(model, found))
+    factor = enlargement(*image.size)
+    return captioned(overlay(image, found, model.task.class_names, factor), lines(model, found))
 
 
-def _sensitivity_page(model: Trained, picture: Image, found: Prediction) -> Any:
+def _sensitivity_page(model: Trained, image: Image, found: Prediction) -> Any:
     from milbench.inference.overlay import Line, captioned, enlargement, sensitivity_overlay
     from milbench.inference.paper_figures import lines
     from milbench.inference.predict import sensitivities
 
-    factor = enlargement(*picture.size)
-    image = sensitivity_overlay(picture, found, sensitivities(model, picture, found), model.task.class_names, factor)
-    meaning = Line("colour: the class that depends most on a pixel, and how much of its largest dependence", 13)
-    return captioned(image, [*lines(model, found), meaning])
+    factor = enlargement(*image.size)
+    heat = sensitivity_overlay(image, found, sensitivities(model, image, found), model.task.class_names, factor)
+    meaning = Line("colour: the class that depends most on a pixel; strength: how much it depends", 13)
+    return captioned(heat, [*lines(model, found), meaning])
 
 
 def _written(request: PredictRequest, name: str) -> str:

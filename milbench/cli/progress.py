@@ -1,4 +1,4 @@
-"""What a person sees while cells are computed: live bars on a terminal, a line a finished cell elsewhere."""
+"""The display of a launch that runs: live bars on a terminal, one line per finished cell elsewhere."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from milbench.engine.runner import Launch
 from milbench.engine.worker import Report
 from milbench.store.workspace import Workspace
 
-FIRST_REPORT, REPORT_INTERVAL = 60.0, 300.0
-"""Where nobody watches bars: when the first word on the time left is printed, and how long until the next one."""
+FIRST_ESTIMATE, ESTIMATE_INTERVAL = 60.0, 300.0
+"""Seconds until the time left is printed for the first time, and between two such lines, if there are no bars."""
 
 
 def plan_table(launch: Launch) -> Table:
-    """Return one row a loss and task: how many cells are done, left, failed or running elsewhere."""
+    """Return one row per task, loss and recipe: how many cells are done, to run, failed or running elsewhere."""
     table = Table(title_justify="left")
     table.title = f"{launch.plan.name}: {len(launch.plan.cells)} cells, {len(launch.to_run)} to run"
     for heading in ("task", "loss", "recipe", "seeds", "done", "to run", "other"):
@@ -43,7 +43,7 @@ def plan_table(launch: Launch) -> Table:
 
 
 class Estimate:
-    """How long the rest of a launch will take, if it goes on as it did: cells are taken to cost the same."""
+    """Estimate of the time that the rest of a launch takes, from its speed so far; all cells count alike."""
 
     def __init__(self, cells: Iterable[str], now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
@@ -51,18 +51,18 @@ class Estimate:
         self.first: dict[str, float] = {}
         self.share = dict.fromkeys(cells, 0.0)
 
-    def saw(self, cell: str, share: float) -> None:
-        """Note how much of a cell is done; where a resumed one started from does not count as work of this launch."""
+    def update(self, cell: str, share: float) -> None:
+        """Record how much of a cell is done, 0 to 1; the first share of a resumed cell is no work of this launch."""
         self.first.setdefault(cell, share)
         self.share[cell] = share
 
-    def ended(self, cell: str) -> None:
-        """Note that a cell is done, or that nothing more will come of it."""
+    def end(self, cell: str) -> None:
+        """Record that a cell has ended, done or not."""
         self.first.setdefault(cell, 0.0)
         self.share[cell] = 1.0
 
     def seconds(self) -> float | None:
-        """Return the seconds left; None as long as nothing was done."""
+        """Return the seconds left; None before any work was done."""
         worked = sum(self.share[cell] - first for cell, first in self.first.items())
         left = sum(1 - share for share in self.share.values())
         return (self.now() - self.begun) * left / worked if worked > 0 else None
@@ -73,13 +73,13 @@ class Estimate:
 
 
 class Display:
-    """Follows a launch; give it every report."""
+    """Bars, lines and counts of one launch. `report` takes the report of every cell that ends."""
 
     def __init__(self, console: Console, launch: Launch, root: Workspace) -> None:
         self.console, self.launch, self.root = console, launch, root
         self.cells = {cell.id: cell for cell in launch.to_run}
         self.estimate = Estimate(self.cells)
-        self.told = time.monotonic() - REPORT_INTERVAL + FIRST_REPORT
+        self.last_estimate = time.monotonic() - ESTIMATE_INTERVAL + FIRST_ESTIMATE
         self.bars: dict[str, Any] = {}
         self.counts = {"done": 0, "failed": 0, "elsewhere": 0}
         self.progress = Progress(
@@ -96,7 +96,7 @@ class Display:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Show the bars while the block lasts."""
+        """Show the bars until the block ends."""
         ended = threading.Event()
         self.total = self.progress.add_task("cells", total=len(self.cells), state="")
         follower = threading.Thread(target=self._follow, args=(ended,), daemon=True)
@@ -109,23 +109,23 @@ class Display:
                 follower.join()
 
     def report(self, report: Report) -> None:
-        """Count a finished cell and say how it went."""
+        """Count a finished cell and print its outcome."""
         self.counts[report.status] += 1
-        self.estimate.ended(report.cell_id)
+        self.estimate.end(report.cell_id)
         cell = self.cells[report.cell_id]
-        what = name(self.launch.plan, cell)
+        label = cell_label(self.launch.plan, cell)
         if report.status == "done":
-            line = f"[green]done[/]    {what}: {self._errors(cell, report.metrics or {})}"
+            line = f"[green]done[/]    {label}: {self._errors(cell, report.metrics or {})}"
             self.progress.print(line, highlight=False, soft_wrap=True)
         else:
-            self.progress.print(f"[red]{report.status}[/]  {what}: ", end="")
+            self.progress.print(f"[red]{report.status}[/]  {label}: ", end="")
             self.progress.print(report.reason, markup=False, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
         if not self.console.is_terminal:
-            self._tell()
+            self._print_estimate()
 
     def _errors(self, cell: Cell, metrics: dict[str, float]) -> str:
-        """Write the task's primary metric and the set error on test bags, as far as they are known."""
+        """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
         shown = dict.fromkeys([self.launch.plan.tasks[cell.task].primary, "set_error"])
         known = {name: metrics[f"test/{name}"] for name in shown if f"test/{name}" in metrics}
         return ", ".join(f"{describe(name).label} {_number(name, value)}" for name, value in known.items())
@@ -133,8 +133,8 @@ class Display:
     def _follow(self, ended: threading.Event) -> None:
         while not ended.wait(0.5):
             self.progress.update(self.total, state=str(self.estimate))
-            if not self.console.is_terminal and time.monotonic() - self.told > REPORT_INTERVAL:
-                self._tell()
+            if not self.console.is_terminal and time.monotonic() - self.last_estimate > ESTIMATE_INTERVAL:
+                self._print_estimate()
             for cell_id, cell in self.cells.items():
                 state = _read(self.root, cell_id)
                 if state is None:
@@ -142,9 +142,9 @@ class Display:
                         self.progress.remove_task(self.bars.pop(cell_id))
                     continue
                 if cell_id not in self.bars:
-                    self.bars[cell_id] = self.progress.add_task(name(self.launch.plan, cell), state="")
+                    self.bars[cell_id] = self.progress.add_task(cell_label(self.launch.plan, cell), state="")
                 done, total = (state["epoch"] - 1) * state["steps"] + state["step"], state["epochs"] * state["steps"]
-                self.estimate.saw(cell_id, done / total)
+                self.estimate.update(cell_id, done / total)
                 self.progress.update(
                     self.bars[cell_id],
                     completed=done,
@@ -152,24 +152,24 @@ class Display:
                     state=f"epoch {state['epoch']} loss {state['loss']:.4g} {self._errors(cell, state)}",
                 )
 
-    def _tell(self) -> None:
-        """Say how far the launch is, where there is no bar to show it."""
-        self.told = time.monotonic()
+    def _print_estimate(self) -> None:
+        """Print how many cells have ended and how long the rest takes."""
+        self.last_estimate = time.monotonic()
         ended, left = sum(self.counts.values()), str(self.estimate)
         if left and ended < len(self.cells):
             self.progress.print(f"        {ended} of {len(self.cells)} cells, {left}", highlight=False)
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration in the largest unit of which there are two."""
+    """Format a duration in the largest unit of which it has at least two."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} seconds"
 
 
-def name(plan: Plan, cell: Cell) -> str:
-    """Return how to call a cell of a plan in one line."""
+def cell_label(plan: Plan, cell: Cell) -> str:
+    """Return the task, loss, recipe and seed of a cell, in one line."""
     loss, task, recipe = plan.labels[cell.id]
     return f"{task}, {loss}, {recipe + ', ' if recipe else ''}seed {cell.seed}"
 

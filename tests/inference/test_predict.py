@@ -164,7 +164,7 @@ def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbe
     assert np.abs(page[2 * factor, 2 * factor]).max() == 0
     Image.fromarray(squares()).save("two-sensitivity.png")
     complaint = predict("two.png", "two-sensitivity.png", "--sensitivity", "--out", "p").complaint()
-    assert "two-sensitivity.png would be written of two pictures" in complaint
+    assert "two-sensitivity.png would be written for two images" in complaint
     assert not Path("p").exists()
 
 
@@ -252,7 +252,7 @@ def test_pictures_of_any_size(predict: Milbench, monkeypatch: pytest.MonkeyPatch
     for name, size in (("thin.png", (4, 30)), ("dot.png", (1, 1))):
         Image.new("L", size).save(name)
         assert (
-            f"{name} is too small where it is looked at, {size[0]}x{size[1]} pixels"
+            f"{name} is too small at this scale, {size[0]}x{size[1]} pixels"
             in predict("5.png", name, "--out", "no").complaint()
         )
     assert not Path("no").exists()
@@ -285,7 +285,7 @@ def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
     }
     for name, words in complaints.items():
         assert words in predict("good.png", name).complaint()
-    assert "good.png is one of the pictures" in predict("good.png", "--out", ".").complaint()
+    assert "good.png is one of the images" in predict("good.png", "--out", ".").complaint()
     assert "is a file, not a folder" in predict("good.png", "--out", "text.jpg/deep").complaint()
     assert Path("good.png").read_bytes() == whole
     assert not Path("predictions").exists()

@@ -152,7 +152,7 @@ def test_scales_from_the_command_line(
         said = milbench("predict", "house.png", "--run", numbers, "--out", "no", f"--scale={wrong}").complaint()
         assert f"--scale {wrong}: expected auto or a number from 0.001 to 1000" in said
     said = milbench("predict", "house.png", "--run", numbers, "--out", "no", "--scale", "0.01").complaint()
-    assert "house.png is too small where it is looked at, 1x1 pixels" in said
+    assert "house.png is too small at this scale, 1x1 pixels" in said
     assert "give a number" in milbench("predict", "grey.png", "--run", digits, "--scale", "auto").complaint()
     assert not Path("no").exists()
 
@@ -171,7 +171,7 @@ def test_pictures_whose_truth_is_known_are_counted(
     z = 1.959964
     half = z * math.sqrt(0.25 / 2 + z * z / 16) / (1 + z * z / 2)
     assert (
-        f"1 of 2 read right: 50.0 % (Wilson's 95 % interval {50 - 100 * half:.1f} to {50 + 100 * half:.1f} %)"
+        f"1 of 2 read correctly: 50.0 % (Wilson's 95 % interval {50 - 100 * half:.1f} to {50 + 100 * half:.1f} %)"
         in ran.out
     )
     assert [about(name, "p")["truth"] for name in ("1", "2")] == ["12", "90"]
@@ -182,7 +182,7 @@ def test_pictures_whose_truth_is_known_are_counted(
     assert "same name" in milbench("predict", *twice, "--out", "no").complaint()
     write_struct(Path("other/digitStruct.mat"), [("1.png", twelve)])
     for words, complaint in (
-        (["other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "other/digitStruct.mat is"),
+        (["other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "other/digitStruct.mat does"),
         (["3.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "truth.mat has no record of 3.png"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "none.mat"], "expected a digitStruct.mat"),
         (["1.png", "--run", runs["house-numbers"], "--truth", "1.png"], "1.png"),

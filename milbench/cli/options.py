@@ -1,0 +1,62 @@
+"""Options that several commands share, and the store that `--root` names."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from milbench.errors import UsageError, as_usage
+
+if TYPE_CHECKING:
+    from milbench.store.workspace import Workspace
+
+Root = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Cells computed at a time; default: one per core, 1 on a GPU.")
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per cell; default: cores / jobs.")]
+Rerun = Annotated[Literal["missing", "failed", "all"], typer.Option("--rerun", help="Which cells to compute again.")]
+Gallery = Annotated[Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")]
+Comparison = Annotated[str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")]
+TrainedRun = Annotated[
+    str, typer.Option("--run", help="Run id or cell id (see milbench status), or its first characters.")
+]
+Decoder = Annotated[
+    Literal["columns", "posterior", "components", "each"] | None,
+    typer.Option("--decoder", help="How strings are read; default: the decoder learnt by the run, else the task's."),
+]
+Scale = Annotated[
+    str | None,
+    typer.Option("--scale", help="Enlarge images by this factor first; auto (house numbers only): try several."),
+]
+
+HERE = Path()
+"""The default of `--root`."""
+
+
+def command_line() -> str:
+    """Return the command as the user typed it, quoted for a shell."""
+    return shlex.join(["milbench", *sys.argv[1:]])
+
+
+def has_store(root: Workspace) -> bool:
+    """Return whether there is a store under this root, or a tracking server that the environment names."""
+    with as_usage():
+        return root.database.exists() or bool(os.environ.get("MLFLOW_TRACKING_URI"))
+
+
+def existing_workspace(path: Path) -> Workspace:
+    """Return the workspace of `--root`. Raises UsageError if it has no store."""
+    from milbench.store.workspace import Workspace
+
+    root = Workspace(path)
+    if not has_store(root):
+        raise UsageError(f"there is no store in {root.runs}; start with: milbench run demo (or give --root)")
+    return root

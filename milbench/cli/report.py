@@ -1,0 +1,125 @@
+"""`milbench report`, `status` and `list`: what the store and the registries hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from milbench.cli import options
+from milbench.errors import UsageError
+
+
+def report(
+    name: options.Comparison = None,
+    gallery: options.Gallery = "all",
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    root: options.Root = options.HERE,
+) -> int:
+    """Write the report of a comparison. reports/NAME then holds index.html, report.md, results.csv and figures."""
+    page = write_report(name, root, gallery=gallery)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+    return 0
+
+
+def write_report(name: str | None, root_path: Path, *, gallery: Literal["all", "none"]) -> Path:
+    """Write the report of a comparison (None: of the one launched last) and return its page."""
+    from milbench.cli.console import console
+    from milbench.report.render import render
+    from milbench.store.collect import collect
+    from milbench.store.mlflow_store import Store
+
+    root = options.existing_workspace(root_path)
+    results = collect(Store(root), name)
+    out = root.reports / results.name
+    render(results, out, gallery=gallery)
+    page = out / "index.html"
+    console.print(f"wrote {page}", soft_wrap=True, highlight=False)
+    return page
+
+
+def status(name: options.Comparison = None, root: options.Root = options.HERE) -> int:
+    """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from milbench.cli.console import console
+    from milbench.store.mlflow_store import Store
+
+    store = Store(options.existing_workspace(root))
+    plan, _, launched = store.plan(name)
+    runs = store.cell_runs()
+    table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
+    for heading in ("task", "loss", "recipe", "seed", "status", "run", "reason"):
+        table.add_column(heading)
+    done = 0
+    for cell in plan.cells:
+        loss, task, recipe = plan.labels[cell.id]
+        found = runs.get(cell.id)
+        state, run_id, reason = (found.status, found.run_id, found.reason) if found else ("missing", "", "")
+        done += state == "done"
+        table.add_row(task, loss, recipe, str(cell.seed), state, run_id, escape(reason))
+    console.print(table)
+    console.print(f"{done} of {len(plan.cells)} cells done")
+    return 0 if done == len(plan.cells) else 1
+
+
+def list_(
+    what: Annotated[Literal["losses", "tasks", "specs", "runs"], typer.Argument(help="What to list.")],
+    root: options.Root = options.HERE,
+) -> int:
+    """List losses, tasks, specs or comparisons. Specs are the built-in ones; `runs` are comparisons in the store."""
+    from rich.table import Table
+
+    from milbench.cli.console import console
+
+    table = Table()
+    if what == "runs":
+        _add_comparisons(table, root)
+    elif what == "specs":
+        _add_specs(table)
+    else:
+        _add_entries(table, what)
+    console.print(table)
+    return 0
+
+
+def _add_comparisons(table: Any, root: Path) -> None:
+    from milbench.store.mlflow_store import Store
+
+    for heading in ("comparison", "launches", "last launch"):
+        table.add_column(heading)
+    for row in Store(options.existing_workspace(root)).names().itertuples():
+        table.add_row(str(row.name), str(row.launches), str(row.last))
+
+
+def _add_specs(table: Any) -> None:
+    from milbench.engine.spec import built_in_specs, read_spec
+
+    for heading in ("spec", "what it compares"):
+        table.add_column(heading)
+    for name in built_in_specs():
+        table.add_row(name, read_spec(name).title)
+
+
+def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
+    from rich.markup import escape
+
+    from milbench.api.registry import losses, parameters, tasks
+
+    registry: Any = losses() if what == "losses" else tasks()
+    for heading in (registry.kind, "what it is", "parameters", "from"):
+        table.add_column(heading)
+    for name in registry.names():
+        try:
+            cls = registry.cls(name)
+        except UsageError as error:
+            table.add_row(name, escape(f"broken: {error}"), "", registry.entry(name).origin)
+            continue
+        summary = (cls.__doc__ or "").strip().splitlines()[:1]
+        defaults = ", ".join(f"{p.name}={p.default}" for p in parameters(cls).values())
+        table.add_row(name, *summary, defaults, registry.entry(name).origin)

@@ -1,0 +1,247 @@
+"""`milbench run` and `milbench reproduce`: plan the cells of a comparison and compute those that are missing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from milbench.cli import options
+from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from milbench.api.plan import Plan
+    from milbench.engine.runner import Launch
+    from milbench.engine.spec import Spec
+    from milbench.store.mlflow_store import Store
+    from milbench.store.workspace import Workspace
+
+SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the user asked `milbench run` or `milbench reproduce` for."""
+
+    spec: str | None
+    preset: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    """Fields of the spec that flags replace."""
+    settings: list[str] = field(default_factory=list)
+    """Each a `-p` setting, such as recipe.epochs=3."""
+    data_dir: Path | None = None
+    device: str = "auto"
+    jobs: int | None = None
+    threads: int | None = None
+    cluster: str | None = None
+    rerun: Literal["missing", "failed", "all"] = "missing"
+    fail_fast: bool = False
+    dry_run: bool = False
+
+
+def run(
+    spec: Annotated[str | None, typer.Argument(help="A TOML file, or a built-in spec such as demo.")] = None,
+    loss: SeveralNames = None,
+    task: SeveralNames = None,
+    seeds: Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
+        ),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset of a spec that has several: paper or quick.")] = None,
+    supervision: Annotated[
+        str | None, typer.Option(help="Kinds of supervision that are compared on purpose, such as set,position.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
+    steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    jobs: options.Jobs = None,
+    threads: options.Threads = None,
+    cluster: Annotated[str | None, typer.Option(help="Address of a dask scheduler (needs milbench[dask]).")] = None,
+    rerun: options.Rerun = "missing",
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    root: options.Root = options.HERE,
+) -> int:
+    """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
+    given: dict[str, Any] = {
+        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "supervision": _names(supervision)
+    }  # fmt: skip
+    shorthands = {"recipe.epochs": epochs, "recipe.steps_per_epoch": steps_per_epoch}
+    request = RunRequest(
+        spec=spec,
+        preset=preset,
+        values={key: value for key, value in given.items() if value is not None},
+        settings=[*(setting or []), *(f"{key}={number}" for key, number in shorthands.items() if number is not None)],
+        data_dir=data_dir,
+        device=device,
+        jobs=jobs,
+        threads=threads,
+        cluster=cluster,
+        rerun=rerun,
+        fail_fast=fail_fast,
+        dry_run=dry_run,
+    )
+    return compute(request, root)
+
+
+def reproduce(
+    study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
+    preset: Annotated[str | None, typer.Option(help="paper or quick; default: the first preset of the spec.")] = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    jobs: options.Jobs = None,
+    threads: options.Threads = None,
+    rerun: options.Rerun = "missing",
+    gallery: options.Gallery = "all",
+    root: options.Root = options.HERE,
+) -> int:
+    """Rebuild a published comparison and its report.
+
+    Its missing cells are computed, then the report is written. The same command continues where it was stopped.
+    """
+    from milbench.cli.report import write_report
+    from milbench.engine.spec import read_spec
+
+    comparison = read_spec(study, preset).name
+    request = RunRequest(
+        spec=study, preset=preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun
+    )
+    code = compute(request, root)
+    if code != INTERRUPTED:  # a report is useful as well where some cells failed
+        write_report(comparison, root, gallery=gallery)
+    return code
+
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def compute(request: RunRequest, root_path: Path) -> int:
+    """Print the plan of a comparison and compute its missing cells.
+
+    Returns:
+        The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
+
+    Raises:
+        UsageError: The request is wrong. Nothing was written then.
+    """
+    from milbench._utils.devices import resolve
+    from milbench.cli.console import console
+    from milbench.cli.progress import plan_table
+    from milbench.engine.runner import Launch
+    from milbench.engine.spec import make_plan
+    from milbench.store.mlflow_store import Store
+    from milbench.store.workspace import Workspace
+
+    spec = _requested_spec(request)
+    device = str(resolve(request.device))
+    plan = make_plan(spec, request.data_dir)
+    root = Workspace(root_path)
+    if request.dry_run:
+        known = Store(root.make()).cell_runs() if options.has_store(root) else {}
+        console.print(plan_table(Launch(plan, known, request.rerun)))
+        console.print("dry run: nothing was started")
+        return 0
+    store = Store(root.make())
+    launch = Launch(plan, store.cell_runs(), request.rerun)
+    console.print(plan_table(launch))
+    if not launch.to_run:
+        return _nothing_to_run(launch, store)
+    return _execute(launch, store, root, request, device)
+
+
+def _execute(launch: Launch, store: Store, root: Workspace, request: RunRequest, device: str) -> int:
+    from milbench.cli.console import console
+    from milbench.cli.progress import Display
+    from milbench.engine import smoke_test
+    from milbench.engine.runner import Interrupted, Options, check_cluster, default_jobs, execute
+
+    if request.cluster is not None:
+        check_cluster(request.cluster)
+    smoke_test.check(launch.plan, request.data_dir)
+    # Of all cells, not of those that are left: a resumed cell keeps its number of threads.
+    jobs = request.jobs or default_jobs(device, len(launch.plan.cells))
+    threads = request.threads or max(1, (os.cpu_count() or 1) // jobs)
+    how = Options(
+        device=device,
+        jobs=jobs,
+        threads=threads,
+        data_dir=request.data_dir,
+        fail_fast=request.fail_fast,
+        cluster=request.cluster,
+    )
+    display = Display(console, launch, root)
+    try:
+        with display.live():
+            execute(launch, store, root, how, options.command_line(), display.report)
+    except Interrupted:
+        done, total = display.counts["done"], len(launch.to_run)
+        console.print(f"interrupted: {done} of {total} cells done; the same command continues")
+        return INTERRUPTED
+    return _outcome(launch.plan, store, failed=display.counts["failed"])
+
+
+def _nothing_to_run(launch: Launch, store: Store) -> int:
+    """Record the launch, so that it is the last one, and print how many cells are not done."""
+    from milbench.cli.console import console
+
+    undone = sum(launch.status(cell) != "done" for cell in launch.plan.cells)
+    console.print("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
+    store.end(store.launch(launch.plan, options.command_line()), "FINISHED")
+    return 1 if undone else 0
+
+
+def _outcome(plan: Plan, store: Store, *, failed: int) -> int:
+    """Print how many cells are done after a launch in which some failed."""
+    from milbench.cli.console import console
+    from milbench.engine.runner import Launch
+
+    after = Launch(plan, store.cell_runs())
+    undone = sum(after.status(cell) != "done" for cell in plan.cells)
+    console.print(
+        f"{len(plan.cells) - undone} of {len(plan.cells)} cells done"
+        + (f", {undone} not (milbench status {plan.name})" if undone else "")
+        + (f", {failed} failed just now" if failed else "")
+        + f"; next: milbench report {plan.name}"
+    )
+    return 1 if undone or failed else 0
+
+
+def _requested_spec(request: RunRequest) -> Spec:
+    """Return the spec with the flags in it: where both give a value, the flag's is taken."""
+    from milbench.engine.spec import make_spec, parse_setting, read_spec
+
+    if request.spec:
+        values = {**read_spec(request.spec, request.preset).model_dump(), **request.values}
+    elif request.preset is not None:
+        raise UsageError(f"--preset {request.preset} needs a spec to take it from")
+    else:
+        missing = [flag for flag, key in (("--loss", "losses"), ("--task", "tasks")) if key not in request.values]
+        if missing:
+            raise UsageError(
+                f"give a spec, or --loss and --task ({' and '.join(missing)} missing); "
+                "milbench list losses|tasks|specs shows what there is"
+            )
+        values = {"name": "+".join(Path(task).stem for task in request.values["tasks"]), **request.values}
+    for setting in request.settings:
+        parse_setting(values, setting)
+    changed = request.settings or set(request.values) - {"name"}
+    if request.spec and changed:
+        values["source"] = f"{values['source']} with changes"
+    return make_spec(values)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
+    if text is None:
+        return None
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    return names or [""]
