@@ -12,7 +12,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data import cifar10
 from milbench.families.single_image import Images, OneInstanceImages
-from milbench.networks.convolutional import Layer, cifar10_classifier_layers, cifar10_layers
+from milbench.networks.convolutional import Layer
 
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
 
@@ -55,12 +55,14 @@ class CIFAR10(OneInstanceImages):
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
     def layers(self) -> tuple[Layer, ...]:
-        """Return the paper's ten 3x3 convolutions."""
-        return cifar10_layers(self.num_classes)
+        """Return the paper's ten 3x3 convolutions: 32 pixels give 4 positions."""
+        low, middle, high = (Layer(width, 3, padding=1) for width in (128, 192, 256))
+        return (low, low, low, middle._replace(stride=2), middle, middle, high._replace(stride=2), high, Layer(256, 3),
+                Layer(self.num_classes + 1, 3))  # fmt: skip
 
     def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the same with less padding."""
-        return cifar10_classifier_layers(self.num_classes)
+        """Return the same, not padded from the seventh layer on: 32 pixels give 1 position."""
+        return (*self.layers()[:6], Layer(256, 3, stride=2), Layer(256, 3), Layer(256, 3), Layer(self.num_classes, 3))
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

@@ -13,9 +13,9 @@ from milbench.data import mnist
 from milbench.data.digits import DigitSplits
 from milbench.errors import UsageError
 from milbench.families.nested_digits import NestedDigits
-from milbench.networks.convolutional import Layer, extended_mnist_layers
+from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
+from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE, mnist_layers
 
 AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
 NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
@@ -64,7 +64,7 @@ class ExtendedMNIST(NestedDigits):
 
     def layers(self) -> tuple[Layer, ...]:
         """Return the paper's six 5x5 convolutions."""
-        return extended_mnist_layers(self.num_classes)
+        return mnist_layers(self.num_classes)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

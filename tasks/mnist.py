@@ -8,9 +8,9 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data import mnist
 from milbench.families.single_image import Images, OneInstanceImages
-from milbench.networks.convolutional import Layer, extended_mnist_layers, mnist_classifier_layers
+from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
+from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE, mnist_layers
 
 EPOCHS = 20
 AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": EPOCHS}
@@ -43,11 +43,12 @@ class MNIST(OneInstanceImages):
 
     def layers(self) -> tuple[Layer, ...]:
         """Return the paper's six 5x5 convolutions, as for extended MNIST."""
-        return extended_mnist_layers(self.num_classes)
+        return mnist_layers(self.num_classes)
 
     def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the same with less padding."""
-        return mnist_classifier_layers(self.num_classes)
+        """Return the same with less padding: 28 pixels give 1 position."""
+        same = Layer(64, 5, padding=2)
+        return (same, same, Layer(64, 5, stride=2, padding=1), Layer(64, 5), Layer(64, 5), Layer(self.num_classes, 5))
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""

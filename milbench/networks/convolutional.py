@@ -24,38 +24,6 @@ class Layer(NamedTuple):
     padding: int = 0
 
 
-def extended_mnist_layers(num_classes: int) -> tuple[Layer, ...]:
-    """Return the paper's network for extended MNIST: 28 pixels give 4 positions, 56 give 18, 84 give 32."""
-    same = Layer(64, 5, padding=2)
-    return (same, same, Layer(64, 5, stride=2, padding=2), Layer(64, 5, padding=1), Layer(64, 5),
-            Layer(num_classes + 1, 5))  # fmt: skip
-
-
-def mnist_classifier_layers(num_classes: int) -> tuple[Layer, ...]:
-    """Return the paper's baseline for MNIST, with less padding: 28 pixels give 1 position."""
-    same = Layer(64, 5, padding=2)
-    return (same, same, Layer(64, 5, stride=2, padding=1), Layer(64, 5), Layer(64, 5), Layer(num_classes, 5))
-
-
-def cifar10_layers(num_classes: int) -> tuple[Layer, ...]:
-    """Return the paper's network for CIFAR-10: 32 pixels give 4 positions."""
-    low, middle, high = (Layer(width, 3, padding=1) for width in (128, 192, 256))
-    return (low, low, low, middle._replace(stride=2), middle, middle, high._replace(stride=2), high, Layer(256, 3),
-            Layer(num_classes + 1, 3))  # fmt: skip
-
-
-def cifar10_classifier_layers(num_classes: int) -> tuple[Layer, ...]:
-    """Return the paper's baseline for CIFAR-10, not padded from the seventh layer on: 32 pixels give 1 position."""
-    return (*cifar10_layers(num_classes)[:6], Layer(256, 3, stride=2), Layer(256, 3), Layer(256, 3),
-            Layer(num_classes, 3))  # fmt: skip
-
-
-def small_digits_layers(num_classes: int, width: int = 32) -> tuple[Layer, ...]:
-    """Return a network for digits of 8x8 pixels: 8 pixels give 2 positions, 20 give 8; it sees 17 pixels at once."""
-    same = Layer(width, 3, padding=1)
-    return (same, Layer(width, 3, stride=2, padding=1), same, same, Layer(num_classes + 1, 3))
-
-
 def output_size(layers: Sequence[Layer], size: int) -> int:
     """Return how many positions lie along a side of `size` pixels."""
     for layer in layers:

@@ -10,16 +10,16 @@ from torch import Tensor
 from milbench.networks.convolutional import (
     AllConvolutional,
     Layer,
-    extended_mnist_layers,
     output_size,
-    small_digits_layers,
     standardise,
 )
 from milbench.networks.head import set_prior_head
 from milbench.networks.instance import InstanceMLP
 
-PAPER = extended_mnist_layers(10)
-SMALL = small_digits_layers(10)
+PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
+"""X.-L. Li 2018, extended MNIST: six 5x5 convolutions."""
+SMALL = tuple(Layer(n, 3, s, p) for n, s, p in [(32, 1, 1), (32, 2, 1), (32, 1, 1), (32, 1, 1), (11, 1, 0)])
+"""For digits of 8x8 pixels."""
 
 
 def test_parameter_count_is_the_paper_s() -> None:

@@ -78,6 +78,15 @@ def test_network_fits_the_canvases(task: Any) -> None:
         assert [len(side) for side in task.centres(*bags.instances.shape[2:])] == list(logits.shape[2:])
 
 
+def test_canvases_have_as_many_positions_as_documented_and_each_depends_on_17_pixels(task: Any) -> None:
+    network = task.network(0)
+    for side, positions in {8: 2, 16: 6, 20: 8, 24: 10}.items():
+        assert network(torch.zeros(1, 1, side, side)).shape == (1, 11, positions, positions)
+    canvas = torch.rand(1, 1, 41, 41, requires_grad=True)
+    (grad,) = torch.autograd.grad(network(canvas)[0, 0, 9, 9], canvas)
+    assert [len(set(axis.tolist())) for axis in grad[0, 0].nonzero().unbind(dim=1)] == [17, 17]
+
+
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [

@@ -53,7 +53,8 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     assert all(((bags.truth.boxes[..., 2:] - bags.truth.boxes[..., :2]) == 28).all() for bags in batches)
     assert sum(p.numel() for p in task.network(0).parameters()) == 429_131
     assert task.positions == 625
-    assert task.network(0)(batches[0].instances[:2]).shape[1] == 11
+    for side, positions in {28: 4, 56: 18, 84: 32}.items():
+        assert task.network(0)(torch.zeros(1, 1, side, side)).shape == (1, 11, positions, positions)
     assert [bags.instances.shape[1:] for bags in task._eval_splits["test"].single_instance] == [(1, 28, 28)]
 
 
