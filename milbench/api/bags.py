@@ -68,6 +68,11 @@ class Bags:
         """Return the same bags on `device`."""
         return _moved(self, device)
 
+    @property
+    def are_images(self) -> bool:
+        """Whether the instances are images (B, N, H, W), not sets (B, K, D)."""
+        return self.instances.ndim == 4
+
     def without_truth(self) -> Self:
         """Return what a loss under set supervision may see."""
         return replace(self, truth=None)

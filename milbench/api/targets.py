@@ -34,7 +34,7 @@ def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) 
         return (one_hot * (truth.classes >= 0).unsqueeze(-1)).sum(dim=1)
     if truth.position_classes is not None:
         return truth.position_classes
-    centres = network.position_centres(*bags.instances.shape[-2:]) if bags.instances.ndim == 4 else None
+    centres = network.centres_in(bags)
     if truth.boxes is None or centres is None:
         raise UsageError("a loss whose target is positions needs bags with boxes and a network with position centres")
     return _shown(truth, truth.boxes, centres, num_classes).view(len(bags), *logits.shape[2:])

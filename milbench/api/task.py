@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -68,14 +69,51 @@ class Published:
 
 
 class Network(torch.nn.Module, ABC):
-    """Instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
+    """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
 
     head: torch.nn.Conv2d | torch.nn.Linear
-    """The last layer, with C+1 outputs and a bias: the trainer sets its biases where `head_init` is `prior`."""
+    """The last layer, with C+1 outputs and a bias."""
+
+    def start_at_prior(self, positions: int) -> None:
+        """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
+
+        Class biases become -log(positions) and the background's 0. A softmax then gives each class a probability near
+        1/positions everywhere (as long as the classes together are few beside the positions), and so does a sigmoid,
+        which does not read the background: the rule is the same for both. With random biases of order one instead, a
+        bag of K positions starts out with some K C/(C+1) expected instances, nearly all label sets look impossible, and
+        the likelihood is flat in a direction where every class is equally unlikely everywhere: training can stay there.
+        For 60 positions the rule gives -4.1, for 600 it gives -6.4.
+        """
+        bias = self.head.get_parameter("bias")
+        with torch.no_grad():
+            bias.fill_(-math.log(positions))
+            bias[-1] = 0
+
+    def move_to(self, device: torch.device) -> Self:
+        """Move to `device`, with the weights in the memory format for the instances that `as_input` returns.
+
+        Here: convolutions with their channels last, which is faster on a CPU and in half precision on a GPU.
+        """
+        return self.to(device).to(memory_format=torch.channels_last)
+
+    def as_input(self, instances: Tensor) -> Tensor:
+        """Return a batch of instances in the memory format in which the network is fastest; here images channels last.
+
+        The values and the shape stay the same.
+        """
+        return instances.contiguous(memory_format=torch.channels_last) if instances.ndim == 4 else instances
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
-        """Return y of every row and x of every column of positions in pixels; None where that is not known."""
+        """Return where the positions of an image of `height` x `width` pixels are; None where that is not known.
+
+        Returns:
+            y of every row and x of every column of positions, in pixels from the left and top edges of the image.
+        """
         return None
+
+    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
+        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known."""
+        return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
 
 
 class Task(ABC):

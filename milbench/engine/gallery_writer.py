@@ -24,7 +24,6 @@ def write(
     bags = task.gallery()
     scores = score(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
-    image = bags.instances.ndim == 4
     arrays: dict[str, Tensor | None] = {
         "instances": bags.instances,
         "labels": bags.labels,
@@ -37,13 +36,13 @@ def write(
     }
     made = gallery.make(
         threshold=metrics.get(THRESHOLD),
-        kind="image" if image else "set",
-        centres=network.position_centres(*bags.instances.shape[-2:]) if image else None,
+        kind="image" if bags.are_images else "set",
+        centres=network.centres_in(bags),
         class_names=task.class_names,
         misread=task.misread(score, metrics),
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
-    if image:
+    if bags.are_images:
         maps, pairs = of_gallery(network, loss, made, bags.instances)
         made = replace(made, sensitivity=maps, sensitivity_of=pairs)
     gallery.write(path, made)

@@ -28,7 +28,6 @@ from milbench.engine import gallery_writer, profiling
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_step
 from milbench.errors import UsageError
-from milbench.networks.head import set_prior_head
 
 PROGRESS_INTERVAL = 0.5
 """Seconds between reports of progress inside an epoch, at least; for each the host waits for the device."""
@@ -108,8 +107,8 @@ class Trainer:
         self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
         network = network_for(self.loss, self.task, cell.seed)
         if self.recipe.head_init == "prior" and self.loss.head != "class":
-            set_prior_head(network, self.task.positions)
-        self.network: Network = network.to(self.device).to(memory_format=torch.channels_last)
+            network.start_at_prior(self.task.positions)
+        self.network: Network = network.move_to(self.device)
         # A loss may have weights of its own: they are trained, clipped, checkpointed and kept with the network's.
         self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
         self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
@@ -167,9 +166,7 @@ class Trainer:
             raise FloatingPointError(f"the {what} in training: not finite at epoch {epoch + 1}, step {step + 1}")
 
     def _logits(self, bags: Bags, half: bool = False) -> Tensor:
-        instances = bags.instances
-        if instances.ndim == 4:
-            instances = instances.contiguous(memory_format=torch.channels_last)
+        instances = self.network.as_input(bags.instances)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             logits: Tensor = self.network(instances)
         floats: Tensor = logits.float()

@@ -13,7 +13,6 @@ from milbench.networks.convolutional import (
     output_size,
     standardise,
 )
-from milbench.networks.head import set_prior_head
 from milbench.networks.instance import InstanceMLP
 
 PAPER = (*(Layer(64, 5, s, p) for s, p in [(1, 2), (1, 2), (2, 2), (1, 1), (1, 0)]), Layer(11, 5))
@@ -102,7 +101,7 @@ def test_instance_network_treats_every_instance_alike() -> None:
 def test_prior_head_expects_one_instance_of_each_class(positions: int) -> None:
     network = AllConvolutional(SMALL, 1, seed=0)
     weights = network.head.weight.clone()
-    set_prior_head(network, positions)
+    network.start_at_prior(positions)
     assert torch.equal(network.head.weight, weights)
     bias = network.head.bias
     assert bias is not None
@@ -118,8 +117,12 @@ def test_channels_last_and_half_precision_change_speed_not_meaning(layers: tuple
     network = AllConvolutional(layers, 1, seed=0)
     images = torch.rand(3, 1, 40, 44)
     expected = network(images)
-    network = network.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(network(images), expected, rtol=1e-4, atol=1e-5)
+    network = network.move_to(torch.device("cpu"))
+    assert network.head.weight.is_contiguous(memory_format=torch.channels_last)
+    placed = network.as_input(images)
+    assert placed.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(placed, images)
+    torch.testing.assert_close(network(placed), expected, rtol=1e-4, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         half: Tensor = network(images)
     assert half.dtype == torch.bfloat16
