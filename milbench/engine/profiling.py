@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import sys
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,3 +90,40 @@ def synchronise() -> None:
     """Wait for the accelerator, where one has been used."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+def reset_memory_peak(device: torch.device) -> None:
+    """Let `memory_peak` count from now on, where the system can: cells of one process are measured one by one."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_peak(device: torch.device) -> float:
+    """Return the most bytes in use since `reset_memory_peak`.
+
+    On a GPU those that PyTorch has allocated on it; else the resident memory of the process, on systems other than
+    Linux since its start.
+    """
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024.0 * int(line.split()[1])
+    return _peak_of_process()
+
+
+def _peak_of_process() -> float:
+    """Return the most resident bytes since the process was started."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        import psutil
+
+        memory = psutil.Process().memory_info()
+        return float(getattr(memory, "peak_wset", memory.rss))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else 1024 * peak)

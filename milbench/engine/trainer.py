@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -101,7 +98,7 @@ class Trainer:
         self.recipe = Recipe(**cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
         self.task.prepare(self.data_dir, self.device)
-        _reset_peak(self.device)
+        profiling.reset_memory_peak(self.device)
         # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
         torch.manual_seed(cell.seed)
         self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
@@ -203,7 +200,7 @@ class Trainer:
             "cost/train_seconds": sum(row["cost/train_seconds"] for row in history),
             "cost/loss_seconds": profiling.seconds(forward_and_backward, repeats=7),
             "cost/loss_peak_bytes": float(profiling.peak_bytes(forward_and_backward)),
-            "cost/peak_bytes": _peak_bytes(self.device),
+            "cost/peak_bytes": profiling.memory_peak(self.device),
         }
 
     def _save_gallery(self, path: Path, metrics: dict[str, float]) -> None:
@@ -227,26 +224,3 @@ def check_unchanged(cell: Cell) -> None:
     ):
         if file and not revision.endswith(registry.entry(file).source_digest):
             raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
-
-
-def _reset_peak(device: torch.device) -> None:
-    """Forget the peak of the cells that this process computed before."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    elif sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_bytes(device: torch.device) -> float:
-    """Return the most memory since `_reset_peak`: on the GPU if it is one, else resident on the host."""
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "linux":
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024.0 * int(line.split()[1])
-    kilobytes = resource.getrusage(
-        resource.RUSAGE_SELF
-    ).ru_maxrss  # of the whole process, where nothing better is known
-    return float(kilobytes if sys.platform == "darwin" else kilobytes * 1024)
