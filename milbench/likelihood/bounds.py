@@ -11,7 +11,7 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns
-from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
+from milbench.likelihood.columns import FLOOR, Columns
 from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
@@ -111,8 +111,7 @@ def _one_bag(values: Tensor, labels: Tensor, method: str, order: int, exact_labe
 
 
 def _total(parts: Columns, ratio: Tensor) -> Tensor:
-    total = parts.log_scale[0] + ratio
-    return torch.where(total > IMPOSSIBLE, total, torch.full_like(total, -torch.inf))
+    return columns.floor_to_infinity(parts.log_scale[0] + ratio)
 
 
 def _nothing_below(bag: _Bag) -> Tensor:

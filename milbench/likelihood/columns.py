@@ -52,6 +52,21 @@ def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     return torch.cat([values[:, :-1].masked_fill(~there, FLOOR), values[:, -1:].masked_fill(~there, 0.0)], dim=1)
 
 
+def floor_to_infinity(log_prob: Tensor) -> Tensor:
+    """Return logarithms of probabilities with -inf where FLOOR, or a sum that holds it, stands for log 0."""
+    return torch.where(log_prob > IMPOSSIBLE, log_prob, torch.full_like(log_prob, -torch.inf))
+
+
+def membership(slots: int) -> Tensor:
+    """Return (n + 1, 2^n) float64: a row of ones, then for each class 1 where the set holds it, 0 elsewhere.
+
+    Everywhere in this package the first class is the highest bit of a set's number.
+    """
+    sets = torch.arange(2**slots)
+    rows = [torch.ones(2**slots)] + [(sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
+    return torch.stack(rows).double()
+
+
 def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
     """Gather each bag's required classes from `values` (B, C+1, K) into `slots` columns and renormalise them."""
     size = labels.sum(dim=1)

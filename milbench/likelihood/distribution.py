@@ -7,7 +7,7 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns, scan, tree
-from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
+from milbench.likelihood.columns import FLOOR, Columns
 
 DISTRIBUTION_LIMIT = 16
 
@@ -34,8 +34,7 @@ def label_set_distribution(log_probs: Tensor, mask: Tensor | None = None, *, val
     values = columns.flat(log_probs.detach(), mask).cpu()
     rows = [_one_bag(values[i : i + 1]) for i in range(len(values))]
     table = torch.cat(rows) if rows else values.new_zeros(0, 2**classes)
-    table = torch.where(table > IMPOSSIBLE, table, torch.full_like(table, -torch.inf))
-    return table.to(log_probs.device, columns.result_dtype(log_probs))
+    return columns.floor_to_infinity(table).to(log_probs.device, columns.result_dtype(log_probs))
 
 
 def _one_bag(values: Tensor) -> Tensor:

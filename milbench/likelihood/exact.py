@@ -13,7 +13,6 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns, grouped, tree
-from milbench.likelihood.columns import IMPOSSIBLE
 
 EXACT_LABEL_LIMIT = 16
 """The largest |L| that is summed exactly; `bag_log_prob_bounds` brackets larger ones."""
@@ -154,7 +153,7 @@ def _traceable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, max_label
         slots = int(labels.sum(dim=1).max())
     parts = columns.select(columns.flat(log_probs, mask), labels, slots)
     total = parts.log_scale + tree.log_ratio(columns.narrowed(parts, columns.result_dtype(log_probs)))
-    total = torch.where(total > IMPOSSIBLE, total, torch.full_like(total, -torch.inf))
+    total = columns.floor_to_infinity(total)
     if slots < labels.shape[1]:
         total = torch.where(parts.size > slots, torch.full_like(total, torch.nan), total)
     return total.to(columns.result_dtype(log_probs))

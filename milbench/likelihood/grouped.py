@@ -41,7 +41,7 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
             ratio, background, required = _solve_group(parts, posterior, tolerance)
             value = parts.log_scale + ratio
             possible = value > IMPOSSIBLE
-            total[rows] = torch.where(possible, value, torch.full_like(value, -torch.inf))
+            total[rows] = columns.floor_to_infinity(value)
             if posterior:
                 counts = possible.unsqueeze(-1) if there is None else possible.unsqueeze(-1) & there[rows]
                 if there is not None or not bool(possible.all()):

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from milbench.likelihood.columns import Columns
+from milbench.likelihood.columns import FLOOR, Columns
 from milbench.likelihood.series import Series, product
 
 _TERMS = 1 << 21
@@ -128,11 +128,11 @@ class _Sums:
         log_scale = torch.where(terms.sum(dim=-1) == 0, torch.zeros_like(log_scale), log_scale)  # nothing absent
         if slots == 0:
             return torch.ones_like(background), background.new_zeros(len(terms), 0, background.shape[-1]), log_scale
-        log_x = torch.log(background + self.rest.sum(dim=0)).clamp(min=-1e30)
+        log_x = torch.log(background + self.rest.sum(dim=0)).clamp(min=FLOOR)
         columns = Columns(
             log_scale,
-            background.log().clamp(min=-1e30) - log_x,
-            self.rest.log().clamp(min=-1e30) - log_x.unsqueeze(1),
+            background.log().clamp(min=FLOOR) - log_x,
+            self.rest.log().clamp(min=FLOOR) - log_x.unsqueeze(1),
             parts.size.new_full((len(terms),), slots),
         )
         ratio, alone, shares = inner(columns, self.posterior)

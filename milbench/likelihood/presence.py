@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -43,12 +45,13 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
         return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
     top = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1) == values.argmax(dim=1, keepdim=True)
     others = torch.logsumexp(torch.where(top, torch.full_like(values, FLOOR), values), dim=1, keepdim=True)
-    small = torch.where(top & (values > -0.6931471805599453), torch.full_like(values, -1.0), values)
+    likely = top & (values > math.log(0.5))
+    small = torch.where(likely, torch.full_like(values, -1.0), values)
     from_rest = torch.log((-others).clamp(min=torch.finfo(values.dtype).tiny))
     from_self = torch.where(
         small < _SMALL, small + torch.exp(small) / 2, torch.log(-torch.log1p(-torch.exp(small.clamp(min=_SMALL))))
     )
-    rate = torch.where(top & (values > -0.6931471805599453), from_rest, from_self)
+    rate = torch.where(likely, from_rest, from_self)
     return torch.logsumexp(rate[:, :-1], dim=-1)
 
 

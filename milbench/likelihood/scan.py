@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from milbench.likelihood.columns import membership
+
 CERTAIN = 1e-200
 """A root above this has no underflow that matters; below it the caller turns to logarithms."""
 SEGMENT = 1 << 21
@@ -96,6 +98,11 @@ class _Steps:
         """View (T, 2^n, N) by class i: (T, 2^i, without or with it, the later classes, N)."""
         return stack.view(stack.shape[0], 2**i, 2, -1, self.width)
 
+    def _views(self, stack: Tensor) -> tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]], tuple[Tensor, ...]]:
+        """View a stack (T, 2^n, N) step by step: for each class the sets without it and with it; all sets."""
+        halves = [self._halves(stack, i) for i in range(self.slots)]
+        return [h[:, :, 0].unbind(0) for h in halves], [h[:, :, 1].unbind(0) for h in halves], stack.unbind(0)
+
     def forward(self) -> tuple[list[Tensor], Tensor]:
         """Return the states before each stretch, and the states before and after every step of the last one."""
         state = torch.zeros(self.states, self.width, dtype=self.background.dtype)
@@ -111,10 +118,8 @@ class _Steps:
         end = min(self.steps, begin + self.stretch)
         stack = state.new_empty(end - begin + 1, self.states, self.width)
         stack[0] = state
-        without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
-        having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
+        without, having, rows = self._views(stack)
         first = self.first[begin:end].reshape(-1, self.width).unbind(0)
-        rows = stack.unbind(0)
         for t, totals in enumerate(self._totals(begin, end).unbind(0)):
             torch.mul(rows[t], totals, out=rows[t + 1])
             for i in range(self.slots):
@@ -138,10 +143,8 @@ class _Steps:
         """Return (steps + 1, 2^n, N): how much each state before and after every step adds to the wanted sum."""
         stack = seed.new_empty(end - begin + 1, self.states, self.width)
         stack[-1] = seed
-        without = [self._halves(stack, i)[:, :, 0].unbind(0) for i in range(self.slots)]
-        having = [self._halves(stack, i)[:, :, 1].unbind(0) for i in range(self.slots)]
+        without, having, rows = self._views(stack)
         first = self.first[begin:end].reshape(-1, self.width).unbind(0)
-        rows = stack.unbind(0)
         totals = self._totals(begin, end).unbind(0)
         for t in reversed(range(end - begin)):
             torch.mul(rows[t + 1], totals[t], out=rows[t])
@@ -152,7 +155,7 @@ class _Steps:
     def _posterior(self, before: Tensor, after: Tensor, at: slice, background: Tensor, required: Tensor) -> None:
         """Fill in the shares of the wanted sum: a class again, a class for the first time, or nothing."""
         kept = before * after
-        members = _members(self.slots)
+        members = membership(self.slots)
         sums = (kept.squeeze(-1) @ members.T).unsqueeze(-1) if self.width == 1 else members @ kept
         torch.mul(self.background[at], sums[:, 0], out=background[at])
         half = torch.ones(1, max(1, self.states // 2), dtype=before.dtype)
@@ -160,13 +163,6 @@ class _Steps:
             meeting = self._halves(before, i)[:, :, 0] * self._halves(after, i)[:, :, 1]
             new = (half @ meeting.reshape(len(before), -1, self.width)).squeeze(1)
             required[at, i] = self.required[at, i] * sums[:, i + 1] + self.first[at, i] * new
-
-
-def _members(slots: int) -> Tensor:
-    """Return (n+1, 2^n): 1 for every set, then 1 where the set holds class i."""
-    sets = torch.arange(2**slots)
-    rows = [torch.ones(2**slots)] + [(sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
-    return torch.stack(rows).double()
 
 
 def _forward_merges(nodes: Tensor, scale: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:

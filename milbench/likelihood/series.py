@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.likelihood.columns import Columns
+from milbench.likelihood.columns import Columns, membership
 
 _RUN = 16
 """Positions multiplied before a logarithm is taken: a run that underflows makes A_T zero, which it is to any digit."""
@@ -66,6 +66,6 @@ def product(remaining: Tensor) -> Tensor:
 
 def _allowed(slots: int) -> Tensor:
     """Return (n+1, 2^n): 1 where the set of absent classes leaves the background, and class i, allowed."""
-    sets = torch.arange(2**slots)
-    rows = [torch.ones(2**slots)] + [1.0 - (sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
-    return torch.stack(rows).double()
+    allowed = membership(slots)
+    allowed[1:] = 1 - allowed[1:]
+    return allowed
