@@ -1,7 +1,8 @@
 """Which loss learns best from the label sets of bags, and at what cost.
 
-The names listed in `__all__` are milbench's public interface: they never move. Each is imported when it is first used,
-so that `import milbench` needs neither torch nor any other large library.
+The names listed in `__all__` are milbench's public interface: they never move. What a loss or a task in a file of its
+own needs is among them. Each is imported when it is first used, so that `import milbench` needs neither torch nor any
+other large library.
 """
 
 from __future__ import annotations
@@ -15,21 +16,32 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.api.bags import Bags, Truth, label_matrix
-    from milbench.api.loss import Loss, bag_sizes
+    from milbench.api.gallery import Misread
+    from milbench.api.loss import Head, Loss, bag_sizes
     from milbench.api.recipe import Recipe
+    from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Network, Published, ScoreFunction, Scores, Split, Task
+    from milbench.evaluation.evaluate import EvalSplit, evaluate
+    from milbench.networks.convolutional import AllConvolutional, Layer
+    from milbench.networks.instance import InstanceMLP
 
 __all__ = [
-    "Bags", "Loss", "Network", "Published", "Recipe", "ScoreFunction", "Scores", "Split", "Task", "Truth",
-    "UsageError", "__version__", "bag_sizes", "generator", "label_matrix", "load_loss", "load_task",
+    "AllConvolutional", "Bags", "EvalSplit", "Head", "InstanceMLP", "Layer", "Loss", "Misread", "Network", "Published",
+    "Recipe", "ScoreFunction", "Scores", "Split", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
+    "__version__", "bag_sizes", "evaluate", "generator", "label_matrix", "load_loss", "load_task",
 ]  # fmt: skip
 
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.api.bags": ("Bags", "Truth", "label_matrix"),
-    "milbench.api.loss": ("Loss", "bag_sizes"),
+    "milbench.api.gallery": ("Misread",),
+    "milbench.api.loss": ("Head", "Loss", "bag_sizes"),
     "milbench.api.recipe": ("Recipe",),
+    "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Network", "Published", "ScoreFunction", "Scores", "Split", "Task"),
+    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate"),
+    "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
+    "milbench.networks.instance": ("InstanceMLP",),
 }
 """Where each public name that is imported on first use is defined."""
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milbench import load_loss
-from milbench.api.loss import Loss
+from milbench import Loss, load_loss
 
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)

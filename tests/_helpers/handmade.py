@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from milbench import AllConvolutional, Network, Task
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import tasks
-from milbench.api.task import Network, Task
 from milbench.evaluation.reading.component_decoder import Reader
-from milbench.networks.convolutional import AllConvolutional
 from milbench.store.mlflow_store import Store
 from milbench.store.workspace import Workspace
 

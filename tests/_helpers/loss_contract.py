@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench.api.loss import Loss
-from milbench.errors import UsageError
+from milbench import Loss, UsageError
 from tests._helpers.contract_bags import (
     LABELS,
     MASK,

@@ -7,11 +7,9 @@ import pytest
 from pydantic import Field
 
 import milbench
+from milbench import Loss, Task, UsageError
 from milbench.api import registry
-from milbench.api.loss import Loss
 from milbench.api.registry import Registry, check_params
-from milbench.api.task import Task
-from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from milbench.api.loss import Loss
+from milbench import Loss, Supervision, TargetKind
 from milbench.api.registry import losses
-from milbench.api.supervision import ORACLE_SUPERVISION, SUPERVISIONS, Supervision, TargetKind
+from milbench.api.supervision import ORACLE_SUPERVISION, SUPERVISIONS
 
 
 def test_every_kind_of_supervision_has_a_description_and_a_target() -> None:

@@ -9,11 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags, Truth, label_matrix
+from milbench import AllConvolutional, Bags, InstanceMLP, Layer, Truth, UsageError, label_matrix
 from milbench.api.targets import make_target
-from milbench.errors import UsageError
-from milbench.networks.convolutional import AllConvolutional, Layer
-from milbench.networks.instance import InstanceMLP
 from tests._helpers.command_line import TINY, Ran
 
 C = 3

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from milbench import Bags
-from milbench.networks.convolutional import AllConvolutional, Layer
-from milbench.networks.instance import InstanceMLP
+from milbench import AllConvolutional, Bags, InstanceMLP, Layer
 
 LAYERS = (Layer(4, 3, stride=2, padding=1), Layer(3, 3))
 """The centres are half a pixel plus two pixels a position, moved inwards by the second layer: 2.5, 4.5, ..."""

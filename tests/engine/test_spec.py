@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from milbench import UsageError
 from milbench.api.plan import Cell, Plan, labels, merge
 from milbench.api.registry import tasks
 from milbench.engine.spec import built_in_specs, make_plan, make_spec, parse_seeds, parse_setting, presets, read_spec
-from milbench.errors import UsageError
 from tests._helpers.command_line import TINY
 
 

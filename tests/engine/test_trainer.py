@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench.api.bags import Bags
-from milbench.api.loss import Loss
+from milbench import Bags, Loss, Recipe, UsageError
 from milbench.api.plan import Cell
-from milbench.api.recipe import Recipe
 from milbench.engine import trainer as trainer_module
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Outcome, Trainer
-from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY
 
 

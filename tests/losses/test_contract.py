@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_loss
-from milbench.api.loss import Loss
+from milbench import Loss, UsageError, load_loss
 from milbench.api.registry import losses
-from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS
 from tests._helpers.contract_bags import B, C, K, Variant, some_logits, target_for
 from tests._helpers.loss_contract import LossContract

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_loss
-from milbench.errors import UsageError
+from milbench import UsageError, load_loss
 
 torch.set_num_threads(1)
 

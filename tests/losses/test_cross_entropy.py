@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import load_loss
-from milbench.errors import UsageError
+from milbench import UsageError, load_loss
 
 torch.set_num_threads(1)
 

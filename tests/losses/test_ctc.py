@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from milbench import load_loss
-from milbench.api.bags import label_matrix
-from milbench.api.loss import Loss
-from milbench.errors import UsageError
+from milbench import Loss, UsageError, label_matrix, load_loss
 from tests._helpers.label_maps import LabelMaps
 
 torch.set_num_threads(1)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import load_loss
-from milbench.errors import UsageError
+from milbench import UsageError, load_loss
 from tests._helpers.label_maps import LabelMaps, exactly, softmax
 
 torch.set_num_threads(1)

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import load_task
-from milbench._utils.seeding import generator
+from milbench import UsageError, generator, load_task
 from milbench.data import catalog
-from milbench.errors import UsageError
 from tests._helpers.cifar_files import TEST, TRAIN, small_cifar, write_batch
 
 CPU = torch.device("cpu")

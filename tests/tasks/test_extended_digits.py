@@ -7,9 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from milbench import load_task
-from milbench._utils.seeding import generator
-from milbench.errors import UsageError
+from milbench import UsageError, generator, load_task
 
 CPU = torch.device("cpu")
 

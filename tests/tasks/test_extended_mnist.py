@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import load_task
-from milbench._utils.seeding import generator
+from milbench import UsageError, generator, load_task
 from milbench.data import catalog
-from milbench.errors import UsageError
 from tests._helpers.idx_files import small_mnist, write_idx
 
 CPU = torch.device("cpu")

@@ -7,15 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import load_task
-from milbench._utils.seeding import generator
+from milbench import Bags, Scores, UsageError, generator, load_task
 from milbench.api import gallery
-from milbench.api.bags import Bags
 from milbench.api.targets import make_target
-from milbench.api.task import Scores
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer
-from milbench.errors import UsageError
 from milbench.evaluation.evaluate import THRESHOLD
 from tests._helpers.idx_files import small_mnist
 

@@ -10,13 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from milbench import load_task
-from milbench._utils.seeding import generator
-from milbench.api.bags import Bags
+from milbench import Bags, EvalSplit, Scores, UsageError, generator, load_task
 from milbench.api.metric_info import METRICS
-from milbench.api.task import Scores
-from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit
 from milbench.likelihood import best_label_set, label_set_distribution
 
 CPU = torch.device("cpu")

@@ -9,8 +9,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from milbench import Bags, Network, Recipe, ScoreFunction, Task, Truth, UsageError, label_matrix
-from milbench.networks.instance import InstanceMLP
+from milbench import Bags, InstanceMLP, Network, Recipe, ScoreFunction, Task, Truth, UsageError, label_matrix
 
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
