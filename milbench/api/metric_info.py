@@ -106,10 +106,11 @@ METRICS: dict[str, Metric] = {
         "digits and how far one digit of each class reaches are learnt from the strings of the validation images.",
     ),
     "transcription_error_rescored": Metric(
-        "transcription error, looks",
-        "As transcription error, components, but an image whose most probable label set has a probability below 0.95 "
-        "is also looked at 7/8 and 5/4 times as large, and read where its most probable label set is the most "
-        "probable, any other before the empty one. No more is learnt for it.",
+        "transcription error, components rescored",
+        "As transcription error, components, but where the most probable label set of an image has a probability "
+        "below 0.95, the network also scores the image scaled to 7/8 and 5/4 of its size. The scale whose most "
+        "probable label set has the highest probability is read; the empty set is chosen only if it is the most "
+        "probable at every scale. Nothing more is learnt.",
     ),
     "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (default decoder)."),
     "error_orientation": Metric(
@@ -193,6 +194,9 @@ METRICS: dict[str, Metric] = {
     ),
 }
 """By the name that follows the split: "instance_error" of "test/instance_error"."""
+
+RENAMED_METRICS = {"transcription_error_looks": "transcription_error_rescored"}
+"""Earlier names of metrics, without the split, with those of today: stores from before the renaming have the earlier."""
 
 
 _REACH = (
