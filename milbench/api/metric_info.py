@@ -196,7 +196,7 @@ METRICS: dict[str, Metric] = {
 """By the name that follows the split: "instance_error" of "test/instance_error"."""
 
 RENAMED_METRICS = {"transcription_error_looks": "transcription_error_rescored"}
-"""Earlier names of metrics, without the split, with those of today: stores from before the renaming have the earlier."""
+"""Earlier names of metrics, without the split, with those of today; stores from before the renaming have the former."""
 
 
 _REACH = (
