@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +13,7 @@ import milbench
 from milbench import Loss, Task, UsageError
 from milbench.api import registry
 from milbench.api.registry import Registry, check_params
-from tests._helpers.command_line import PLUGINS, TINY
+from tests._helpers.command_line import PLUGINS, REPOSITORY, TINY
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +32,18 @@ def test_every_built_in_loads_under_its_own_name() -> None:
             assert cls.__doc__
 
 
-def test_names_are_known_without_importing_anything() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys; from milbench.api.registry import losses; losses().names(); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("kind", ["losses", "tasks"])
+def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str) -> None:
+    code = (
+        f"import json, sys; from milbench.api.registry import {kind}; "
+        f"print(json.dumps([{kind}().names(), sorted(sys.modules)]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, modules = json.loads(ran.stdout)
+    files = [path.stem for path in (REPOSITORY / kind).glob("[a-z]*.py")]
+    assert len(files) > 5
+    assert {stem.replace("_", "-") for stem in files} <= set(names)
+    assert not any(module.startswith((f"milbench.{kind}.", "torch")) for module in modules)
 
 
 def test_a_loss_by_name_with_parameters() -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from milbench import Bags, Loss, Recipe, UsageError
+from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
 from milbench.api.plan import Cell
+from milbench.api.registry import tasks
 from milbench.engine import trainer as trainer_module
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
@@ -21,7 +24,7 @@ class Stop(Exception):  # noqa: N818
 
 
 class Recorder:
-    """Hears everything and stops where it is told to."""
+    """A callback that keeps what it receives and raises Stop after a given step."""
 
     def __init__(self, stop_after: tuple[int, int] | None = None) -> None:
         self.stop_after = stop_after
@@ -81,7 +84,7 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
 
 
-def test_training_learns_and_tells(tmp_path: Path) -> None:
+def test_training_learns_and_calls_back_with_every_epoch(tmp_path: Path) -> None:
     callback = Recorder()
     outcome = train(tiny_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt", callback)
     assert list(callback.epochs) == list(range(1, 13))
@@ -93,55 +96,105 @@ def test_training_learns_and_tells(tmp_path: Path) -> None:
         assert outcome.costs[name] > 0
 
 
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """The initial weights of every cell whose recipe has the optimiser "recording", in the order of training."""
+    found: list[dict[str, torch.Tensor]] = []
+
+    def recording(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+        found.append({k: v.clone() for k, v in model.state_dict().items()})
+        return torch.optim.SGD(model.parameters(), lr=recipe.lr)
+
+    monkeypatch.setitem(OPTIMIZERS, "recording", recording)
+    return found
+
+
 def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
 ) -> None:
-    seen: dict[str, list[Bags]] = {}
-    weights: dict[str, dict[str, torch.Tensor]] = {}
-    step = Trainer._train_step
+    seen: list[list[Bags]] = []
+    tiny = tasks().cls(TINY)
+    train_batches = tiny.train_batches
 
-    def watch(self: Trainer, bags: Bags, number: int) -> torch.Tensor:
-        if number == 0:
-            weights[self.cell.loss] = {k: v.clone() for k, v in self.network.state_dict().items()}
-        seen.setdefault(self.cell.loss, []).append(bags)
-        return step(self, bags, number)
+    def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        for bags in train_batches(task, epoch, rng):
+            seen[-1].append(bags)
+            yield bags
 
-    monkeypatch.setattr(Trainer, "_train_step", watch)
-    losses = ["exact", "max-pooling", "one-vs-rest", "noisy-or"]
-    for loss in losses:
-        train(tiny_cell(loss, seed=5), tmp_path / f"{loss}.pt")
-    train(tiny_cell("exact", seed=6), tmp_path / "other.pt")
-    other = seen["exact"][8:]  # two epochs of four batches, then those of seed 6
-    for loss in losses[1:]:
-        assert len(seen[loss]) == 8
-        for mine, exacts in zip(seen[loss], seen["exact"], strict=False):
-            assert torch.equal(mine.instances, exacts.instances)
-            assert torch.equal(mine.labels, exacts.labels)
-        assert all(torch.equal(weights[loss][k], weights["noisy-or"][k]) for k in weights[loss])
-    assert not torch.equal(other[0].instances, seen["max-pooling"][0].instances)
-    assert not torch.equal(seen["max-pooling"][0].instances, seen["max-pooling"][4].instances)  # epochs differ too
+    monkeypatch.setattr(tiny, "train_batches", recorded)
+    names = ["exact", "max-pooling", "one-vs-rest", "noisy-or"]
+    for loss, seed in [*((name, 5) for name in names), ("exact", 6)]:
+        seen.append([])
+        train(tiny_cell(loss, seed=seed, recipe={"optimizer": "recording"}), tmp_path / f"{loss}-{seed}.pt")
+    *same, other = seen
+    for bags in same:
+        assert len(bags) == 9  # two epochs of four batches, then the one on which the loss is timed
+        for mine, first in zip(bags, same[0], strict=True):
+            assert torch.equal(mine.instances, first.instances)
+            assert torch.equal(mine.labels, first.labels)
+    assert not torch.equal(other[0].instances, same[0][0].instances)
+    assert not torch.equal(same[0][0].instances, same[0][4].instances)  # epochs differ too
+    assert len(starts) == 5
+    for start in starts[1:4]:
+        assert start.keys() == starts[0].keys()
+        assert all(torch.equal(start[k], starts[0][k]) for k in start)
+    assert not torch.equal(starts[4]["network.head.weight"], starts[0]["network.head.weight"])
 
 
-def test_the_head_starts_where_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    biases: dict[str, torch.Tensor] = {}
-    step = Trainer._train_step
-
-    def watch(self: Trainer, bags: Bags, number: int) -> torch.Tensor:
-        if number == 0:
-            biases[self.recipe.head_init] = self.network.head.bias.detach().clone()  # type: ignore[union-attr]
-        return step(self, bags, number)
-
-    monkeypatch.setattr(Trainer, "_train_step", watch)
+def test_the_head_starts_where_the_recipe_says(tmp_path: Path, starts: list[dict[str, torch.Tensor]]) -> None:
     for head in ("prior", "paper"):
-        train(tiny_cell(recipe={"head_init": head}), tmp_path / f"{head}.pt")
-    assert biases["prior"].tolist() == pytest.approx([-math.log(5)] * 3 + [0.0])
-    assert len(set(biases["paper"].tolist())) == 4
+        train(tiny_cell(recipe={"head_init": head, "optimizer": "recording"}), tmp_path / f"{head}.pt")
+    prior, paper = (start["network.head.bias"].tolist() for start in starts)
+    assert prior == pytest.approx([-math.log(5)] * 3 + [0.0])
+    assert len(set(paper)) == 4
 
 
-@pytest.mark.parametrize("name", ["count", "position"])
-def test_losses_with_more_supervision_train(name: str, tmp_path: Path) -> None:
-    outcome = train(tiny_cell(name, recipe={"epochs": 6}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt")
-    assert outcome.history[-1]["train/loss"] < outcome.history[0]["train/loss"]
+def exact_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """-log of the summed probability of every label map whose classes are those of the bag, a position."""
+    maps = [m for m in itertools.product(range(4), repeat=5) if set(m) - {3} == set(shown) - {3}]
+    probs = [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
+    return -torch.stack(probs).logsumexp(0) / 5
+
+
+def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """-sum_c (N_c / K) log(mean_k p_{c,k}), background included."""
+    terms = [shown.count(c) / 5 * log_p[c].exp().mean().log() for c in range(4) if c in shown]
+    return -torch.stack(terms).sum()
+
+
+def position_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """The mean of -log p over the positions."""
+    return -torch.stack([log_p[c, k] for k, c in enumerate(shown)]).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "definition"), [("exact", exact_loss), ("count", count_loss), ("position", position_loss)]
+)
+def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
+    name: str, definition: Callable[[torch.Tensor, list[int]], torch.Tensor], tmp_path: Path
+) -> None:
+    """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
+    recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip_norm": "none", "epochs": 1}
+    outcome = train(tiny_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c.pt")
+
+    task = load_task(TINY, batches=1)
+    network = task.network(seed=7)
+    with torch.no_grad():
+        network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
+    (bags,) = task.train_batches(0, generator("bags", "tiny", 7, 0))
+    assert bags.truth is not None
+    assert bags.truth.position_classes is not None
+    log_p = network(bags.instances).log_softmax(dim=1)
+    losses = [definition(log_p[b], bags.truth.position_classes[b].tolist()) for b in range(len(bags))]
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    assert outcome.history[0]["train/loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for key, weight in network.named_parameters():
+        assert weight.grad is not None
+        # The first step of Nesterov's momentum of 0.9: the gradient and 0.9 times itself.
+        expected = weight.detach() - 0.1 * 1.9 * weight.grad
+        torch.testing.assert_close(outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(expected, weight.detach())
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -151,11 +204,11 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
     seen = set()
     forward = Loss.forward
 
-    def watch(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+    def recorded(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
         seen.add(logits.dtype)
         return forward(self, logits, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Loss, "forward", watch)
+    monkeypatch.setattr(Loss, "forward", recorded)
     outcome = train(tiny_cell(recipe={"loss_precision": precision}), tmp_path / "c.pt")
     assert seen == {getattr(torch, precision)}
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
