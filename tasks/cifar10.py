@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data import cifar10
-from milbench.families.single_image import Images, OneInstanceImages
+from milbench.data.labelled_images import LabelledImages
+from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
@@ -72,10 +73,9 @@ class CIFAR10(OneInstanceImages):
         """Return a digest of the files, downloaded where they are missing."""
         return cifar10.check(data_dir, self.any_data)
 
-    def load(self, data_dir: Path | None) -> tuple[Images, Images]:
+    def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
         """Read the files."""
-        train, test = (Images(*part) for part in cifar10.load(data_dir))
-        return train, test
+        return cifar10.load(data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
         """Return windows of the images' own size at random places of the padded images, every second one mirrored."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
-from milbench.data.digits import Digits, DigitSplits
+from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
 
@@ -50,10 +50,10 @@ class ExtendedDigits(NestedDigits):
         splits, digest = self.load(data_dir), hashlib.sha256()
         for part in (splits.train, splits.validation, splits.test):
             if part:
-                digest.update(part.images.numpy().tobytes() + part.classes.numpy().tobytes())
+                digest.update(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes())
         return f"digits of scikit-learn, sha256 {digest.hexdigest()[:16]}"
 
-    def load(self, data_dir: Path | None) -> DigitSplits:  # noqa: ARG002
+    def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
         """Split the digits: the same images in every run."""
         from sklearn.model_selection import train_test_split
 
@@ -64,12 +64,13 @@ class ExtendedDigits(NestedDigits):
         train, validation = train_test_split(
             rest, test_size=VALIDATION, random_state=SPLIT_SEED, stratify=digits.classes[rest]
         )
-        return DigitSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
+        return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
 
 
-def _all_digits() -> Digits:
+def _all_digits() -> LabelledImages:
     """Return the digits in scikit-learn's order; their pixels are counts from 0 to 16."""
     from sklearn.datasets import load_digits
 
     bundle = load_digits()
-    return Digits(torch.from_numpy(bundle.images).byte(), torch.from_numpy(bundle.target).long(), white=16)
+    pixels, classes = torch.from_numpy(bundle.images).byte(), torch.from_numpy(bundle.target).long()
+    return LabelledImages(pixels.unsqueeze(1), classes, white=16)

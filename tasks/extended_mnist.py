@@ -10,8 +10,7 @@ from pydantic import Field
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published, Split
 from milbench.data import mnist
-from milbench.data.digits import DigitSplits
-from milbench.errors import UsageError
+from milbench.data.labelled_images import ImageSplits
 from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
 
@@ -74,10 +73,6 @@ class ExtendedMNIST(NestedDigits):
         """Return a digest of the files, downloaded where they are missing."""
         return mnist.check(data_dir, self.any_data)
 
-    def load(self, data_dir: Path | None) -> DigitSplits:
-        """Split off the last training images for validation."""
-        train, test = mnist.load(data_dir)
-        kept = len(train) - self.validation
-        if kept < 1:
-            raise UsageError(f"{self.name}: validation = {self.validation} leaves none of {len(train)} training images")
-        return DigitSplits(train[:kept], train[kept:] if self.validation else None, test)
+    def load(self, data_dir: Path | None) -> ImageSplits:
+        """Read the files, and split off the last training images for validation."""
+        return ImageSplits.with_last_for_validation(*mnist.load(data_dir), count=self.validation, task_name=self.name)

@@ -7,7 +7,8 @@ from pathlib import Path
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data import mnist
-from milbench.families.single_image import Images, OneInstanceImages
+from milbench.data.labelled_images import LabelledImages
+from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
 from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE, mnist_layers
@@ -58,7 +59,6 @@ class MNIST(OneInstanceImages):
         """Return a digest of the files, downloaded where they are missing."""
         return mnist.check(data_dir, self.any_data)
 
-    def load(self, data_dir: Path | None) -> tuple[Images, Images]:
+    def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
         """Read the files."""
-        train, test = (Images(digits.images.unsqueeze(1), digits.classes) for digits in mnist.load(data_dir))
-        return train, test
+        return mnist.load(data_dir)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from milbench.data.catalog import CIFAR10, data_dir, require
+from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 SIDE = 32
@@ -59,15 +60,16 @@ def check(given: Path | None, any_data: bool) -> str:
     return f"non-canonical CIFAR-10, sha256 {digest.hexdigest()[:16]}"
 
 
-def load(given: Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return pixels (N, 3, 32, 32) uint8 and classes (N,) int64 of the training and of the test images."""
+def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training and the test images, (N, 3, 32, 32), of files that were checked."""
     root = data_dir(given)
-    train, test = ([_read(root / path) for path in paths] for paths in (TRAIN, TEST))
-    return _joined(train), _joined(test)
+    train, test = (_joined([_read(root / path) for path in paths]) for paths in (TRAIN, TEST))
+    return train, test
 
 
-def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    return torch.cat([pixels for pixels, _ in parts]), torch.cat([classes for _, classes in parts])
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> LabelledImages:
+    pixels, classes = (torch.cat(column) for column in zip(*parts, strict=True))
+    return LabelledImages(pixels, classes, white=255)
 
 
 def _read(path: Path) -> tuple[Tensor, Tensor]:

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 
 from milbench.data.catalog import MNIST, data_dir, require
-from milbench.data.digits import CLASSES, Digits
+from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 SIDE = 28
+CLASSES = 10
 INSTEAD = (
     "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
     "the task extended-digits needs no download"
@@ -41,13 +42,17 @@ def check(given: Path | None, any_data: bool) -> str:
     return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
 
 
-def load(given: Path | None) -> tuple[Digits, Digits]:
-    """Return the training and the test digits of files that were checked."""
+def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training and the test images, (N, 1, 28, 28), of files that were checked."""
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
     root = data_dir(given)
     train, test = (
-        Digits(read_image_file(str(root / images)), read_label_file(str(root / labels)).to(torch.int64), white=255)
+        LabelledImages(
+            read_image_file(str(root / images)).unsqueeze(1),
+            read_label_file(str(root / labels)).to(torch.int64),
+            white=255,
+        )
         for images, labels in PARTS
     )
     return train, test

@@ -23,7 +23,13 @@ THRESHOLD = "chosen/threshold"
 
 @dataclass(frozen=True, slots=True)
 class EvalSplit:
-    """What a split asks: batches of one-instance bags, if there are any, and batches of bags with their truth."""
+    """The bags of a split.
+
+    Args:
+        single_instance: batches of bags that hold one instance each, possibly none. Where `bags` are such bags, this is
+            the same object, and they are scored once.
+        bags: batches of bags with their truth.
+    """
 
     single_instance: Sequence[Bags]
     bags: Sequence[Bags]
@@ -31,15 +37,17 @@ class EvalSplit:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a loss said of the bags of a split, on the CPU.
+    """What a loss predicts for the bags of a split, on the CPU.
 
-    presence, hits, labels: (B, C).
+    classes, presence, labels: (B, C).
+    hits: (B, C), see `milbench.evaluation.metrics.class_hits`; None for images without known centres of positions.
     wrong: flat, see `milbench.evaluation.metrics.wrong_instances`.
     """
 
+    classes: Tensor
     presence: Tensor
-    hits: Tensor
     labels: Tensor
+    hits: Tensor | None
     wrong: Tensor
 
 
@@ -53,7 +61,7 @@ def evaluate(
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
     calibration: bags to choose the threshold of the set error on, where that is not the validation split.
-    centres: for images, where the positions look, given height and width.
+    centres: for images, the centres of the positions, given height and width; without it the hit rate is left out.
     hook: sees every batch of bags with its scores, once.
     """
     predictions = {
@@ -66,12 +74,16 @@ def evaluate(
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
     values = {THRESHOLD: threshold}
     for name, split in splits.items():
-        presence, labels = predictions[name].presence, predictions[name].labels
-        values[f"{name}/instance_error"] = single_instance_error(score, split.single_instance)
+        presence, labels, hits = predictions[name].presence, predictions[name].labels, predictions[name].hits
+        if split.single_instance is split.bags:
+            error = metrics.instance_error(predictions[name].classes, labels.int().argmax(dim=1))
+        else:
+            error = single_instance_error(score, split.single_instance)
+        values[f"{name}/instance_error"] = error
         values[f"{name}/set_error"] = metrics.set_error(presence, labels, threshold)
         values[f"{name}/average_precision"] = metrics.average_precision(presence, labels)
         values[f"{name}/auroc"] = metrics.auroc(presence, labels)
-        values[f"{name}/hit_rate"] = metrics.hit_rate(predictions[name].hits, labels)
+        values[f"{name}/hit_rate"] = math.nan if hits is None else metrics.hit_rate(hits, labels)
         values[f"{name}/posterior_error"] = metrics.share(predictions[name].wrong)
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
@@ -87,17 +99,20 @@ def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags])
 
 def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
     """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
-    parts = []
+    parts: list[tuple[Tensor, ...]] = []
+    hits: list[Tensor] = []
     for bags in batches:
         scores = score(bags)
         if bags.truth is None:
             raise ValueError("bags to evaluate on need their truth")
         where = centres(*bags.instances.shape[-2:]) if centres else None
         instances, truth = scores.instances.cpu(), bags.truth.to(CPU)
-        hits = metrics.class_hits(instances, truth, where)
+        if where is not None or truth.position_classes is not None:
+            hits.append(metrics.class_hits(instances, truth, where))
         wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
-        parts.append((scores.presence.cpu(), hits, bags.labels.cpu(), wrong))
-    return Predictions(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong))
+    classes, presence, labels, wrong = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Predictions(classes, presence, labels, torch.cat(hits) if hits else None, wrong)
 
 
 def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunction:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,14 +19,16 @@ from milbench._utils.images import grey
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Network, ScoreFunction, Split, Task
-from milbench.data.digits import CLASSES, Digits, DigitSplits
+from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first
+from milbench.families.image_bags import LazyBatches, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+CLASSES = 10
 TRIES = 1000
 """To put digits onto a canvas so that none overlaps another."""
 SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
@@ -47,25 +50,20 @@ def nest(patches: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) 
     return canvas.clamp_(max=1).view(B, 1, height, width)
 
 
-def draw_canvases(digits: Digits, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
+def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
     """Nest the digits named by `index` (B, M) on canvases of one size, drawn here, at places drawn here.
 
     Height and width are independent and uniform on sizes[0]..sizes[1]; an offset is uniform over those that keep the
     digit whole. Draws come from `rng` on the CPU; the bags are made where the digits are.
     """
-    (h, w), device = digits.images.shape[1:], digits.images.device
+    (h, w), device = digits.pixels.shape[-2:], digits.pixels.device
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
     tops = torch.randint(height - h + 1, index.shape, generator=rng).to(device)
     lefts = torch.randint(width - w + 1, index.shape, generator=rng).to(device)
-    drawn = digits[index.to(device)]
+    drawn = digits[index]
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
-    canvas = nest(drawn.images / digits.white, tops, lefts, height, width)
+    canvas = nest(drawn.scaled().squeeze(2), tops, lefts, height, width)
     return Bags(canvas, label_matrix(drawn.classes, CLASSES), truth=Truth(drawn.classes, boxes))
-
-
-def plain(digits: Digits) -> Bags:
-    """Return every digit as a bag of one instance: (N, 1, h, w)."""
-    return Bags((digits.images / digits.white).unsqueeze(1), label_matrix(digits.classes.unsqueeze(1), CLASSES))
 
 
 class NestedDigits(Task):
@@ -91,7 +89,7 @@ class NestedDigits(Task):
         """Return the layers of the network."""
 
     @abstractmethod
-    def load(self, data_dir: Path | None) -> DigitSplits:
+    def load(self, data_dir: Path | None) -> ImageSplits:
         """Return the digits, on the CPU."""
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
@@ -102,10 +100,11 @@ class NestedDigits(Task):
                 f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
             )
         self._train = splits.train
+        as_bags = partial(single_instance_bags, num_classes=CLASSES)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self._calibration = None if splits.validation else self._canvases("validation", splits.train)
         self._eval_splits: dict[Split, EvalSplit] = {
-            split: EvalSplit(self._single_instance_bags(digits), self._canvases(split, digits))
+            split: EvalSplit(LazyBatches(digits, self.eval_batches[0], as_bags), self._canvases(split, digits))
             for split in SPLIT_NAMES
             if (digits := getattr(splits, split)) is not None
         }
@@ -165,11 +164,7 @@ class NestedDigits(Task):
         drawn = classes[index.to(classes.device)].cpu()
         return Bags(canvas, label_matrix(drawn, CLASSES), truth=Truth(drawn, boxes))
 
-    def _single_instance_bags(self, digits: Digits) -> list[Bags]:
-        step = self.eval_batches[0]
-        return [plain(digits[start : start + step]) for start in range(0, len(digits), step)]
-
-    def _canvases(self, split: Split, digits: Digits) -> list[Bags]:
+    def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: digits in random order, again from the start when all were used."""
         rng = generator(self.name, self.revision, split, self.digits_per_bag)
         count = self.eval_bags[split] * self.digits_per_bag

@@ -7,11 +7,10 @@ stand, how often and where is for evaluation alone.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,18 +24,22 @@ from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
 from milbench.data.crops import SIDE, Variant
+from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.evaluation.reading.examples import collect
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
+from milbench.families.image_bags import LazyBatches
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 10
+WHITE = 256
+"""Pixels are divided by this, so that they are in [0, 1)."""
 EVAL_BATCH = 250
 CALIBRATION = 1000
 """Training crops that thresholds are chosen on where there is no validation split."""
@@ -54,64 +57,34 @@ def street_number_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer,
             Layer(num_classes + 1, 5))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Crops of house numbers where they are used; on the CPU the pixels stay in the file until they are looked at.
+def number_images(crops: Crops, device: torch.device) -> LabelledImages:
+    """Return crops on a device as images (N, 3, 64, 64); on the CPU the pixels stay in the file until they are used."""
+    return LabelledImages(
+        torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
+        torch.from_numpy(crops.classes).long().to(device),
+        WHITE,
+        torch.from_numpy(crops.boxes).to(device),
+    )
 
-    pixels: (N, 64, 64, 3) uint8.
-    classes: (N, M) int64, the digits in the order of reading, -1 where there are fewer than M.
-    boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop.
+
+def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> Bags:
+    """Return crops as bags, augmented by draws from `rng` if it is given.
+
+    The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
+
+    Args:
+        images: N crops with classes (N, M) in the order of reading, and boxes.
+        rng: a generator on the CPU.
+
+    Returns:
+        Bags with instances (N, 3, h, w) in [0, 1).
     """
-
-    pixels: Tensor
-    classes: Tensor
-    boxes: Tensor
-
-    @classmethod
-    def of(cls, crops: Crops, device: torch.device) -> Numbers:
-        """Put crops on a device."""
-        return cls(
-            torch.from_numpy(crops.crops).to(device),
-            torch.from_numpy(crops.classes).long().to(device),
-            torch.from_numpy(crops.boxes).to(device),
-        )
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def bags(self, index: Tensor, rng: torch.Generator | None = None) -> Bags:
-        """Return the crops named by `index` as bags (B, 3, h, w) in [0, 1), augmented by draws from `rng` if given.
-
-        The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
-        """
-        index = index.to(self.pixels.device)
-        images = self.pixels[index].permute(0, 3, 1, 2).float() / 256
-        classes, boxes = self.classes[index], self.boxes[index]
-        if rng is not None:
-            images, boxes = augment(images, boxes, rng)
-        return Bags(images, label_matrix(classes, CLASSES), truth=Truth(classes, boxes))
-
-
-@dataclass(frozen=True, slots=True)
-class Batches(Sequence[Bags]):
-    """The crops named by `which`, as batches that are made when they are asked for: floats take four times the room."""
-
-    numbers: Numbers
-    which: Tensor
-
-    def __len__(self) -> int:
-        return (len(self.which) + EVAL_BATCH - 1) // EVAL_BATCH
-
-    @overload
-    def __getitem__(self, n: int) -> Bags: ...
-    @overload
-    def __getitem__(self, n: slice) -> list[Bags]: ...
-    def __getitem__(self, n: int | slice) -> Bags | list[Bags]:
-        if isinstance(n, slice):
-            return [self[k] for k in range(*n.indices(len(self)))]
-        if not 0 <= n < len(self):
-            raise IndexError(n)
-        return self.numbers.bags(self.which[n * EVAL_BATCH : (n + 1) * EVAL_BATCH])
+    pixels, boxes = images.scaled(), images.boxes
+    if boxes is None:
+        raise ValueError("crops of house numbers need the boxes of their digits")
+    if rng is not None:
+        pixels, boxes = augment(pixels, boxes, rng)
+    return Bags(pixels, label_matrix(images.classes, CLASSES), truth=Truth(images.classes, boxes))
 
 
 class StreetNumbers(Task):
@@ -169,7 +142,7 @@ class StreetNumbers(Task):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
-        numbers = {part: Numbers.of(crops, device) for part, crops in self._crops(data_dir).items()}
+        numbers = {part: number_images(crops, device) for part, crops in self._crops(data_dir).items()}
         train, self._test = numbers["train"], numbers["test"]
         if self.validation >= len(train):
             raise UsageError(
@@ -180,11 +153,11 @@ class StreetNumbers(Task):
         self._pools = [(train, kept)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
-        self._calibration = None if self.validation else Batches(train, kept[:CALIBRATION])
+        self._calibration = None if self.validation else _batches(train, kept[:CALIBRATION])
         self._eval_splits: dict[Split, EvalSplit] = (
-            {"validation": EvalSplit((), Batches(train, held))} if self.validation else {}
+            {"validation": EvalSplit((), _batches(train, held))} if self.validation else {}
         )
-        self._eval_splits["test"] = EvalSplit((), Batches(self._test, torch.arange(len(self._test))))
+        self._eval_splits["test"] = EvalSplit((), _batches(self._test))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -204,13 +177,13 @@ class StreetNumbers(Task):
         if len(self._pools) == 1:
             numbers, index = self._pools[0]
             for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
-                yield numbers.bags(some, chance)
+                yield number_bags(numbers[some], chance)
             return
         orders = [_endless(index, rng) for _, index in self._pools]
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self._pools), (), generator=rng))
             some = torch.tensor(list(islice(orders[pool], self.batch_bags)))
-            yield self._pools[pool][0].bags(some, chance)
+            yield number_bags(self._pools[pool][0][some], chance)
 
     def network(self, seed: int) -> Network:
         """Return the all-convolutional network of `layers`, which standardises images unless `contrast` is raw."""
@@ -218,7 +191,7 @@ class StreetNumbers(Task):
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return the picture in colours, (3, H, W) in [0, 1)."""
-        return torch.from_numpy(colours(picture)).float() / 256
+        return torch.from_numpy(colours(picture)).float() / WHITE
 
     def evaluate(self, score: ScoreFunction) -> dict[str, float]:
         """Return the metrics of the crops as they are, none augmented."""
@@ -239,7 +212,7 @@ class StreetNumbers(Task):
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""
-        return self._test.bags(torch.randperm(len(self._test), generator=rng)[:count])
+        return number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:count]])
 
     def test_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
         """Return the files of the whole test pictures, with the digits in each; needs no `prepare`."""
@@ -255,6 +228,10 @@ class StreetNumbers(Task):
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = output_size(self.layers(), SIZES[0] if self.augmentation else SIDE) ** 2
         return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
+
+
+def _batches(images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
+    return LazyBatches(images, EVAL_BATCH, number_bags, which)
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:

@@ -12,22 +12,22 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Scores
-from milbench.data.digits import CLASSES, Digits, DigitSplits
+from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.nested_digits import NestedDigits, draw_canvases, nest, plain
+from milbench.families.nested_digits import CLASSES, NestedDigits, draw_canvases, nest
 from milbench.networks.convolutional import AllConvolutional, Layer
 
 CPU = torch.device("cpu")
 
 
-def named_digits(count: int, side: int = 3) -> Digits:
+def named_digits(count: int, side: int = 3) -> LabelledImages:
     """Digits that can be told apart by their pixels: number n has the binary digits of n + 1 for pixels, times 5."""
     bits = (torch.arange(1, count + 1).unsqueeze(1) >> torch.arange(side * side)) & 1
-    return Digits((bits * 5).byte().view(count, side, side), torch.arange(count) % CLASSES, white=8)
+    return LabelledImages((bits * 5).byte().view(count, 1, side, side), torch.arange(count) % CLASSES, white=8)
 
 
-def rendered(digits: Digits, index: list[int], boxes: Tensor, height: int, width: int) -> Tensor:
+def rendered(digits: LabelledImages, index: list[int], boxes: Tensor, height: int, width: int) -> Tensor:
     """Draw one canvas pixel by pixel."""
     canvas = torch.zeros(height, width)
     for n, (left, top, right, bottom) in zip(index, boxes.int().tolist(), strict=True):
@@ -35,7 +35,7 @@ def rendered(digits: Digits, index: list[int], boxes: Tensor, height: int, width
         assert 0 <= top < bottom <= height
         for y in range(top, bottom):
             for x in range(left, right):
-                canvas[y, x] += float(digits.images[n, y - top, x - left]) / digits.white
+                canvas[y, x] += float(digits.pixels[n, 0, y - top, x - left]) / digits.white
     return canvas.clamp(max=1)
 
 
@@ -94,14 +94,6 @@ def test_pixels_of_overlapping_patches_add_and_clamp() -> None:
     assert canvas.tolist() == [[[[0, 0, 0, 0.125], [0.25, 1, 0.75, 0]]]]
 
 
-def test_plain_digits_are_bags_of_one_instance() -> None:
-    digits = named_digits(12)
-    bags = plain(digits)
-    assert bags.instances.shape == (12, 1, 3, 3)
-    torch.testing.assert_close(bags.instances[:, 0] * 8, digits.images.float())
-    assert bags.labels.nonzero().tolist() == [[n, n % 10] for n in range(12)]
-
-
 class Toy(NestedDigits):
     """A small game of known digits."""
 
@@ -114,12 +106,12 @@ class Toy(NestedDigits):
         super().__init__(digits_per_bag)
         digits = named_digits(181, side=8)
         splits = digits[:train], digits[131:156] if validation else None, digits[156:]
-        self.splits = DigitSplits(*splits)
+        self.splits = ImageSplits(*splits)
 
     def layers(self) -> tuple[Layer, ...]:
         return (Layer(8, 3, padding=1), Layer(8, 3, stride=2, padding=1), Layer(CLASSES + 1, 3))
 
-    def load(self, data_dir: object) -> DigitSplits:
+    def load(self, data_dir: object) -> ImageSplits:
         return self.splits
 
     def check_data(self, data_dir: object) -> str:

@@ -38,12 +38,16 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
     task = make(validation=30)
     task.check_data(root)
     task.prepare(root, CPU)
-    assert [len(part) for part in (task._train, task._validation, task._test)] == [4 * 24 + 3 - 30, 30, 40]
-    image = task._train.pixels[48]
+    assert [len(part) for part in (task._splits.train, task._splits.validation, task._splits.test)] == [
+        4 * 24 + 3 - 30,
+        30,
+        40,
+    ]
+    image = task._splits.train.pixels[48]
     assert image.shape == (3, 32, 32)
     assert image[0, 1, 1] == 200
     assert [image[c].flatten().sort().values[:1023].unique().tolist() for c in range(3)] == [[7], [8], [9]]
-    assert task._train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
+    assert task._splits.train.classes[47:52].tolist() == [(23 + 24) % 10, 4, 5, 6, 24 % 10]
 
 
 def test_the_published_networks() -> None:
@@ -98,7 +102,7 @@ def test_batches_depend_on_the_generator_alone_and_hold_every_image_once(tmp_pat
     assert all(torch.equal(a.instances, b.instances) for a, b in zip(one, two, strict=True))
     assert not torch.equal(one[0].instances, other.instances)
     shown = torch.cat([bags.truth.classes[:, 0] for bags in one])
-    assert torch.equal(shown.sort().values, task._train.classes.sort().values)
+    assert torch.equal(shown.sort().values, task._splits.train.classes.sort().values)
     assert all(bags.instances.min() >= 0 and bags.instances.max() <= 1 for bags in one)
 
 
@@ -106,7 +110,7 @@ def test_test_images_are_shown_as_they_are(tmp_path: Path) -> None:
     task = make(validation=20)
     task.prepare(small_cifar(tmp_path), CPU)
     gallery = task.gallery()
-    torch.testing.assert_close(gallery.instances * 255, task._test.pixels[:8].float())
+    torch.testing.assert_close(gallery.instances * 255, task._splits.test.pixels[:8].float())
     assert gallery.truth.boxes.tolist() == [[[0, 0, 32, 32]]] * 8
     assert len(task.class_names) == 10
 

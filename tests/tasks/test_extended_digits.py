@@ -27,7 +27,7 @@ def test_splits_hold_every_image_once_and_every_class_alike(task: Any) -> None:
     splits = task.load(None)
     parts = [splits.train, splits.validation, splits.test]
     assert [len(part) for part in parts] == [1258, 179, 360]
-    drawn = [key for part in parts for key in keys(part.images)]
+    drawn = [key for part in parts for key in keys(part.pixels)]
     bundle = load_digits()
     # No two of the 1,797 images are equal: a key stands for one image.
     assert sorted(drawn) == sorted(keys(torch.from_numpy(bundle.images).byte()))
@@ -35,7 +35,7 @@ def test_splits_hold_every_image_once_and_every_class_alike(task: Any) -> None:
     classes = dict(zip(keys(torch.from_numpy(bundle.images).byte()), bundle.target.tolist(), strict=True))
     whole = torch.bincount(torch.tensor(bundle.target), minlength=10) / 1797
     for part in parts:
-        assert part.classes.tolist() == [classes[key] for key in keys(part.images)]
+        assert part.classes.tolist() == [classes[key] for key in keys(part.pixels)]
         assert ((torch.bincount(part.classes, minlength=10) - len(part) * whole).abs() < 1).all()  # stratified
 
 
@@ -44,7 +44,7 @@ def test_splits_are_the_same_in_every_run(task: Any) -> None:
     torch.manual_seed(99)
     again.prepare(None, CPU)
     for name in ("train", "validation", "test"):
-        assert torch.equal(getattr(task.load(None), name).images, getattr(again.load(None), name).images)
+        assert torch.equal(getattr(task.load(None), name).pixels, getattr(again.load(None), name).pixels)
     # A change here changes what every published figure on this task means: raise the task's revision with it.
     assert task.load(None).test.classes[:12].tolist() == [0, 1, 9, 3, 8, 9, 6, 1, 9, 7, 2, 4]
 

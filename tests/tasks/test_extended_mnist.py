@@ -35,7 +35,7 @@ def test_reads_what_the_files_hold_and_keeps_the_last_images_for_validation(tmp_
     splits = task.load(root)
     assert [len(s) for s in (splits.train, splits.validation, splits.test)] == [95, 25, 40]
     raw = torch.frombuffer(bytearray((root / IMAGES).read_bytes()[16:]), dtype=torch.uint8).view(120, 28, 28)
-    assert torch.equal(torch.cat([splits.train.images, splits.validation.images]), raw)
+    assert torch.equal(torch.cat([splits.train.pixels, splits.validation.pixels]), raw.unsqueeze(1))
     assert splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
     assert splits.train.white == 255
 

@@ -52,9 +52,9 @@ def test_images_are_those_of_the_files(tmp_path: Path) -> None:
         bytearray((tmp_path / "MNIST/raw/train-images-idx3-ubyte").read_bytes()[16:]), dtype=torch.uint8
     )
     raw = raw.view(120, 1, 28, 28)
-    assert torch.equal(task._train.pixels, raw[:95])
-    assert torch.equal(task._validation.pixels, raw[95:])
-    assert task._validation.classes.tolist() == [n % 10 for n in range(95, 120)]
+    assert torch.equal(task._splits.train.pixels, raw[:95])
+    assert torch.equal(task._splits.validation.pixels, raw[95:])
+    assert task._splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
     shown = torch.cat([bags.instances for bags in task.train_batches(0, generator(1))]) * 255
     assert torch.equal(
         shown.round().flatten(1).sum(dim=1).sort().values, raw[:95].float().flatten(1).sum(dim=1).sort().values

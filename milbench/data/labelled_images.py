@@ -1,0 +1,81 @@
+"""Labelled images in memory, and their split into images to train, to validate and to test on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from milbench.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledImages:
+    """Images of one size with the classes of what they show.
+
+    Args:
+        pixels: (N, channels, h, w) uint8.
+        classes: int64, (N,) where each image shows one thing, else (N, M) with -1 where an image shows fewer than M.
+        white: the value of a pixel that is scaled to 1.
+        boxes: (N, M, 4) float32, (left, top, right, bottom) of each thing in pixels; None where each image shows one
+            thing that fills it.
+    """
+
+    pixels: Tensor
+    classes: Tensor
+    white: int
+    boxes: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, index: slice | Tensor) -> Self:
+        """Return the images of a slice, or those numbered by `index` (n,) int64, which may be on another device."""
+        at = index if isinstance(index, slice) else index.to(self.pixels.device)
+        boxes = None if self.boxes is None else self.boxes[at]
+        return replace(self, pixels=self.pixels[at], classes=self.classes[at], boxes=boxes)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same images on `device`."""
+        boxes = None if self.boxes is None else self.boxes.to(device)
+        return replace(self, pixels=self.pixels.to(device), classes=self.classes.to(device), boxes=boxes)
+
+    def scaled(self) -> Tensor:
+        """Return the pixels as float32, (N, channels, h, w), divided by `white`."""
+        return self.pixels / self.white
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSplits:
+    """Images to train on, to validate on (None: there are none) and to test on; no image is in two of them."""
+
+    train: LabelledImages
+    validation: LabelledImages | None
+    test: LabelledImages
+
+    @classmethod
+    def with_last_for_validation(
+        cls, train: LabelledImages, test: LabelledImages, *, count: int, task_name: str
+    ) -> Self:
+        """Split off the last training images for validation.
+
+        Args:
+            train: all images that are not for testing.
+            test: the images to test on.
+            count: the number of images for validation, possibly 0.
+            task_name: the name of the task, for the message of the error.
+
+        Raises:
+            UsageError: no image would be left to train on.
+        """
+        kept = len(train) - count
+        if kept < 1:
+            raise UsageError(f"{task_name}: validation = {count} leaves none of {len(train)} training images")
+        return cls(train[:kept], train[kept:] if count else None, test)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same splits on `device`."""
+        validation = None if self.validation is None else self.validation.to(device)
+        return type(self)(self.train.to(device), validation, self.test.to(device))

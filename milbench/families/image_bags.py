@@ -1,0 +1,62 @@
+"""Bags from labelled images: one bag an image, and batches that are made when they are accessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.data.labelled_images import LabelledImages
+
+
+def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
+    """Return every image as a bag of one instance that fills it.
+
+    Args:
+        images: N images with classes (N,).
+        num_classes: C, the background not counted.
+
+    Returns:
+        Bags with instances (N, channels, h, w) in [0, 1].
+    """
+    height, width = images.pixels.shape[-2:]
+    classes = images.classes.unsqueeze(1)
+    boxes = torch.tensor([0.0, 0.0, width, height], device=classes.device).expand(len(images), 1, 4)
+    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=Truth(classes, boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class LazyBatches(Sequence[Bags]):
+    """Images as batches of bags, each made when it is accessed, because floats take four times the memory of bytes.
+
+    Args:
+        images: the images.
+        size: the number of bags in a batch; the last batch may be smaller.
+        as_bags: makes the bags of a batch.
+        which: (n,) int64, the numbers of the images that are used, in their order; None: all.
+    """
+
+    images: LabelledImages
+    size: int
+    as_bags: Callable[[LabelledImages], Bags]
+    which: Tensor | None = None
+
+    def __len__(self) -> int:
+        count = len(self.images) if self.which is None else len(self.which)
+        return (count + self.size - 1) // self.size
+
+    @overload
+    def __getitem__(self, n: int) -> Bags: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[Bags]: ...
+    def __getitem__(self, n: int | slice) -> Bags | list[Bags]:
+        if isinstance(n, slice):
+            return [self[k] for k in range(*n.indices(len(self)))]
+        if not 0 <= n < len(self):
+            raise IndexError(n)
+        part = slice(n * self.size, (n + 1) * self.size)
+        return self.as_bags(self.images[part if self.which is None else self.which[part]])
