@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self, TypeVar
 
 import torch
@@ -72,10 +72,6 @@ class Bags:
     def are_images(self) -> bool:
         """Whether the instances are images (B, N, H, W), not sets (B, K, D)."""
         return self.instances.ndim == 4
-
-    def without_truth(self) -> Self:
-        """Return what a loss under set supervision may see."""
-        return replace(self, truth=None)
 
 
 def label_matrix(classes: Tensor, num_classes: int) -> Tensor:

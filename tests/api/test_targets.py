@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def kind(which: str, given: Bags) -> Tensor:
 
 def test_what_is_not_known_cannot_be_a_target() -> None:
     with pytest.raises(UsageError, match="target is counts needs bags whose truth is known"):
-        kind("counts", bags([[0]], None).without_truth())
+        kind("counts", replace(bags([[0]], None), truth=None))
     with pytest.raises(UsageError, match="target is positions needs bags with boxes"):
         kind("positions", bags([[0]], None))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -190,7 +191,7 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
     assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "chosen/threshold"}
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
-        evaluate(score, {"test": EvalSplit([bags], [bags.without_truth()])}, calibration=[bags])
+        evaluate(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
 
 
 def test_first_cuts_every_part_of_a_batch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -133,7 +135,7 @@ def test_bags_without_truth_cannot_be_read() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     read = ReadingMetrics(lambda height, width: CENTRES)
     with pytest.raises(ValueError, match="truth"):
-        read("test", Scores(probs, probs, probs), some.without_truth())
+        read("test", Scores(probs, probs, probs), replace(some, truth=None))
     read("calibration", Scores(probs, probs, probs), some)
     assert read.pages["calibration"][0].truth == ["11", "2", "31"]
 

@@ -90,7 +90,7 @@ def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
 def test_bags_without_truth_cannot_be_misread() -> None:
     bags, maps = asked(["right"])
     with pytest.raises(ValueError, match="truth"):
-        collect(lambda _: Scores(maps, maps, maps), [bags.without_truth()], READER)
+        collect(lambda _: Scores(maps, maps, maps), [replace(bags, truth=None)], READER)
 
 
 def test_house_numbers_are_read_by_the_learnt_reader_on_test_crops(street_data: Path) -> None:
