@@ -10,7 +10,7 @@ from typing import Any
 
 from milbench.networks.convolutional import Layer
 
-PAPER = "X.-L. Li, arXiv:1811.12346, 2018"
+LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
 RULE = "smallest test error of all epochs"
 PROTOCOL: dict[str, Any] = {
     "recipe.optimizer": "psgd",

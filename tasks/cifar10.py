@@ -15,7 +15,7 @@ from milbench.data.labelled_images import LabelledImages
 from milbench.families.single_image import OneInstanceImages
 from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, MINOR, PAPER, PROTOCOL, RULE
+from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE
 
 PADDING = 4
 EPOCHS = 64
@@ -41,11 +41,11 @@ class CIFAR10(OneInstanceImages):
     batch_bags = 32
     published = (
         Published(
-            "exact", "instance_error", 0.087, f"{PAPER}, Section 5.1.2: number of runs not given, {RULE}", 0.003,
+            "exact", "instance_error", 0.087, f"{LI_2018}, Section 5.1.2: number of runs not given, {RULE}", 0.003,
             protocol={**AS_PUBLISHED, **AS_EXACT}, minor={**NEARLY, "recipe.loss_precision": "float64"},
         ),
         Published(
-            "cross-entropy", "instance_error", 0.084, f"{PAPER}, Section 5.1.2: number of runs not given, {RULE}",
+            "cross-entropy", "instance_error", 0.084, f"{LI_2018}, Section 5.1.2: number of runs not given, {RULE}",
             0.004, protocol=AS_PUBLISHED, minor=NEARLY,
         ),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
 
 SPLIT_SEED = 181112346
-VALIDATION, TEST = 179, 360
+VALIDATION_IMAGES, TEST_IMAGES = 179, 360
 """Images; 1,258 are left to train on. Figures are comparable as long as these and the seed stay."""
 
 
@@ -59,10 +59,10 @@ class ExtendedDigits(NestedDigits):
 
         digits = _all_digits()
         rest, test = train_test_split(
-            range(len(digits)), test_size=TEST, random_state=SPLIT_SEED, stratify=digits.classes
+            range(len(digits)), test_size=TEST_IMAGES, random_state=SPLIT_SEED, stratify=digits.classes
         )
         train, validation = train_test_split(
-            rest, test_size=VALIDATION, random_state=SPLIT_SEED, stratify=digits.classes[rest]
+            rest, test_size=VALIDATION_IMAGES, random_state=SPLIT_SEED, stratify=digits.classes[rest]
         )
         return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
 

@@ -13,7 +13,7 @@ from milbench.data import svhn
 from milbench.data.crops import Variant
 from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumbers
 
-from ._paper import AS_EXACT, PAPER
+from ._paper import AS_EXACT, LI_2018
 
 BEST = "best of three sizes, of an epoch that is not said"
 AS_PUBLISHED = {
@@ -47,11 +47,11 @@ class SVHN(StreetNumbers):
 
     published = (
         Published(
-            "exact", "transcription_error_columns", 0.051, f"{PAPER}, Section 5.4: {BEST}", runs=1, rule="last",
+            "exact", "transcription_error_columns", 0.051, f"{LI_2018}, Section 5.4: {BEST}", runs=1, rule="last",
             protocol=AS_PUBLISHED, data="SVHN, ",
         ),
         Published(
-            "", "transcription_error", 0.051, f"{PAPER}, Section 5.4: {BEST}, given label sets, on SVHN's test set",
+            "", "transcription_error", 0.051, f"{LI_2018}, Section 5.4: {BEST}, given label sets, on SVHN's test set",
             data="SVHN, ", method="Li 2018, exact read by columns",
         ),
         Published(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from milbench._utils.files import staged
-from milbench.data.rendering.generate import HouseNumbers
+from milbench.data.rendering.generate import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
 from milbench.errors import UsageError, unknown
 
@@ -123,7 +123,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DatasetStatus:
     """The state of one data set under a data directory; `note` says what is wrong, "" where nothing is."""
 
     dataset: str
@@ -148,12 +148,12 @@ def data_dir(given: Path | None) -> Path:
     return path
 
 
-def status(root: Path) -> list[Row]:
+def status(root: Path) -> list[DatasetStatus]:
     """Return the state of every data set that the suite knows, every file read and checked."""
-    return [_row(dataset, root) for dataset in DATASETS.values()]
+    return [_status(dataset, root) for dataset in DATASETS.values()]
 
 
-def fetch(name: str, root: Path) -> Row:
+def fetch(name: str, root: Path) -> DatasetStatus:
     """Download a data set unless it is there and whole, replacing what is damaged; return its state.
 
     Raises UsageError for an unknown name, where the download fails, and where the directory cannot be written.
@@ -166,7 +166,7 @@ def fetch(name: str, root: Path) -> Row:
         dataset.fetch(root)
     except (OSError, RuntimeError) as error:  # torchvision raises RuntimeError where every mirror fails
         raise UsageError(f"cannot fetch {name} into {root}: {error}") from error
-    return _row(dataset, root)
+    return _status(dataset, root)
 
 
 def require(name: str, root: Path, instead: str) -> Source:
@@ -185,16 +185,16 @@ def require(name: str, root: Path, instead: str) -> Source:
     return dataset
 
 
-def _row(dataset: Source, root: Path) -> Row:
+def _status(dataset: Source, root: Path) -> DatasetStatus:
     path = dataset.place(root)
     if missing := dataset.missing(root):
-        return Row(dataset.name, path, "missing", "", f"no {missing[0]}")
+        return DatasetStatus(dataset.name, path, "missing", "", f"no {missing[0]}")
     try:
         if problems := dataset.problems(root):
-            return Row(dataset.name, path, "damaged", "", problems[0])
-        return Row(dataset.name, path, "present", dataset.identity(root), dataset.remark(root))
+            return DatasetStatus(dataset.name, path, "damaged", "", problems[0])
+        return DatasetStatus(dataset.name, path, "present", dataset.identity(root), dataset.remark(root))
     except UsageError as error:
-        return Row(dataset.name, path, "damaged", "", str(error))
+        return DatasetStatus(dataset.name, path, "damaged", "", str(error))
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def _download_mnist(folder: Path) -> None:
     MNIST(folder, download=True)
 
 
-MNIST = Dataset(
+MNIST_FILES = Dataset(
     "mnist",
     (
         File("MNIST/raw/train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
@@ -227,14 +227,14 @@ MNIST = Dataset(
 
 
 def _download_cifar10(folder: Path) -> None:
-    from torchvision.datasets import CIFAR10 as SOURCE
+    from torchvision.datasets import CIFAR10
     from torchvision.datasets.utils import download_and_extract_archive
 
     # Not by CIFAR10(download=True), which goes on to unpickle what it downloaded.
-    download_and_extract_archive(SOURCE.url, str(folder), filename=SOURCE.filename, md5=SOURCE.tgz_md5)
+    download_and_extract_archive(CIFAR10.url, str(folder), filename=CIFAR10.filename, md5=CIFAR10.tgz_md5)
 
 
-CIFAR10 = Dataset(
+CIFAR10_FILES = Dataset(
     "cifar10",
     (
         File("cifar-10-batches-py/data_batch_1", 31_035_704, "c99cafc152244af753f735de768cd75f"),
@@ -247,5 +247,5 @@ CIFAR10 = Dataset(
     ),
     _download_cifar10,
 )
-DATASETS: dict[str, Source] = {d.name: d for d in (MNIST, CIFAR10, SvhnFiles(), HouseNumbers())}
+DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers())}
 """What `milbench data` lists, fetches and verifies."""

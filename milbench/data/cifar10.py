@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milbench.data.catalog import CIFAR10, data_dir, require
+from milbench.data.catalog import CIFAR10_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
@@ -22,8 +22,8 @@ INSTEAD = (
     "point --data-dir or MILBENCH_DATA at a folder with cifar-10-batches-py, or fetch it with "
     "`milbench data fetch cifar10`; the task mnist asks the same of smaller images"
 )
-TRAIN = tuple(file.path for file in CIFAR10.files if "/data_batch_" in file.path)
-TEST = tuple(file.path for file in CIFAR10.files if file.path.endswith("/test_batch"))
+TRAIN_PATHS = tuple(file.path for file in CIFAR10_FILES.files if "/data_batch_" in file.path)
+TEST_PATHS = tuple(file.path for file in CIFAR10_FILES.files if file.path.endswith("/test_batch"))
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -54,7 +54,7 @@ def check(given: Path | None, any_data: bool) -> str:
     if not any_data:
         return f"CIFAR-10, sha256 {require('cifar10', root, INSTEAD).identity(root)}"
     digest = hashlib.sha256()
-    for path in (*TRAIN, *TEST):
+    for path in (*TRAIN_PATHS, *TEST_PATHS):
         _read(root / path)
         digest.update((root / path).read_bytes())
     return f"non-canonical CIFAR-10, sha256 {digest.hexdigest()[:16]}"
@@ -63,7 +63,7 @@ def check(given: Path | None, any_data: bool) -> str:
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
     """Return the training and the test images, (N, 3, 32, 32), of files that were checked."""
     root = data_dir(given)
-    train, test = (_joined([_read(root / path) for path in paths]) for paths in (TRAIN, TEST))
+    train, test = (_joined([_read(root / path) for path in paths]) for paths in (TRAIN_PATHS, TEST_PATHS))
     return train, test
 
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from milbench._utils.files import staged
 from milbench.data import digit_struct
-from milbench.data.crops import SIDE, Crop, Variant, crop, parameters
+from milbench.data.crops import CROP_SIDE, Crop, Variant, crop, crop_parameters
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
-FORMAT = 1
+CACHE_FORMAT = 1
 FOLDER = ".crops"
 SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
 """The arrays of a cache and their types; names are fixed-width text."""
@@ -117,10 +117,10 @@ def _open(place: Path) -> dict[str, Any] | None:
         about: dict[str, Any] = document["about"]
         version, whole = about["format"], document["sha256"] == _digest_of(about)
     except (ValueError, KeyError, TypeError):
-        version, whole = FORMAT, False
-    if version != FORMAT:
+        version, whole = CACHE_FORMAT, False
+    if version != CACHE_FORMAT:
         raise UsageError(
-            f"{place} was written by another version of milbench (format {version}, not {FORMAT}); "
+            f"{place} was written by another version of milbench (format {version}, not {CACHE_FORMAT}); "
             "remove it, and the crops are made again"
         )
     if not whole:
@@ -131,7 +131,7 @@ def _open(place: Path) -> dict[str, Any] | None:
 def _current(place: Path, state: str, variant: Variant) -> dict[str, Any] | None:
     """Return what `_open` does, None also where the crops are of other files than these or made otherwise."""
     about = _open(place)
-    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, parameters(variant))
+    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(variant))
     return about if as_wanted else None
 
 
@@ -173,9 +173,9 @@ def _made(folder: Path, place: Path, state: str, variant: Variant, most_digits: 
         new.mkdir()
         digest = _write(folder, new, records, variant)
         about = {
-            "format": FORMAT,
+            "format": CACHE_FORMAT,
             "inputs": state,
-            "parameters": parameters(variant),
+            "parameters": crop_parameters(variant),
             "digest": digest,
             "files": {array: _file_digest(new / f"{array}.npy") for array in SCHEMA},
         }
@@ -214,7 +214,7 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant)
     windows = np.zeros((len(records), 4), dtype=np.int32)
     digest = hashlib.sha256()
     with (new / "crops.npy").open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), SIDE, SIDE, 3)}
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), CROP_SIDE, CROP_SIDE, 3)}
         np.lib.format.write_array_header_1_0(file, header)
         for n, (record, made, facts) in enumerate(_all_crops(folder, records, variant)):
             file.write(made.pixels.tobytes())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
-SIDE = 64
+CROP_SIDE = 64
 """Height and width of a crop, in pixels."""
 MOST_PIXELS = 50_000_000
 """Of a picture that is decoded; SVHN's largest have less than a million."""
@@ -41,12 +41,12 @@ class Crop:
     boxes: NDArray[np.float32]
 
 
-def parameters(variant: Variant) -> dict[str, float | str]:
+def crop_parameters(variant: Variant) -> dict[str, float | str]:
     """Return all that decides how a picture is cropped: crops with other parameters are other crops."""
-    return {"variant": variant, "side": SIDE, **({"margin": TIGHT} if variant == "tight" else {})}
+    return {"variant": variant, "side": CROP_SIDE, **({"margin": TIGHT} if variant == "tight" else {})}
 
 
-def enlargement(variant: Variant, digits: int) -> float:
+def crop_enlargement(variant: Variant, digits: int) -> float:
     """Return how many times the longer side of the union box the crop's side is.
 
     paper: 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count as 6): at test
@@ -64,7 +64,7 @@ def window(record: Record, width: int, height: int, variant: Variant) -> Window:
     """
     left, top, right, bottom = corners(record).T
     x0, y0, x1, y1 = left.min(), top.min(), right.max(), bottom.max()
-    half = enlargement(variant, len(record.classes)) * max(x1 - x0, y1 - y0) / 2
+    half = crop_enlargement(variant, len(record.classes)) * max(x1 - x0, y1 - y0) / 2
     x, y = (x0 + x1) / 2, (y0 + y1) / 2
     shown_left, shown_top = max(round(x - half), 0), max(round(y - half), 0)
     shown_right, shown_bottom = min(round(x + half), width), min(round(y + half), height)
@@ -79,8 +79,8 @@ def corners(record: Record) -> NDArray[np.float64]:
 def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
     """Return the boxes (n, 4) of a record in pixels of the crop that shows this window, clipped to it."""
     left, top, right, bottom = shown
-    moved = (corners(record) - [left, top, left, top]) * SIDE / np.tile([right - left, bottom - top], 2)
-    clipped: NDArray[np.float32] = moved.clip(0, SIDE).astype(np.float32)
+    moved = (corners(record) - [left, top, left, top]) * CROP_SIDE / np.tile([right - left, bottom - top], 2)
+    clipped: NDArray[np.float32] = moved.clip(0, CROP_SIDE).astype(np.float32)
     return clipped
 
 
@@ -98,7 +98,7 @@ def crop(picture: bytes, path: Path, record: Record, variant: Variant) -> Crop:
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
             _check_boxes(path, record, *image.size)
             shown = window(record, *image.size, variant)
-            cut = eight_bits(image).convert("RGB").crop(shown).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+            cut = eight_bits(image).convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Image.Resampling.BICUBIC)
     except UsageError:
         raise
     except (OSError, SyntaxError, ValueError) as error:

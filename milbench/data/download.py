@@ -15,7 +15,7 @@ ATTEMPTS = 3
 """Without a single byte in between, before a download is given up."""
 STALLED = 30.0
 """Seconds without an answer after which a connection is given up."""
-CHUNK = 1 << 20
+READ_BYTES = 1 << 20
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that are there."""
@@ -74,7 +74,7 @@ def _ask_for_rest(url: str, path: Path, have: int, size: int, progress: Progress
 
 def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield what arrives. Raises IncompleteRead where less does than was promised."""
-    while chunk := response.read1(CHUNK):
+    while chunk := response.read1(READ_BYTES):
         yield chunk
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)

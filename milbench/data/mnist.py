@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from milbench.data.catalog import MNIST, data_dir, require
+from milbench.data.catalog import MNIST_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
@@ -19,7 +19,7 @@ INSTEAD = (
     "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
     "the task extended-digits needs no download"
 )
-PARTS = tuple((MNIST.files[i].path, MNIST.files[i + 1].path) for i in (0, 2))
+PARTS = tuple((MNIST_FILES.files[i].path, MNIST_FILES.files[i + 1].path) for i in (0, 2))
 """Paths of images and labels under the data directory: training, test."""
 
 

@@ -23,7 +23,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
-from milbench.data.crops import SIDE, Variant
+from milbench.data.crops import CROP_SIDE, Variant
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first
@@ -93,7 +93,7 @@ class StreetNumbers(Task):
     num_classes = CLASSES
     primary = "transcription_error"
     decoder = "columns"
-    crop_side = SIDE
+    crop_side = CROP_SIDE
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -116,7 +116,7 @@ class StreetNumbers(Task):
         self.validation = validation
         self.augmentation = augmentation
         self.batch_bags = batch_bags
-        self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else SIDE) ** 2
+        self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else CROP_SIDE) ** 2
 
     @abstractmethod
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
@@ -226,7 +226,7 @@ class StreetNumbers(Task):
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
-        most = output_size(self.layers(), SIZES[0] if self.augmentation else SIDE) ** 2
+        most = output_size(self.layers(), SIZES[0] if self.augmentation else CROP_SIDE) ** 2
         return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
 
 

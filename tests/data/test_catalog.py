@@ -160,14 +160,14 @@ def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
 
 def test_mnist_is_the_canonical_one() -> None:
     """Sizes follow from the published counts: 60,000 and 10,000 images of 28x28 bytes, headers of 16 and 8."""
-    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in catalog.MNIST.files}
+    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in catalog.MNIST_FILES.files}
     assert sizes == {
         "train-images-idx3-ubyte": 16 + 60_000 * 784,
         "train-labels-idx1-ubyte": 8 + 60_000,
         "t10k-images-idx3-ubyte": 16 + 10_000 * 784,
         "t10k-labels-idx1-ubyte": 8 + 10_000,
     }
-    assert catalog.DATASETS["mnist"] is catalog.MNIST
+    assert catalog.DATASETS["mnist"] is catalog.MNIST_FILES
 
 
 def test_cifar10_is_the_canonical_one() -> None:
@@ -175,11 +175,11 @@ def test_cifar10_is_the_canonical_one() -> None:
     from torchvision.datasets import CIFAR10
 
     published = [*CIFAR10.train_list, *CIFAR10.test_list, [CIFAR10.meta["filename"], CIFAR10.meta["md5"]]]
-    assert [[file.path, file.md5] for file in catalog.CIFAR10.files] == [
+    assert [[file.path, file.md5] for file in catalog.CIFAR10_FILES.files] == [
         [f"{CIFAR10.base_folder}/{name}", md5] for name, md5 in published
     ]
-    assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in catalog.CIFAR10.files[:-1])
-    assert catalog.DATASETS["cifar10"] is catalog.CIFAR10
+    assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in catalog.CIFAR10_FILES.files[:-1])
+    assert catalog.DATASETS["cifar10"] is catalog.CIFAR10_FILES
 
 
 def test_cifar10_is_unpacked_and_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_cifar10_is_unpacked_and_not_unpickled(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(
         "torchvision.datasets.utils.download_and_extract_archive", lambda *args, **named: calls.append((args, named))
     )
-    catalog.CIFAR10.download(tmp_path)
+    catalog.CIFAR10_FILES.download(tmp_path)
     ((url, folder), named) = calls[0]
     assert url.endswith("/cifar-10-python.tar.gz")
     assert (folder, named["md5"]) == (str(tmp_path), "c58f30108f718f92721af3b95e74349a")

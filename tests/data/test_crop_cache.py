@@ -120,7 +120,7 @@ def test_a_missing_array_is_damage(folder: Path) -> None:
 
 
 def test_a_cache_of_another_version_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crop_cache, "FORMAT", 2)
+    monkeypatch.setattr(crop_cache, "CACHE_FORMAT", 2)
     load(folder, "paper", 5)
     monkeypatch.undo()
     before = snapshot(folder.parent / FOLDER)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
-from milbench.data.crops import SIDE, Variant, boxes_in, crop, parameters, window
+from milbench.data.crops import CROP_SIDE, Variant, boxes_in, crop, crop_parameters, window
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 from tests._helpers.street_files import bomb, picture
@@ -59,7 +59,7 @@ def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: Variant
     left, top, right, bottom = made.window
     cut = torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1).double()
     mode = transforms.InterpolationMode.BICUBIC
-    expected = transforms.resize_image(cut, [SIDE, SIDE], mode, antialias=True)
+    expected = transforms.resize_image(cut, [CROP_SIDE, CROP_SIDE], mode, antialias=True)
     assert float((torch.from_numpy(made.pixels.copy()).permute(2, 0, 1) - expected).abs().max()) < 1.5
 
 
@@ -125,4 +125,4 @@ def test_a_picture_that_is_no_use_is_named(data: bytes, complaint: str) -> None:
 
 
 def test_parameters_tell_the_variants_apart() -> None:
-    assert parameters("paper") != parameters("tight")
+    assert crop_parameters("paper") != crop_parameters("tight")

@@ -23,7 +23,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Path) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.CIFAR10, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "cifar10", replace(catalog.CIFAR10_FILES, download=refuse))
 
 
 def make(**params: Any) -> Any:

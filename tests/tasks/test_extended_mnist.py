@@ -21,7 +21,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Path) -> None:
         raise OSError("no network here")
 
-    monkeypatch.setitem(catalog.DATASETS, "mnist", replace(catalog.MNIST, download=refuse))
+    monkeypatch.setitem(catalog.DATASETS, "mnist", replace(catalog.MNIST_FILES, download=refuse))
 
 
 def make(**params: Any) -> Any:

@@ -14,28 +14,30 @@ from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
-NAME = "house-numbers"
+HOUSE_NUMBERS = "house-numbers"
 REVISION = 1
 """Raise it when the same seed gives other pictures than before."""
-TRAIN, TEST = 4000, 1000
-MANIFEST = "manifest.json"
-CHUNK = 50
+TRAIN_PICTURES, TEST_PICTURES = 4000, 1000
+MANIFEST_FILE = "manifest.json"
+PICTURES_PER_JOB = 50
 """Pictures that a process draws before it takes the next ones."""
 
 
 @dataclass(frozen=True)
-class HouseNumbers:
+class RenderedNumbers:
     """The rendered pictures under a data directory, as `milbench.data.catalog` lists them."""
 
-    name: str = NAME
+    name: str = HOUSE_NUMBERS
 
     def place(self, root: Path) -> Path:
         """Return the folder of train, test and the manifest."""
-        return root / NAME
+        return root / HOUSE_NUMBERS
 
     def missing(self, root: Path) -> list[str]:
         """Return which of the parts and the manifest are not there."""
-        needed = [f"{NAME}/{part}/{digit_struct.FILE}" for part in ("train", "test")] + [f"{NAME}/{MANIFEST}"]
+        needed = [f"{HOUSE_NUMBERS}/{part}/{digit_struct.FILE}" for part in ("train", "test")] + [
+            f"{HOUSE_NUMBERS}/{MANIFEST_FILE}"
+        ]
         return [path for path in needed if not (root / path).exists()]
 
     def problems(self, root: Path) -> list[str]:
@@ -62,24 +64,24 @@ class HouseNumbers:
             make(root)
 
 
-def make(root: Path, seed: int = 0, train: int = TRAIN, test: int = TEST) -> Path:
+def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
     """Render the pictures to root/house-numbers, whole or not at all, and return that folder.
 
     A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
     Raises UsageError where pictures made otherwise are there, and where they cannot be written.
     """
-    place, pictures = root / NAME, {"train": train, "test": test}
+    place, pictures = root / HOUSE_NUMBERS, {"train": train, "test": test}
     try:
         if not place.exists():
-            with staged(root, NAME) as folder:
+            with staged(root, HOUSE_NUMBERS) as folder:
                 if not place.exists():  # another process may just have made them
-                    _fill(folder / NAME, seed, pictures)
-                    (folder / NAME).rename(place)
+                    _fill(folder / HOUSE_NUMBERS, seed, pictures)
+                    (folder / HOUSE_NUMBERS).rename(place)
     except OSError as error:
-        raise UsageError(f"cannot make {NAME} in {root}: {error.strerror or error}") from error
+        raise UsageError(f"cannot make {HOUSE_NUMBERS} in {root}: {error.strerror or error}") from error
     about = manifest(root)
     if (about["revision"], about["seed"], about["pictures"]) != (REVISION, seed, pictures):
-        raise UsageError(f"{place} has other pictures: {HouseNumbers().remark(root)}; remove it first")
+        raise UsageError(f"{place} has other pictures: {RenderedNumbers().remark(root)}; remove it first")
     return place
 
 
@@ -95,12 +97,12 @@ def _fill(folder: Path, seed: int, pictures: Mapping[str, int]) -> None:
         "versions": _versions(),
         "sha256": {part: folder_digest(folder / part) for part in pictures},
     }
-    (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
+    (folder / MANIFEST_FILE).write_text(json.dumps(about, indent=1) + "\n")
 
 
 def manifest(root: Path) -> dict[str, Any]:
     """Return what the pictures were made with. Raises UsageError where it cannot be read."""
-    path = root / NAME / MANIFEST
+    path = root / HOUSE_NUMBERS / MANIFEST_FILE
     try:
         about: dict[str, Any] = json.loads(path.read_text())
         if not {"revision", "seed", "pictures", "sha256"} <= set(about) or not (
@@ -115,10 +117,10 @@ def manifest(root: Path) -> dict[str, Any]:
 def _render_all(folder: Path, seed: int, count: int) -> list[Record]:
     from joblib import Parallel, delayed
 
-    starts = range(0, count, CHUNK)
+    starts = range(0, count, PICTURES_PER_JOB)
     jobs = min(os.cpu_count() or 1, len(starts))
     chunks = Parallel(n_jobs=jobs)(
-        delayed(_render)(folder, seed, range(start, min(start + CHUNK, count))) for start in starts
+        delayed(_render)(folder, seed, range(start, min(start + PICTURES_PER_JOB, count))) for start in starts
     )
     return [record for chunk in chunks for record in chunk]
 
@@ -128,12 +130,12 @@ def _render(folder: Path, seed: int, numbers: Sequence[int]) -> list[Record]:
     import numpy as np
     from PIL import Image
 
-    from milbench.data.rendering.scene import render
+    from milbench.data.rendering.scene import render_scene
 
     part = ("train", "test").index(folder.name)
     records = []
     for n in numbers:
-        scene = render(np.random.default_rng([REVISION, seed, part, n]))
+        scene = render_scene(np.random.default_rng([REVISION, seed, part, n]))
         name = f"{n + 1}.png"
         Image.fromarray(scene.pixels).save(folder / name)
         records.append(Record(name, scene.classes, scene.boxes))

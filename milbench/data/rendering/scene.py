@@ -31,7 +31,7 @@ LENGTHS = (0.15, 0.50, 0.26, 0.08, 0.01)
 """Share of numbers with 1 to 5 digits, about as in SVHN."""
 LETTERS = "ABCDEFHKLMNPRTUWXY"
 """Letters that are not taken for digits."""
-INK = 0.25
+COVERED = 0.25
 """Share of a pixel that has to be covered for it to count as part of a digit."""
 GLYPH = 160
 """Height of a digit when it is drawn first, in pixels; it is scaled down from there."""
@@ -70,7 +70,7 @@ class Style:
     vertical: bool
 
 
-def render(rng: Generator) -> Scene:
+def render_scene(rng: Generator) -> Scene:
     """Draw one scene."""
     digits = draw_number(rng)
     style = draw_style(rng, len(digits))
@@ -256,6 +256,6 @@ def _write(rng: Generator, wall: Array, masks: Array, number: int, height: float
 
 
 def _box(mask: Array) -> tuple[float, float, float, float]:
-    covered = mask >= min(INK, float(mask.max()) / 2)
+    covered = mask >= min(COVERED, float(mask.max()) / 2)
     rows, columns = np.flatnonzero(covered.any(axis=1)), np.flatnonzero(covered.any(axis=0))
     return columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1

@@ -15,7 +15,7 @@ from PIL import Image
 from milbench.data import catalog, digit_struct
 from milbench.data.digit_struct import read
 from milbench.data.rendering.generate import REVISION, make
-from milbench.data.rendering.scene import render
+from milbench.data.rendering.scene import render_scene
 from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
 
@@ -30,7 +30,7 @@ def test_pictures_and_records_are_the_rendered_scenes(street_data: Path) -> None
         records = read(folder / "digitStruct.mat")
         assert [record.name for record in records] == [f"{n}.png" for n in range(1, count + 1)]
         for n in (0, count - 1):
-            scene = render(np.random.default_rng([REVISION, 3, k, n]))
+            scene = render_scene(np.random.default_rng([REVISION, 3, k, n]))
             assert np.array_equal(np.asarray(Image.open(folder / records[n].name)), scene.pixels)
             assert records[n].classes == scene.classes
             assert np.array_equal(records[n].boxes, scene.boxes)

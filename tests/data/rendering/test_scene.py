@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from milbench.data.rendering import scene as scene_module
-from milbench.data.rendering.scene import FONTS, LENGTHS, Scene, Style, arrange, draw_number, glyph, render
+from milbench.data.rendering.scene import FONTS, LENGTHS, Scene, Style, arrange, draw_number, glyph, render_scene
 
 
 @pytest.fixture(scope="module")
 def scenes() -> list[Scene]:
-    return [render(np.random.default_rng([7, n])) for n in range(40)]
+    return [render_scene(np.random.default_rng([7, n])) for n in range(40)]
 
 
 def test_a_scene_is_decided_by_its_generator() -> None:
-    one, same, other = (render(np.random.default_rng(seed)) for seed in (5, 5, 6))
+    one, same, other = (render_scene(np.random.default_rng(seed)) for seed in (5, 5, 6))
     assert np.array_equal(one.pixels, same.pixels)
     assert one.classes == same.classes
     assert one.pixels.shape != other.pixels.shape or not np.array_equal(one.pixels, other.pixels)
@@ -40,7 +40,7 @@ def test_the_pixels_show_a_digit_where_its_box_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(scene_module, "_company", lambda *args: [])
     monkeypatch.setattr(scene_module, "photograph", lambda rng, picture, height: picture)
     for seed in range(12):
-        scene = render(np.random.default_rng([9, seed]))
+        scene = render_scene(np.random.default_rng([9, seed]))
         light = scene.pixels.max(axis=2)
         bright, lit = light >= 0.4 * light.max(), light >= 0.15 * light.max()
         inside = np.zeros_like(bright)
