@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from milbench.errors import UsageError
 
 Kind = Literal["image", "set"]
-FORMAT = 1
+GALLERY_FORMAT = 1
 _OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")
 _PREFIX = "misread_"
 
@@ -242,7 +242,7 @@ def make(
 def write(path: Path, gallery: Gallery) -> None:
     """Write a gallery as one file."""
     arrays: dict[str, Any] = {
-        "format": FORMAT, "kind": gallery.kind, "instances": gallery.instances, "labels": gallery.labels,
+        "format": GALLERY_FORMAT, "kind": gallery.kind, "instances": gallery.instances, "labels": gallery.labels,
         "presence": gallery.presence, "probs": gallery.probs, "class_names": np.asarray(gallery.class_names, np.str_),
         "threshold": np.nan if gallery.threshold is None else gallery.threshold,
     }  # fmt: skip
@@ -259,8 +259,10 @@ def load(path: Path) -> Gallery:
     """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another format."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            if int(stored["format"]) != FORMAT:
-                raise UsageError(f"gallery {path} has format {int(stored['format'])}, this version reads {FORMAT}")
+            if int(stored["format"]) != GALLERY_FORMAT:
+                raise UsageError(
+                    f"gallery {path} has format {int(stored['format'])}, this version reads {GALLERY_FORMAT}"
+                )
             threshold = float(stored["threshold"])
             return Gallery(
                 kind=str(stored["kind"]),  # type: ignore[arg-type]  # checked by the class

@@ -15,9 +15,9 @@ from milbench.errors import RENAMED, UsageError
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
+COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """What a comparison may be called: its report gets a folder of that name."""
-FORMAT = 1
+CELL_FORMAT = 1
 """Raise it when the trainer computes something else from the same cell: older results are then not reused."""
 
 
@@ -42,7 +42,7 @@ class Cell:
     def id(self) -> str:
         """Return the content hash; where a plug-in file lies does not count, what is in it does (its revision)."""
         what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "supervision")}
-        return hashlib.sha256(json.dumps([FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([CELL_FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
 
     def params(self) -> dict[str, Any]:
         """Return every parameter in one flat dict, as the tracker and the report show them."""

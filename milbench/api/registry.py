@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class RegistryEntry(Generic[T]):
     """A name, where it came from, and how to get at its class."""
 
     name: str
@@ -48,19 +48,19 @@ class Registry(Generic[T]):
         self.kind = kind
         self.base = base
         self.package = f"milbench.{plural}"
-        self.entries: dict[str, Entry[T]] = {}
+        self.entries: dict[str, RegistryEntry[T]] = {}
         for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
             if not module.name.startswith("_"):
                 self._add_built_in(module.name)
         for point in entry_points(group=self.package):
             origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
-            self._add(Entry(point.name, origin, point.load, source_digest=f" of {origin}"))
+            self._add(RegistryEntry(point.name, origin, point.load, source_digest=f" of {origin}"))
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
         return sorted(self.entries)
 
-    def entry(self, name: str) -> Entry[T]:
+    def entry(self, name: str) -> RegistryEntry[T]:
         """Return the entry of that name, or of the file where `name` is a path ending in .py. Raises UsageError."""
         if name.endswith(".py"):
             return self._add_file(Path(name))
@@ -89,7 +89,7 @@ class Registry(Generic[T]):
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
-    def _add(self, entry: Entry[T]) -> None:
+    def _add(self, entry: RegistryEntry[T]) -> None:
         if entry.name in self.entries:
             both = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
             raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {both}")
@@ -101,9 +101,9 @@ class Registry(Generic[T]):
         def load() -> type[T]:
             return self._only_class(importlib.import_module(path))
 
-        self._add(Entry(module_name.replace("_", "-"), "milbench", load))
+        self._add(RegistryEntry(module_name.replace("_", "-"), "milbench", load))
 
-    def _add_file(self, path: Path) -> Entry[T]:
+    def _add_file(self, path: Path) -> RegistryEntry[T]:
         """Import a user's file once and register the one class in it under the class's own name."""
         with as_usage():
             if not path.is_file():
@@ -128,7 +128,7 @@ class Registry(Generic[T]):
         name = getattr(cls, "name", None)
         if not isinstance(name, str):
             raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
-        entry = Entry(name, origin, lambda: cls, digest, is_file=True)
+        entry = RegistryEntry(name, origin, lambda: cls, digest, is_file=True)
         self._add(entry)
         return entry
 
@@ -173,7 +173,7 @@ def tasks() -> Registry[Task]:
     return Registry("task", "tasks", base)
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
+def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the keyword parameters of a constructor, by name, with their annotations evaluated."""
     found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
     return {p.name: p for p in found if p.name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -185,7 +185,7 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 
     fields: dict[str, Any] = {
         p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
-        for p in parameters(cls).values()
+        for p in constructor_parameters(cls).values()
     }
     model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
     complete: dict[str, Any] = validated(owner, model, params).model_dump()

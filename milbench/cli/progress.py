@@ -16,7 +16,7 @@ from rich.table import Table
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.runner import Launch
-from milbench.engine.worker import Report
+from milbench.engine.worker import JobResult
 from milbench.store.workspace import Workspace
 
 FIRST_ESTIMATE, ESTIMATE_INTERVAL = 60.0, 300.0
@@ -108,7 +108,7 @@ class Display:
                 ended.set()
                 follower.join()
 
-    def report(self, report: Report) -> None:
+    def report(self, report: JobResult) -> None:
         """Count a finished cell and print its outcome."""
         self.counts[report.status] += 1
         self.estimate.end(report.cell_id)

@@ -109,7 +109,7 @@ def _add_specs(table: Any) -> None:
 def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
     from rich.markup import escape
 
-    from milbench.api.registry import losses, parameters, tasks
+    from milbench.api.registry import constructor_parameters, losses, tasks
 
     registry: Any = losses() if what == "losses" else tasks()
     for heading in (registry.kind, "what it is", "parameters", "from"):
@@ -121,5 +121,5 @@ def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
             table.add_row(name, escape(f"broken: {error}"), "", registry.entry(name).origin)
             continue
         summary = (cls.__doc__ or "").strip().splitlines()[:1]
-        defaults = ", ".join(f"{p.name}={p.default}" for p in parameters(cls).values())
+        defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(cls).values())
         table.add_row(name, *summary, defaults, registry.entry(name).origin)

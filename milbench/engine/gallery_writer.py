@@ -17,7 +17,7 @@ from milbench.evaluation.evaluate import THRESHOLD
 from milbench.evaluation.saliency import of_gallery
 
 
-def write(
+def save_gallery(
     path: Path, task: Task, network: Network, loss: Loss, score: ScoreFunction, metrics: Mapping[str, float]
 ) -> None:
     """Write the gallery of a prepared task. score: by this network and loss; metrics: of the last epoch."""

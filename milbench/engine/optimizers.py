@@ -72,7 +72,7 @@ SCHEDULES: dict[str, Schedule] = {
 }  # fmt: skip
 
 
-def check(recipe: Recipe) -> None:
+def check_recipe(recipe: Recipe) -> None:
     """Raise UsageError if the recipe names what is not here, or sets what its optimiser would ignore."""
     if recipe.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)

@@ -67,7 +67,7 @@ def peak_bytes(fn: Callable[[], object]) -> int:
     return int(mode.peak)
 
 
-def seconds(fn: Callable[[], object], repeats: int = 5) -> float:
+def median_seconds(fn: Callable[[], object], repeats: int = 5) -> float:
     """Return the median seconds of `repeats` calls of `fn()` after one that is not counted, the device waited for."""
     return paired_seconds([fn], repeats)[0]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
-from milbench.engine.worker import Job, Report, compute
+from milbench.engine.worker import Job, JobResult, compute_cell
 from milbench.errors import UsageError
 from milbench.store.mlflow_store import CellRun, Store
 from milbench.store.workspace import Workspace
@@ -58,7 +58,7 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 
 
 def execute(
-    launch: Launch, store: Store, root: Workspace, options: Options, command: str, report: Callable[[Report], None]
+    launch: Launch, store: Store, root: Workspace, options: Options, command: str, report: Callable[[JobResult], None]
 ) -> None:
     """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
     parent = ""
@@ -110,7 +110,7 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Opt
     )
 
 
-def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -> Iterator[Report]:
+def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -> Iterator[JobResult]:
     """Yield reports as cells end; a worker that dies takes its own cell down and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -126,7 +126,7 @@ def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -
         )
         try:
             with _backend(options):
-                for done in parallel(joblib.delayed(compute)(job) for job in batch):
+                for done in parallel(joblib.delayed(compute_cell)(job) for job in batch):
                     del left[done.cell_id]
                     yield done
         except TerminatedWorkerError as error:
@@ -137,7 +137,7 @@ def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -
             reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
             store.end(job.run_id, "FAILED", reason)
             del left[job.cell.id]
-            yield Report(job.cell.id, job.run_id, "failed", reason)
+            yield JobResult(job.cell.id, job.run_id, "failed", reason)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.api.plan import NAME, Cell, Plan, TaskInfo, labels
+from milbench.api.plan import COMPARISON_NAME, Cell, Plan, TaskInfo, labels
 from milbench.api.registry import check_params, losses, tasks, validated
 from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, as_usage, unknown
@@ -40,7 +40,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=COMPARISON_NAME)
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
@@ -251,13 +251,13 @@ def _check_supervision(spec: Spec) -> None:
 def _recipe(defaults: Params, changes: Params) -> Params:
     """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
     from milbench.api.recipe import Recipe
-    from milbench.engine.optimizers import SETTINGS, check
+    from milbench.engine.optimizers import SETTINGS, check_recipe
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
     settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
     recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
-    check(recipe)
+    check_recipe(recipe)
     return recipe.model_dump()
 
 
@@ -280,9 +280,9 @@ def _axes(params: Params) -> Iterator[Params]:
 
 
 def _parameter_names(registry: Any, name: str) -> set[str]:
-    from milbench.api.registry import parameters
+    from milbench.api.registry import constructor_parameters
 
-    return set(parameters(registry.cls(name)))
+    return set(constructor_parameters(registry.cls(name)))
 
 
 def _scalar(text: str) -> Any:

@@ -46,7 +46,7 @@ class Callback(Protocol):
 
 
 @dataclass
-class Outcome:
+class TrainedCell:
     """What is left of a cell once it is trained."""
 
     history: list[dict[str, float]]
@@ -67,7 +67,7 @@ class Trainer:
     heard: float = field(default=0.0, init=False)
     saved: float = field(default_factory=time.monotonic, init=False)
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainedCell:
         """Train to the last epoch, evaluating after each. Raises FloatingPointError where the loss diverges."""
         self._set_up()
         state = Checkpoint.load(self.checkpoint, self.cell.id, self.device)
@@ -90,7 +90,7 @@ class Trainer:
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state.history)
-        return Outcome(state.history, costs, weights, lambda path: self._save_gallery(path, state.history[-1]))
+        return TrainedCell(state.history, costs, weights, lambda path: self._save_gallery(path, state.history[-1]))
 
     def _set_up(self) -> None:
         cell = self.cell
@@ -198,13 +198,13 @@ class Trainer:
         return {
             "cost/step_seconds": steps[len(steps) // 2],
             "cost/train_seconds": sum(row["cost/train_seconds"] for row in history),
-            "cost/loss_seconds": profiling.seconds(forward_and_backward, repeats=7),
+            "cost/loss_seconds": profiling.median_seconds(forward_and_backward, repeats=7),
             "cost/loss_peak_bytes": float(profiling.peak_bytes(forward_and_backward)),
             "cost/peak_bytes": profiling.memory_peak(self.device),
         }
 
     def _save_gallery(self, path: Path, metrics: dict[str, float]) -> None:
-        gallery_writer.write(path, self.task, self.network, self.loss, self._score, metrics)
+        gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, metrics)
 
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer)

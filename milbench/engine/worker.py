@@ -35,7 +35,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Report:
+class JobResult:
     """What a worker says at the end."""
 
     cell_id: str
@@ -46,7 +46,7 @@ class Report:
     metrics: dict[str, float] | None = None
 
 
-def compute(job: Job) -> Report:
+def compute_cell(job: Job) -> JobResult:
     """Train and evaluate the cell of a job; whatever goes wrong in it is reported, not raised."""
     if _is_child():
         _leave_interrupts_to_the_launcher()
@@ -54,13 +54,13 @@ def compute(job: Job) -> Report:
     try:
         with locks.try_lock(root.lock(job.cell.id)) as mine:
             if not mine:
-                return Report(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
+                return JobResult(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
             return _compute(job, root)
     except Exception as error:  # noqa: BLE001 the store itself failed; the launcher tries to write that down
-        return Report(job.cell.id, job.run_id, "failed", _reason(error))
+        return JobResult(job.cell.id, job.run_id, "failed", _reason(error))
 
 
-def _compute(job: Job, root: Workspace) -> Report:
+def _compute(job: Job, root: Workspace) -> JobResult:
     import torch
 
     from milbench.engine.trainer import Trainer
@@ -73,7 +73,7 @@ def _compute(job: Job, root: Workspace) -> Report:
     done = store.cell_runs().get(job.cell.id)
     if done and done.status == "done" and not job.again:
         store.end(job.run_id, "KILLED", "done by another launch in the meantime")
-        return Report(job.cell.id, done.run_id, "done")
+        return JobResult(job.cell.id, done.run_id, "done")
     if not job.resume:
         checkpoint.unlink(missing_ok=True)
     try:
@@ -86,13 +86,13 @@ def _compute(job: Job, root: Workspace) -> Report:
             _keep_artifacts(job, store, root, outcome)
         store.end(job.run_id, "FINISHED")
         checkpoint.unlink(missing_ok=True)
-        return Report(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
+        return JobResult(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
     except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
         reason = _reason(error)
         store.client.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
         store.end(job.run_id, "FAILED", reason)
         checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        return Report(job.cell.id, job.run_id, "failed", reason)
+        return JobResult(job.cell.id, job.run_id, "failed", reason)
     finally:
         root.progress(job.cell.id).unlink(missing_ok=True)
 

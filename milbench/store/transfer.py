@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench._version import __version__
-from milbench.api.plan import NAME, Plan
+from milbench.api.plan import COMPARISON_NAME, Plan
 from milbench.errors import UsageError
 from milbench.store import run_copies
 from milbench.store.import_lease import import_lease
@@ -43,7 +43,7 @@ class Manifest(BaseModel):
 
     format: int
     milbench: str = Field(description="the version that wrote it")
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=COMPARISON_NAME)
     launches: list[LaunchCopy] = Field(min_length=1)
     cells: list[CellCopy]
 

@@ -15,7 +15,7 @@ from milbench.engine import trainer as trainer_module
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
-from milbench.engine.trainer import Outcome, Trainer
+from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import PLUGINS, TINY
 
 
@@ -47,7 +47,7 @@ def tiny_cell(name: str = "exact", seed: int = 0, **values: object) -> Cell:
     return make_plan(spec, None).cells[0]
 
 
-def train(cell: Cell, checkpoint: Path, callback: Recorder | None = None) -> Outcome:
+def train(cell: Cell, checkpoint: Path, callback: Recorder | None = None) -> TrainedCell:
     return Trainer(cell, torch.device("cpu"), None, callback or Recorder(), checkpoint).run()
 
 
