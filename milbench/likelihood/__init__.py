@@ -1,8 +1,10 @@
-"""The exact likelihood of a bag's label set under independent instances (Li, 2018), and what follows from it.
+"""The exact likelihood of a bag's label set, its posterior, bounds, and the most probable label set (Li, 2018).
 
-Everywhere: `log_probs` is (B, C+1, *positions), natural logarithms, background last, any number of position
-dimensions (none: one position); `labels` is (B, C), bool or 0/1, which classes are in the bag; `mask` is
-(B, *positions) bool, True where there is an instance. Results are in nats.
+The package may import `milbench.api`, `milbench.errors` and `milbench._utils`. Its functions share three arguments:
+`log_probs` (B, C+1, *positions), natural logarithms, background last, with any number of position dimensions (none: one
+position); `labels` (B, C), bool or 0/1, the classes that occur in the bag; `mask` (B, *positions) bool, True where
+there is an instance. Given `log_probs`, every position independently emits one class or the background. Logarithms
+that are returned are natural as well (nats).
 """
 
 from milbench.likelihood.bounds import Bounds, bag_log_prob_bounds

@@ -1,4 +1,4 @@
-"""Certified bounds of the likelihood for label sets that are too large to be summed."""
+"""Certified bounds of the likelihood of a label set, for label sets too large for the exact sum."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from milbench.likelihood.presence import presence_log_odds, presence_log_prob
 
 
 class Bounds(NamedTuple):
-    """lower <= log Prb(L | P) <= upper, each (B,), in nats."""
+    """Bounds of the log-likelihood of each bag: lower <= log Prb(L | P) <= upper, both (B,), in nats."""
 
     lower: Tensor
     upper: Tensor
 
     @property
     def gap(self) -> Tensor:
-        """Return upper - lower, 0 where both say that L cannot occur."""
+        """Return (B,), upper - lower in nats; 0 where both are -inf."""
         return torch.where(self.upper == self.lower, torch.zeros_like(self.upper), self.upper - self.lower)
 
 
@@ -38,26 +38,56 @@ def bag_log_prob_bounds(
     exact_labels: int = 6,
     validate: bool | None = None,
 ) -> Bounds:
-    """Return certified bounds of `bag_log_prob`, rounding included; differentiable, any |L|.
+    """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
-    With R = Prb(L | P) / alpha, alpha the probability that nothing but L and background occurs, and A_T the
-    probability that the classes T are absent when nothing else can occur:
+    Let alpha be the probability that nothing but L and background occurs, R = Prb(L | P) / alpha, and A_T the
+    probability, given that, that all classes of T are absent. The methods are:
 
-    - "noisy-or": R <= prod_l (1 - A_l), as occurrences are negatively associated; no lower bound.
+    - "noisy-or": R <= prod_l (1 - A_l), because occurrences are negatively associated; no lower bound.
     - "union": 1 - sum_l A_l <= R <= min_l (1 - A_l).
-    - "bonferroni": the alternating series cut after |T| = `order` and after one less, from its large end.
-    - "partition": prod_l Prb(l occurs at positions K_l) <= R for disjoint K_l; no upper bound. Useful for rare classes.
-    - "hybrid": the `exact_labels` least certain classes V exactly, with the others U as background:
+    - "bonferroni": R = sum over T in L of (-1)^|T| A_T, cut after every |T| up to `order`: an upper bound where |T| is
+      even, a lower one where it is odd.
+    - "partition": prod_l Prb(l occurs at positions K_l) <= R for disjoint K_l, useful for rare classes; no upper bound.
+    - "hybrid": the `exact_labels` least certain classes V are summed exactly with the others U as background:
       R_V - sum_{u in U} R_{V, u absent} <= R <= R_V prod_{u in U} (1 - A_u).
-    - "beta": Li's truncated series (Prb in beta terms), alpha - sum over T in L, |T| <= `order`, of Prb(T): an upper
-      bound; no lower bound.
+    - "beta": Li's series in beta terms, truncated: Prb(L) <= alpha - sum over T in L, |T| <= `order`, of Prb(T), where
+      |T| < |L|; no lower bound.
     - "auto": the best of all but "beta".
 
-    A missing bound is -inf below and log alpha above. Memory: 8 bytes * K * (n + C(n, order)) a bag, and one
-    `bag_log_prob` of n - exact_labels + 1 bags with exact_labels classes.
+    Memory: 8 bytes * K * (n + C(n, order)) a bag with n = |L|, and one `bag_log_prob` of n - exact_labels + 1 bags of
+    exact_labels classes.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
+            background last.
+        labels: (B, C), bool or 0/1, the label sets, of any size.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        method: one of the methods above.
+        order: the largest |T| of "bonferroni" and "beta", at least 0.
+        exact_labels: the number of classes that "hybrid" sums exactly, from 0 to EXACT_LABEL_LIMIT.
+        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+
+    Returns:
+        `lower` and `upper`, both (B,), in nats and with rounding errors included. A method without a lower bound has
+        -inf, one without an upper bound log alpha; both are -inf where |L| exceeds the number of positions.
 
     Raises:
-        UsageError: an unknown method, order or exact_labels out of range, bad input as in `bag_log_prob`.
+        UsageError: the method is unknown, `order` or `exact_labels` is out of range, or bad input as in `bag_log_prob`.
+
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.zeros(1, 3, 2).log_softmax(dim=1)  # two positions; two classes and background, 1/3 each
+        >>> labels = torch.tensor([[True, True]])  # two of nine label maps: Prb = 2/9 = 0.2222
+        >>> lower, upper = bag_log_prob_bounds(log_probs, labels, method="union")  # A_l = 4/9
+        >>> lower.exp(), upper.exp()  # 1/9 and 5/9
+        (tensor([0.1111]), tensor([0.5556]))
+        >>> bag_log_prob_bounds(log_probs, labels, method="noisy-or").upper.exp()  # (5/9)^2
+        tensor([0.3086])
+        >>> bool(bag_log_prob_bounds(log_probs, labels).gap < 1e-5)  # two classes are few enough for the exact sum
+        True
+
+    Source: X.-L. Li, arXiv:1811.12346, 2018, for alpha and beta; K. Joag-Dev and F. Proschan, Annals of Statistics 11,
+    1983, for negative association; see docs/likelihood.md.
     """
     checks.check_log_probs(log_probs, mask, validate)
     checks.check_labels(log_probs, labels, validate)
@@ -75,7 +105,7 @@ def bag_log_prob_bounds(
 
 
 class _Bag(NamedTuple):
-    """One bag: its columns (a batch of one), log(1 - A_l) and log A_l (n,)."""
+    """One bag: its columns (a batch of one); log(1 - A_l) and log A_l, both (n,); and the settings of the methods."""
 
     parts: Columns
     present: Tensor
@@ -85,12 +115,12 @@ class _Bag(NamedTuple):
 
     @property
     def slack(self) -> float:
-        """Bound the rounding error of a sum of probabilities, each a product over positions."""
+        """Return a bound of the relative rounding error of a sum of probabilities, each a product over positions."""
         return torch.finfo(self.parts.required.dtype).eps * (4 * self.parts.required.shape[-1] + 256)
 
 
 def _one_bag(values: Tensor, labels: Tensor, method: str, order: int, exact_labels: int) -> tuple[Tensor, Tensor]:
-    """Return both bounds from (C+1, K) and (C,)."""
+    """Return the lower and the upper bound, scalars, from log-probabilities (C+1, K) and labels (C,)."""
     chosen = torch.nonzero(labels)[:, 0]
     size = labels.sum().reshape(1)
     parts = columns.renormalised(values[-1:], values[chosen].unsqueeze(0), size)
@@ -111,10 +141,12 @@ def _one_bag(values: Tensor, labels: Tensor, method: str, order: int, exact_labe
 
 
 def _total(parts: Columns, ratio: Tensor) -> Tensor:
+    """Return log Prb from log R."""
     return columns.floor_to_infinity(parts.log_scale[0] + ratio)
 
 
 def _nothing_below(bag: _Bag) -> Tensor:
+    """Return the lower bound of log R where a method has none."""
     return torch.full_like(bag.parts.log_scale[0], FLOOR)
 
 
@@ -128,7 +160,7 @@ def _union(bag: _Bag) -> tuple[Tensor, Tensor]:
 
 
 def _bonferroni(bag: _Bag) -> tuple[Tensor, Tensor]:
-    """Cut the series after |T| = t: an upper bound where t is even, a lower one where it is odd."""
+    """Bound R by the series cut after |T| = t, for every t up to `order`: from above for even t, below for odd t."""
     share, background = bag.parts.required[0].exp(), bag.parts.background[0].exp()
     slots = len(share)
     total, weight = torch.ones_like(bag.parts.log_scale[0]), 1.0
@@ -148,7 +180,7 @@ def _bonferroni(bag: _Bag) -> tuple[Tensor, Tensor]:
 
 
 def _partition(bag: _Bag) -> tuple[Tensor, Tensor]:
-    """Give every position to one class, rare classes first, then to whom it helps most."""
+    """Assign every position to one class: first its best free position to each class, rare classes first."""
     share = bag.parts.required[0]
     if len(share) == 0:
         return torch.zeros_like(bag.parts.log_scale[0]), torch.zeros_like(bag.parts.log_scale[0])
@@ -166,7 +198,7 @@ def _partition(bag: _Bag) -> tuple[Tensor, Tensor]:
 
 
 def _others(parts: Columns) -> Tensor:
-    """Return (n, K) log of the share that everything but the class has."""
+    """Return (n, K), the log of one minus each class's share, summed from the other shares."""
     share, background = parts.required[0], parts.background[0]
     eye = torch.eye(len(share), dtype=torch.bool, device=share.device).unsqueeze(-1)
     every = share.unsqueeze(0).masked_fill(eye, FLOOR)
@@ -174,7 +206,7 @@ def _others(parts: Columns) -> Tensor:
 
 
 def _hybrid(bag: _Bag) -> tuple[Tensor, Tensor]:
-    """Sum the least certain classes exactly, one bag with all others as background and one without each of them."""
+    """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
     order = bag.absent.argsort(descending=True)
     exact, others = order[: bag.exact_labels], order[bag.exact_labels :]
     share, background = bag.parts.required[0], bag.parts.background[0]
@@ -192,7 +224,7 @@ def _hybrid(bag: _Bag) -> tuple[Tensor, Tensor]:
 
 
 def _beta(bag: _Bag) -> tuple[Tensor, Tensor]:
-    """Take the smaller label sets' probabilities away from alpha."""
+    """Bound R by one minus the probabilities of smaller label sets."""
     slots = len(bag.present)
     sets = [t for size in range(min(bag.order, slots - 1) + 1) for t in itertools.combinations(range(slots), size)]
     required = torch.zeros(len(sets), slots, dtype=torch.bool, device=bag.present.device)
@@ -204,13 +236,13 @@ def _beta(bag: _Bag) -> tuple[Tensor, Tensor]:
 
 
 def _safe_log(x: Tensor) -> Tensor:
-    """Return log x, FLOOR with gradient zero where x is not positive."""
+    """Return log x; where x is not positive, FLOOR with a gradient of zero."""
     positive = x > 0
     return torch.where(positive, torch.log(torch.where(positive, x, torch.ones_like(x))), torch.full_like(x, FLOOR))
 
 
 def _outward(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -> Bounds:
-    """Move both bounds outwards by what rounding may have done, and once more for the result's type."""
+    """Move both bounds outwards by a bound of their rounding error, and once more for the type of the result."""
     eps = torch.finfo(lower.dtype).eps
     lower = lower - eps * (4 * positions + 256 + 64 * lower.detach().abs().nan_to_num(posinf=0.0))
     upper = upper + eps * (4 * positions + 256 + 64 * upper.detach().abs().nan_to_num(posinf=0.0))

@@ -1,4 +1,4 @@
-"""One clear line for every bad input."""
+"""Checks of the arguments that the functions of the package share; each error is one line that names the shapes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from milbench.errors import UsageError
 
 _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.2}
-"""How far from 1 the probabilities of a position may add up to: softmax in that type stays well inside."""
+"""The largest |log sum_c p_{c,k}| that is accepted; that of a softmax in the same type is much smaller."""
 
 
 def tracing() -> bool:
-    """Say whether values must not be looked at: inside torch.compile, torch.func transforms or a CUDA graph capture."""
+    """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
@@ -54,6 +54,7 @@ def check_labels(log_probs: Tensor, labels: Tensor, validate: bool | None) -> No
 
 
 def _check_values(log_probs: Tensor, mask: Tensor | None) -> None:
+    """Raise UsageError unless the probabilities of every position that is not masked sum to 1."""
     if log_probs.numel() == 0:
         return
     shape = tuple(log_probs.shape)

@@ -1,8 +1,8 @@
-"""From log-probabilities and label sets to what the engines work on: each bag's own columns, renormalised.
+"""The input of every algorithm: the probabilities of each bag's own classes and of the background, renormalised.
 
-The likelihood sees only the required classes and the background. Dividing every position by their total x leaves
-Prb(L) = prod_k x_k * R, where R is the probability that all of L occurs when nothing else can: a well-scaled number
-whatever the absent classes do.
+Only the required classes (those of the label set) and the background enter the likelihood. With x_k the sum of their
+probabilities at position k, Prb(L) = prod_k x_k * R, where R is the probability, after division by x_k, that all of L
+occurs: a well-scaled number whatever the probabilities of the other classes are.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 FLOOR = -1e30
-"""Stands for log 0: finite, so that no difference of two is NaN, and far below anything that floats can reach."""
+"""Stands for log 0: finite, so that no difference of two is NaN, and far below the logarithm of any float."""
 IMPOSSIBLE = FLOOR / 10
-"""Below this a log-probability has met the floor: the event cannot happen."""
+"""A log-probability below this contains FLOOR: the event cannot occur."""
 
 
 class Columns(NamedTuple):
-    """The classes that may occur in each bag, n slots a bag, required classes first.
+    """The probabilities of the required classes and the background in each bag, in n slots a bag.
 
-    log_scale: (B,) sum over positions of log x.
-    background: (B, K) log of the background's share of x.
-    required: (B, n, K) log of each required class's share of x, FLOOR in the slots beyond |L|.
-    size: (B,) int64, |L|.
+    Attributes:
+        log_scale: (B,), sum over positions of log x.
+        background: (B, K), log of the background's share of x.
+        required: (B, n, K), log of each required class's share of x; FLOOR in the slots beyond |L|.
+        size: (B,) int64, |L|.
     """
 
     log_scale: Tensor
@@ -34,7 +35,7 @@ class Columns(NamedTuple):
 
 
 def working_dtype(log_probs: Tensor) -> torch.dtype:
-    """Return the type that sums over positions are made in: float64 wherever the device has it."""
+    """Return the type of sums over positions: float64 where the device has it."""
     return torch.float32 if log_probs.device.type == "mps" else torch.float64
 
 
@@ -44,12 +45,12 @@ def result_dtype(log_probs: Tensor) -> torch.dtype:
 
 
 def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C+1, K) in the working type, floored, where an absent instance is sure to be background."""
+    """Return (B, C+1, K) in the working type, at least FLOOR; masked positions are background with probability 1."""
     values = log_probs.reshape(*log_probs.shape[:2], -1).to(working_dtype(log_probs)).clamp(min=FLOOR)
     if mask is None:
         return values
-    there = mask.reshape(mask.shape[0], 1, -1)
-    return torch.cat([values[:, :-1].masked_fill(~there, FLOOR), values[:, -1:].masked_fill(~there, 0.0)], dim=1)
+    masked = ~mask.reshape(mask.shape[0], 1, -1)
+    return torch.cat([values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)], dim=1)
 
 
 def floor_to_infinity(log_prob: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ def membership(slots: int) -> Tensor:
 
 
 def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
-    """Gather each bag's required classes from `values` (B, C+1, K) into `slots` columns and renormalise them."""
+    """Return the columns of every bag, from `values` (B, C+1, K) and labels (B, C), with n = `slots`."""
     size = labels.sum(dim=1)
     order = label_order(labels, slots)
     chosen = values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
@@ -78,17 +79,17 @@ def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
 
 
 def renormalised(background: Tensor, chosen: Tensor, size: Tensor) -> Columns:
-    """Divide the background (B, K) and the chosen classes (B, n, K) by their total at every position."""
+    """Return the columns from logarithms of the background (B, K) and the required classes (B, n, K)."""
     log_x = torch.logsumexp(torch.cat([chosen, background.unsqueeze(1)], dim=1), dim=1)
     return Columns(log_x.sum(dim=-1), background - log_x, chosen - log_x.unsqueeze(1), size)
 
 
 def label_order(labels: Tensor, slots: int) -> Tensor:
-    """Return (B, slots) int64, the classes of each slot: the required ones first, in their own order."""
+    """Return (B, slots) int64, the class of each slot: the required classes first, in ascending order."""
     return labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
 
 
 def narrowed(columns: Columns, dtype: torch.dtype) -> Columns:
-    """Return the shares in `dtype`: once the positions are rescaled, float32 is enough for its own tolerance."""
-    # Written out: torch.compile does not follow `_replace` of a named tuple before torch 2.7.
+    """Return the shares in `dtype`: after renormalisation float32 is accurate enough for a float32 result."""
+    # `columns._replace(...)` would be shorter, and torch.compile of torch 2.6 cannot trace it.
     return Columns(columns.log_scale, columns.background.to(dtype), columns.required.to(dtype), columns.size)

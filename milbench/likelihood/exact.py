@@ -1,7 +1,8 @@
-"""The exact log-probability of a label set and the posterior of every instance: which engine runs where.
+"""The exact log-probability of a label set and the posterior of every position, with the choice of the algorithm.
 
-On the CPU bags are grouped by |L| and solved with value and posterior together (`grouped`); anywhere that values
-must not be looked at, or where derivatives of the posterior are wanted, the same sums run in logarithms (`tree`).
+On the CPU, bags are grouped by |L|, and value and posterior are computed together (`grouped`). Where the computation
+must not depend on values (accelerators, torch.compile, torch.func), and for derivatives of the posterior, the same sums
+are computed in logarithms (`tree`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from milbench.errors import UsageError
 from milbench.likelihood import checks, columns, grouped, tree
 
 EXACT_LABEL_LIMIT = 16
-"""The largest |L| that is summed exactly; `bag_log_prob_bounds` brackets larger ones."""
+"""The largest |L| that is summed exactly; `bag_log_prob_bounds` has bounds for larger label sets."""
 
 
 def bag_log_prob(
@@ -26,32 +27,48 @@ def bag_log_prob(
     validate: bool | None = None,
     max_labels: int | None = None,
 ) -> Tensor:
-    """Return the exact log Prb(L | P) of every bag's label set: (B,), in nats, twice differentiable.
+    """Return the exact log-likelihood of every bag's label set, log Prb(L | P); twice differentiable.
+
+    Prb(L | P) is the probability that the positions together emit every class of L at least once, and otherwise
+    background alone.
 
     Args:
-        log_probs: (B, C+1, *positions), natural logarithms that sum to 1 over dim 1, background last; -inf is a
-            class ruled out. Computed in float64 (the tree's states in the input's own type on an accelerator) and
-            returned in the input's type; half precisions count as float32.
-        labels: (B, C), bool or 0/1: exactly these classes occur in the bag.
+        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
+            background last; -inf rules a class out.
+        labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        validate: look at the values and raise on bad ones; None: do, except inside torch.compile, torch.func and
+        validate: whether values are checked as well as shapes; None: yes, except inside torch.compile, torch.func and
             CUDA graph capture. False avoids a synchronisation on an accelerator.
-        max_labels: an upper bound of |L| that spares an accelerator the synchronisation that finds it, and compiled
-            code the work for all C classes. A bag with more classes gets NaN where it cannot be raised.
+        max_labels: an upper bound of |L|. With it an accelerator needs no synchronisation to find the largest |L|, and
+            compiled code does no work for more classes. Where no error can be raised, a larger label set gives NaN.
 
-    The value is -inf, with gradient zero, where L cannot occur, for one where |L| exceeds the number of positions.
+    Returns:
+        (B,), in nats, in the type of `log_probs` (float32 for half precisions): -inf, with a gradient of zero, where L
+        cannot occur, as where |L| exceeds the number of positions. Sums are computed in float64; on an accelerator the
+        states of the tree have the type of the result.
 
     Raises:
-        UsageError: a ValueError of one line, naming shapes: wrong rank, wrong number of classes, labels that are
-            neither bool nor 0/1, a mask of another shape, log_probs that are positive or do not sum to 1, and label
-            sets above EXACT_LABEL_LIMIT classes (see `bag_log_prob_bounds`).
+        UsageError: a shape or type is wrong, labels are neither bool nor 0/1, probabilities do not sum to 1, or a
+            label set has more than EXACT_LABEL_LIMIT or `max_labels` classes. It is a ValueError.
 
-    Peak memory, with n = |L|, K positions, G bags of one size at a time so that G K 2^n <= 2^21 (or one bag): on the
-    CPU 8 bytes * (2 B (C+1) K + B K (n+1) + 2 G K 2^n, or where the series will not do G K (5 n + 5 * 2^n)); above 8
-    classes instead 8 bytes * (6 * 2^21, and where the full scan must run 4^n K / 2^21). Elsewhere, and for second
-    derivatives, about 8 B K 3^n numbers of the input's type for n <= 6, 4 n B K 2^n above.
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
+        >>> labels = torch.tensor([[True]])
+        >>> bag_log_prob(log_probs, labels).exp()  # three of four label maps contain the class
+        tensor([0.7500])
+        >>> bag_log_prob(log_probs, ~labels).exp()  # the empty label set: background at both positions
+        tensor([0.2500])
+        >>> bag_log_prob(log_probs - 1, labels)
+        Traceback (most recent call last):
+        milbench.errors.UsageError: the C+1 probabilities of a position must sum to 1 ... got 0.3679 at bag 0, ...
 
-    Source: Li, arXiv:1811.12346, Proposition 1, summed without its alternating signs; see docs/likelihood.md.
+    Peak memory, with n = |L|, K positions and groups of G bags of one |L|, G K 2^n <= 2^21 or G = 1. On the CPU for
+    n <= 8: 8 bytes * (2 B (C+1) K + B K (n+1) + 2 G K 2^n), the last term G K (5 n + 5 * 2^n) where bags are scanned;
+    for n > 8: 8 bytes * 6 * 2^21, and 8 bytes * 4^n K / 2^21 more where bags are scanned. Elsewhere, and for second
+    derivatives: about 8 B K 3^n numbers of the input's type for n <= 6, 4 n B K 2^n for larger n.
+
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, summed without alternating signs; see docs/likelihood.md.
     """
     labels = _checked(log_probs, labels, mask, validate, max_labels)
     if log_probs.shape[0] == 0:
@@ -72,11 +89,34 @@ def instance_posterior(
     validate: bool | None = None,
     max_labels: int | None = None,
 ) -> Tensor:
-    """Return (B, C+1, *positions): Prb(position emits c | L, P), the background last; differentiable.
+    """Return the posterior: the probability of each class at each position, given the label set; differentiable.
 
-    Every position's numbers sum to 1 over c in L and the background and are zero elsewhere. All zero where masked and
-    where L cannot occur. It is also the gradient of `bag_log_prob` with respect to log_probs; arguments, errors and
-    memory are the same.
+    It is the gradient of `bag_log_prob` with respect to `log_probs`: Prb(position k emits c | L, P) =
+    d log Prb(L | P) / d log p_{c,k}. Memory is that of `bag_log_prob`.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
+            background last.
+        labels: (B, C), bool or 0/1, the label sets; at most EXACT_LABEL_LIMIT classes each.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        validate: as in `bag_log_prob`.
+        max_labels: as in `bag_log_prob`.
+
+    Returns:
+        (B, C+1, *positions), background last, summing to 1 over the classes of L and the background; zero for other
+        classes, at masked positions, and in bags whose label set cannot occur.
+
+    Raises:
+        UsageError: as in `bag_log_prob`.
+
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
+        >>> instance_posterior(log_probs, torch.tensor([[True]]))  # in two of three label maps
+        tensor([[[0.6667, 0.6667],
+                 [0.3333, 0.3333]]])
+
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, differentiated; see docs/likelihood.md.
     """
     labels = _checked(log_probs, labels, mask, validate, max_labels)
     differentiable = torch.is_grad_enabled() and log_probs.requires_grad
@@ -96,7 +136,7 @@ def instance_posterior(
 def _checked(
     log_probs: Tensor, labels: Tensor, mask: Tensor | None, validate: bool | None, max_labels: int | None
 ) -> Tensor:
-    """Return the labels as bool, all inputs looked at as far as the circumstances allow."""
+    """Return the labels as bool; values are checked unless `validate` is False or the call is being traced."""
     checks.check_log_probs(log_probs, mask, validate)
     checks.check_labels(log_probs, labels, validate)
     labels = labels.bool()
@@ -114,7 +154,7 @@ def _checked(
 
 
 class _Exact(torch.autograd.Function):
-    """The CPU path: the posterior is the gradient, so it is computed along with the value."""
+    """The CPU path: the posterior is the gradient, hence both are computed in the forward pass."""
 
     @staticmethod
     def forward(ctx: Any, log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -134,7 +174,7 @@ class _Exact(torch.autograd.Function):
 
 
 def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the values by differentiable operations, the bags of each size on their own."""
+    """Return log Prb (B,) by differentiable operations, one |L| at a time."""
     sizes = labels.sum(dim=1)
     value = log_probs.new_zeros(len(labels), dtype=columns.result_dtype(log_probs))
     for size in sizes.unique().tolist():
@@ -145,7 +185,7 @@ def _by_size(log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _traceable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, max_labels: int | None) -> Tensor:
-    """Return the values by differentiable operations whose course depends on shapes alone."""
+    """Return log Prb (B,) by differentiable operations; with `max_labels` their order depends on shapes alone."""
     slots = labels.shape[1]
     if max_labels is not None:
         slots = min(slots, max_labels)

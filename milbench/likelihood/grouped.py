@@ -1,4 +1,4 @@
-"""The CPU's course through a batch: bags grouped by |L|, each group by the cheapest engine that is sure to be right."""
+"""The CPU path: bags are grouped by |L|, and each group runs the cheapest algorithm whose error is certified."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from milbench.likelihood import columns, hybrid, scan, series, tree
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
 BUDGET = 1 << 21
-"""States of one group at a time, G * K * 2^n: 16 MiB, about a core's share of cache and cheap to allocate."""
+"""The most states of one group, G * K * 2^n: 16 MiB, about a core's share of cache and cheap to allocate."""
 SCAN_LABELS = 8
-"""Up to here 2^n numbers a position are few; above it `series` first looks for classes that are sure to occur."""
+"""The largest |L| that is scanned without trying `hybrid` first; above it 2^n numbers a position are expensive."""
 _TOLERANCE = {torch.float64: 1e-13}
-"""Largest certified relative error of a likelihood summed with alternating signs; 1e-8 for the smaller types."""
+"""The largest certified relative error that a sum with alternating signs may have; 1e-8 for the smaller types."""
 
 
 class Posterior(NamedTuple):
-    """One group's posterior: rows (G,), classes (G, n), background (G, K), required (G, n, K)."""
+    """The posterior of one group of bags.
+
+    Attributes:
+        rows: (G,) int64, the bags.
+        classes: (G, n) int64, their required classes.
+        background: (G, K), the probability of background.
+        required: (G, n, K), the probability of each required class.
+    """
 
     rows: Tensor
     classes: Tensor
@@ -29,22 +36,22 @@ class Posterior(NamedTuple):
 
 
 def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: bool) -> tuple[Tensor, list[Posterior]]:
-    """Return log Prb (B,) in float64, and the groups' posteriors where asked for."""
+    """Return log Prb (B,) in float64 and, with `posterior`, the posterior of every group."""
     with torch.no_grad():
         values = log_probs.reshape(*log_probs.shape[:2], -1)
-        there = None if mask is None else mask.reshape(len(mask), -1)
+        flat_mask = None if mask is None else mask.reshape(len(mask), -1)
         tolerance = _TOLERANCE.get(log_probs.dtype, 1e-8)
         total = torch.empty(len(values), dtype=torch.float64)
         found = []
         for rows, classes in _groups(labels, values.shape[-1]):
-            parts = _columns(values, rows, classes, there)
+            parts = _columns(values, rows, classes, flat_mask)
             ratio, background, required = _solve_group(parts, posterior, tolerance)
             value = parts.log_scale + ratio
             possible = value > IMPOSSIBLE
             total[rows] = columns.floor_to_infinity(value)
             if posterior:
-                counts = possible.unsqueeze(-1) if there is None else possible.unsqueeze(-1) & there[rows]
-                if there is not None or not bool(possible.all()):
+                counts = possible.unsqueeze(-1) if flat_mask is None else possible.unsqueeze(-1) & flat_mask[rows]
+                if flat_mask is not None or not bool(possible.all()):
                     background = background.masked_fill(~counts, 0.0)
                     required = required.masked_fill(~counts.unsqueeze(1), 0.0)
                 found.append(Posterior(rows, classes, background, required))
@@ -52,7 +59,7 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
 
 
 def scattered(found: list[Posterior], like: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the posterior in the shape and type of `like` (B, C+1, *positions), each bag's times its weight."""
+    """Return the posterior in the shape and type of `like` (B, C+1, *positions), times `weight` (B,) where given."""
     result = torch.zeros(*like.shape[:2], math.prod(like.shape[2:]), dtype=like.dtype)
     for rows, classes, background, required in found:
         scale = None if weight is None else weight[rows].double().unsqueeze(-1)
@@ -63,18 +70,18 @@ def scattered(found: list[Posterior], like: Tensor, weight: Tensor | None = None
     return result.reshape(like.shape)
 
 
-def _columns(values: Tensor, rows: Tensor, classes: Tensor, there: Tensor | None) -> Columns:
-    """Gather a group's columns in float64, floored, where an absent instance is sure to be background."""
+def _columns(values: Tensor, rows: Tensor, classes: Tensor, flat_mask: Tensor | None) -> Columns:
+    """Return the columns of one group in float64; masked positions are background with probability 1."""
     background = values[rows, -1].double().clamp_(min=FLOOR)
     chosen = values[rows.unsqueeze(-1), classes].double().clamp_(min=FLOOR)
-    if there is not None:
-        background.masked_fill_(~there[rows], 0.0)
-        chosen.masked_fill_(~there[rows].unsqueeze(1), FLOOR)
+    if flat_mask is not None:
+        background.masked_fill_(~flat_mask[rows], 0.0)
+        chosen.masked_fill_(~flat_mask[rows].unsqueeze(1), FLOOR)
     return columns.renormalised(background, chosen, torch.full_like(rows, classes.shape[1]))
 
 
 def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, Tensor]]:
-    """Return (rows (G,), their required classes (G, n)): one |L| at a time, no more bags than BUDGET allows."""
+    """Return groups of bags of one |L|, within BUDGET: their rows (G,) and required classes (G, n)."""
     sizes = labels.sum(dim=1)
     groups = []
     for size in sizes.unique().tolist():
@@ -89,17 +96,17 @@ def _solve_group(parts: Columns, posterior: bool, tolerance: float) -> tuple[Ten
     """Return log R (G,) and the posterior of background (G, K) and classes (G, n, K)."""
     slots, positions = parts.required.shape[1:]
     if slots == 0:
-        return torch.zeros_like(parts.log_scale), torch.ones_like(parts.background), parts.required  # nothing to choose
+        return torch.zeros_like(parts.log_scale), torch.ones_like(parts.background), parts.required
     if slots > positions:
         return torch.full_like(parts.log_scale, FLOOR), parts.background, parts.required
     if slots == 1:
         return _one_class(parts)
     if slots > SCAN_LABELS:
-        inner = tolerance  # the scan costs seconds here: the series may use up what the contract allows, 1e-12
+        inner = tolerance  # the scan takes seconds here, hence the series may use all of the accepted error, 9e-13
         tolerance = min(9 * tolerance, 1e-8)
-        wanted = min(1e-9, tolerance * max(1.0, abs(float(parts.log_scale))))
+        accepted = min(1e-9, tolerance * max(1.0, abs(float(parts.log_scale))))
         large = hybrid.solve(
-            parts, lambda part, need: _solve_group(part, need, inner), posterior=posterior, tolerance=wanted
+            parts, lambda part, need: _solve_group(part, need, inner), posterior=posterior, tolerance=accepted
         )
         if large is None:
             return scanned(parts, posterior)
@@ -118,7 +125,7 @@ def _solve_group(parts: Columns, posterior: bool, tolerance: float) -> tuple[Ten
 
 
 def scanned(parts: Columns, posterior: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve by the scan, and again in logarithms the bags where it cannot vouch for its root."""
+    """Return log R and posterior by the scan; bags whose root may have lost digits to underflow, in logarithms."""
     scale = tree.label_scale(parts.required)
     found = scan.solve(parts.background, parts.required, scale, parts.size, posterior=posterior)
     ratio = found.root.log() + scale.sum(dim=-1)
@@ -132,6 +139,7 @@ def scanned(parts: Columns, posterior: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _in_logarithms(parts: Columns) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log R (G,) and the posterior of background (G, K) and classes (G, n, K) by the tree."""
     with torch.enable_grad():
         leaves = parts.background.detach().requires_grad_(), parts.required.detach().requires_grad_()
         ratio = tree.log_ratio(Columns(parts.log_scale, *leaves, parts.size))
@@ -140,7 +148,7 @@ def _in_logarithms(parts: Columns) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _one_class(parts: Columns) -> tuple[Tensor, Tensor, Tensor]:
-    """One required class: R = 1 - prod q_phi, and a position that emits it leaves nothing to ask of the others."""
+    """Return log R and posterior for one required class l: R = 1 - prod_k (1 - q_{l,k}), posterior q_{l,k} / R."""
     share = parts.required[:, 0]
     odds = share - parts.background
     rate = torch.log1p(torch.exp(-odds.abs())) + odds.clamp(min=0)

@@ -1,9 +1,10 @@
-"""Large label sets: a pruned alternating series over the classes that are likely to occur, the rest exactly inside.
+"""Large label sets: a pruned alternating series over the likely classes, with the other classes summed in each term.
 
-L is split into U, sorted by how likely its classes are, and V. R = sum over T in U of (-1)^|T| R_T, where R_T asks
-for V while T is absent and U - T counts as background. By negative association R_T <= b V* with b the product over T
-of A_l, and V* the product over V of the probability that the class occurs when all of U is absent: terms with tiny b
-are left out and what they could add is part of the certified error. Ten sure classes cost one term, not 1024.
+L is split into its likeliest classes U and the others V. R = sum over T in U of (-1)^|T| R_T, where R_T is the
+probability that all of V occurs and T does not, with U - T as background. By negative association R_T <= b V*, where b
+is the product over T of A_l, and V* the product over V of the probability that the class occurs when all of U is
+absent. Terms with small b are left out, and the bound of their sum is part of the certified error. Ten classes that are
+almost certain cost one term, not 1024.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from milbench.likelihood.columns import FLOOR, Columns
 from milbench.likelihood.series import Series, product
 
 _TERMS = 1 << 21
-"""Numbers of one batch of terms, terms * K * 2^|V|."""
+"""The most numbers in one batch of terms: terms * K * 2^|V|."""
 
 
 class Inner(Protocol):
-    """Solves bags for the classes V: log R, posterior of background and classes."""
+    """A function that returns, for bags with the classes V, log R and the posterior of background and classes."""
 
     def __call__(self, parts: Columns, posterior: bool) -> tuple[Tensor, Tensor, Tensor]: ...  # noqa: D102
 
 
 class _Split(NamedTuple):
+    """A split of L: estimated cost, |U|, the terms that are kept (N, |U|), and the sum of b over the others."""
+
     cost: float
     outer: int
     terms: Tensor
@@ -34,9 +37,15 @@ class _Split(NamedTuple):
 
 
 def solve(parts: Columns, inner: Inner, *, posterior: bool, tolerance: float) -> Series | None:
-    """Sum one bag's series; None where no split promises to be cheaper than doing all classes inside.
+    """Return the sum of one bag's series; None where every split is estimated to cost more than the scan of L.
 
-    Memory: 8 bytes * (3 K n + about 6 * 2^21), however many terms there are.
+    Memory: 8 bytes * (3 K n + about 6 * 2^21) for any number of terms.
+
+    Args:
+        parts: the columns of one bag.
+        inner: returns log R and posterior for the classes V of a batch of terms.
+        posterior: whether the posterior is computed as well.
+        tolerance: the relative error of R below which terms may be left out.
     """
     share = parts.required[0].exp()
     background = parts.background[0].exp()
@@ -63,7 +72,7 @@ def solve(parts: Columns, inner: Inner, *, posterior: bool, tolerance: float) ->
 
 
 def _cheapest(log_absent: Tensor, tolerance: float) -> _Split:
-    """Try every number of outer classes, most certain first; each keeps the terms that may matter."""
+    """Return the cheapest split from log A_l (n,) in ascending order, U taken from the front."""
     slots = len(log_absent)
     cut = tolerance / (8 * 2**slots)
     absent = log_absent.exp()
@@ -85,17 +94,18 @@ def _cheapest(log_absent: Tensor, tolerance: float) -> _Split:
 
 
 def _with(terms: Tensor, value: float) -> Tensor:
+    """Return terms (N, |U|) with one more class, whose entries are `value`."""
     return torch.nn.functional.pad(terms, (0, 1), value=value)
 
 
 def _most(background: Tensor, rest: Tensor) -> float:
-    """Return V*: no R_T / prod A_l is larger."""
+    """Return V*, an upper bound of R_T / prod_{l in T} A_l."""
     alone = rest / (background + rest.sum(dim=0)).clamp(min=torch.finfo(rest.dtype).tiny)
     return float(alone.sum(dim=-1).clamp(max=1.0).prod())
 
 
 class _Sums:
-    """The running sums over terms, unnormalised: root, absolute values, posterior."""
+    """The running sums over terms: R, the absolute values of its terms, and the unnormalised posterior."""
 
     def __init__(self, background: Tensor, outer: Tensor, rest: Tensor, posterior: bool) -> None:
         self.background, self.outer, self.rest = background, outer, rest
@@ -106,7 +116,7 @@ class _Sums:
         self.rest_posterior = torch.zeros_like(rest)
 
     def add(self, terms: Tensor, parts: Columns, inner: Inner) -> None:
-        """Add the terms of the absent sets `terms` (N, |U|), 1 where absent."""
+        """Add the terms of N sets T, given as `terms` (N, |U|): 1 where T contains the class."""
         present = 1 - terms
         background = self.background + present @ self.outer
         alone, shares, log_value = self._inner(terms, background, parts, inner)
@@ -139,7 +149,7 @@ class _Sums:
         return alone, shares, log_scale + ratio
 
     def finish(self, slack: float, positions: int) -> tuple[Tensor, Tensor]:
-        """Return the root and its certified relative error: what was left out and what rounding can have done."""
+        """Return R and a bound of its relative error, from the terms that were left out and from rounding."""
         steps = (positions + 2 * len(self.outer)) * (self.total - self.largest) + 64 * self.total
         rounding = steps * torch.finfo(self.root.dtype).eps
         return self.root, (rounding + slack) / self.root.clamp(min=0)

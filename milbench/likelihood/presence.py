@@ -11,27 +11,48 @@ from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE
 
 _SMALL = -18.0
-"""Below this logarithm, x and log(1 + x) differ by less than x^2 / 2 does from double precision."""
+"""Below this log x, log(-log(1 - x)) = log x + x / 2 and log(1 - exp(-x)) = log x - x / 2 to double precision."""
 
 
 def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return (B, C), the probability that class c occurs at one position at least.
+    """Return the probability that each class occurs at one position at least: 1 - prod_k (1 - p_{c,k}).
 
-    Differentiable; nothing here looks at values unless it validates them (as `bag_log_prob` does and with the same
-    errors). Memory: about 8 bytes * 8 B (C+1) K.
+    Differentiable, and apart from validation independent of values. Memory: about 8 bytes * 8 B (C+1) K.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
+            background last.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+
+    Returns:
+        (B, C), from 0 to 1, whatever other classes occur.
+
+    Raises:
+        UsageError: as in `bag_log_prob`.
+
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # two positions; one class and background, 1/2 each
+        >>> presence_prob(log_probs)  # 1 - 1/2 * 1/2
+        tensor([[0.7500]])
+        >>> presence_prob(log_probs, mask=torch.tensor([[True, False]]))
+        tensor([[0.5000]])
+
+    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997 (noisy-OR).
     """
     return torch.exp(presence_log_prob(log_probs, mask, validate=validate))
 
 
 def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return (B, C), the log of `presence_prob` in nats, accurate for rare classes too; -inf where ruled out."""
+    """Return (B, C), the logarithm of `presence_prob` in nats, accurate for rare classes; -inf for impossible ones."""
     checks.check_log_probs(log_probs, mask, validate)
     present = _log_present(_log_rate(log_probs, mask))
     return _restored(present).to(columns.result_dtype(log_probs))
 
 
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return (B, C), log Prb(c occurs) - log Prb(c does not): ranks classes where probabilities saturate."""
+    """Return (B, C), the log-odds of `presence_prob` in nats: they rank classes even where probabilities round to 1."""
     checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
     odds = _restored(_log_present(log_rate) + torch.exp(log_rate))
@@ -39,7 +60,7 @@ def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
 
 def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C) log of -sum_k log(1 - p): the rate of the Poisson count that is zero as often as the class's."""
+    """Return (B, C), log r with r = -sum_k log(1 - p_{c,k}): the class is absent with probability exp(-r)."""
     values = columns.flat(log_probs, mask)
     if values.shape[-1] == 0:
         return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
@@ -56,12 +77,12 @@ def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _log_present(log_rate: Tensor) -> Tensor:
-    """Return log(1 - exp(-rate))."""
+    """Return log(1 - exp(-r)) from log r."""
     safe = log_rate.clamp(min=_SMALL)
     return torch.where(log_rate < _SMALL, log_rate - torch.exp(log_rate) / 2, torch.log(-torch.expm1(-torch.exp(safe))))
 
 
 def _restored(value: Tensor) -> Tensor:
-    """Put infinities back where the floor stands for them."""
+    """Return logarithms with infinities where the floor stands for them, on both sides."""
     value = torch.where(value < IMPOSSIBLE, torch.full_like(value, -torch.inf), value)
     return torch.where(value > -IMPOSSIBLE, torch.full_like(value, torch.inf), value)

@@ -1,10 +1,11 @@
-"""Sums of positive terms in plain numbers on the CPU: value and posterior together, certified against underflow.
+"""The scan: sums of positive terms on the CPU, not in logarithms; value and posterior together, underflow detected.
 
-The same sums as `tree`, arranged for few passes over memory. K positions are cut into M blocks of T. Inside the
-blocks, all at once, f'(S) = f(S) x_S + sum over l in S of q_l / c_l f(S - l), x_S = q_phi + sum over l in S of q_l;
-across the blocks a tree of covering products. States are probabilities divided by prod c_l (c_l: the class's sum of
-probabilities, at most 1), and occurrences are negatively associated, so every state lies in [0, 1]: nothing overflows,
-and what underflows is below 1e-300 times the number of terms. A root above CERTAIN therefore lost nothing.
+The sums are those of `tree`, arranged for few passes over memory. K positions are cut into M blocks of T, which
+advance side by side: f'(S) = f(S) x_S + sum over l in S of q_l / c_l f(S - l), where x_S is q_background + sum over l
+in S of q_l. Blocks are then merged by a tree of covering products. States are probabilities divided by the product of
+c_l over S (c_l: the sum of the class's probabilities over positions, at most 1). As occurrences are negatively
+associated, every state lies in [0, 1]: nothing overflows, and what underflows is below 1e-300 times the number of
+terms. A root above CERTAIN has therefore lost no digit that matters.
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from torch import Tensor
 from milbench.likelihood.columns import membership
 
 CERTAIN = 1e-200
-"""A root above this has no underflow that matters; below it the caller turns to logarithms."""
+"""No underflow matters to a root above this; bags with a smaller root are computed in logarithms by the caller."""
 SEGMENT = 1 << 21
-"""Numbers in one stored stretch of states (16 MiB): longer scans keep its starts and repeat it backwards."""
+"""The most numbers in one stored stretch of states (16 MiB): longer scans store the first state of every stretch, and
+compute the others again in the backward pass."""
 WIDE_SETS = 7
-"""With more classes than this, 3^n a merge is dear: eight blocks, which still fill the processor's vectors."""
+"""With more classes than this a merge (3^n) is expensive: eight blocks, which still fill the processor's vectors."""
 WIDEST_SETS = 12
-"""With more than this, a merge costs more than thousands of positions: one block."""
+"""With more classes than this a merge costs more than the scan of thousands of positions: one block."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """root: (G,) R / prod c_l; background: (G, K) and required: (G, n, K), the posterior, where asked for."""
+    """The result of a scan.
+
+    Attributes:
+        root: (G,), R / prod_l c_l.
+        background: (G, K), the posterior of background, where it was requested.
+        required: (G, n, K), the posterior of each required class, where it was requested.
+    """
 
     root: Tensor
     background: Tensor | None = None
@@ -36,32 +44,39 @@ class Solution:
 
 
 def block_count(positions: int, slots: int) -> int:
-    """Return M, a power of two: about sixteen positions a block, fewer blocks where merging is dear."""
+    """Return M, a power of two: about sixteen positions a block, fewer blocks where merging is expensive."""
     most = 8 if slots > WIDE_SETS else 64
     return 1 if slots > WIDEST_SETS else min(most, 1 << max(0, (positions // 16).bit_length() - 1))
 
 
 def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, posterior: bool) -> Solution:
-    """Sum over all ways to emit the first `size` of n classes; logarithms (G, K), (G, n, K), (G, n) in, numbers out.
+    """Return R / prod_l c_l and the posterior of G bags.
 
     Memory: 8 bytes * (G K (4 n + 4) + min(5 * 2^n G K, 6 * SEGMENT + 4^n G^2 K / SEGMENT)).
+
+    Args:
+        background: (G, K), log of the background's share of each position.
+        required: (G, n, K), log of each class's share.
+        scale: (G, n), log c_l.
+        size: (G,) int64, |L|: the first |L| of the n classes have to occur.
+        posterior: whether the posterior is computed as well.
     """
     steps = _Steps(background, required, scale)
     starts, stack = steps.forward()
     merges, nodes = _forward_merges(stack[-1].reshape(steps.states, steps.blocks, -1), steps.scale)
-    wanted = 2**steps.slots - 2 ** (steps.slots - size)
-    root = nodes[:, 0].gather(0, wanted.unsqueeze(0)).squeeze(0)
+    full_set = 2**steps.slots - 2 ** (steps.slots - size)
+    root = nodes[:, 0].gather(0, full_set.unsqueeze(0)).squeeze(0)
     if not posterior:
         return Solution(root)
     seed = torch.zeros_like(nodes)
-    seed[:, 0].scatter_(0, wanted.unsqueeze(0), (1 / root.clamp(min=CERTAIN)).unsqueeze(0))
+    seed[:, 0].scatter_(0, full_set.unsqueeze(0), (1 / root.clamp(min=CERTAIN)).unsqueeze(0))
     for first, second in reversed(merges):
         seed = _merge_backward(seed, first, second, steps.scale)
     return Solution(root, *steps.backward(seed.reshape(steps.states, -1), starts, stack))
 
 
 class _Steps:
-    """The scan inside the blocks: columns N = M * G wide, T steps long, states (2^n, N)."""
+    """The scan inside the blocks: N = M * G columns side by side, T steps, states (2^n, N)."""
 
     def __init__(self, background: Tensor, required: Tensor, scale: Tensor) -> None:
         self.bags, self.slots, self.positions = required.shape
@@ -76,14 +91,14 @@ class _Steps:
         self.stretch = max(1, min(self.steps, SEGMENT // (self.states * self.width)))
 
     def _columns(self, values: Tensor, neutral: float) -> Tensor:
-        """Turn (G, n, K) into (T, n, N), padded with positions that are sure to be background."""
+        """Return (G, n, K) as (T, n, N), padded with positions that are background with probability 1."""
         missing = self.steps * self.blocks - self.positions
         values = torch.nn.functional.pad(values, (0, missing), value=neutral)
         values = values.reshape(self.bags, -1, self.blocks, self.steps)
         return values.permute(3, 1, 2, 0).reshape(self.steps, -1, self.width)
 
     def _positions(self, columns: Tensor) -> Tensor:
-        """Undo `_columns`."""
+        """Return (T, n, N) as (G, n, K): the inverse of `_columns`."""
         values = columns.reshape(self.steps, -1, self.blocks, self.bags).permute(3, 1, 2, 0)
         return values.reshape(self.bags, -1, self.steps * self.blocks)[..., : self.positions]
 
@@ -95,11 +110,11 @@ class _Steps:
         return totals
 
     def _halves(self, stack: Tensor, i: int) -> Tensor:
-        """View (T, 2^n, N) by class i: (T, 2^i, without or with it, the later classes, N)."""
+        """View (T, 2^n, N) by class i: (T, 2^i, without and with it, 2^(n-1-i), N)."""
         return stack.view(stack.shape[0], 2**i, 2, -1, self.width)
 
     def _views(self, stack: Tensor) -> tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]], tuple[Tensor, ...]]:
-        """View a stack (T, 2^n, N) step by step: for each class the sets without it and with it; all sets."""
+        """Return views of (T, 2^n, N), one a step: for each class the sets without it and with it; all sets."""
         halves = [self._halves(stack, i) for i in range(self.slots)]
         return [h[:, :, 0].unbind(0) for h in halves], [h[:, :, 1].unbind(0) for h in halves], stack.unbind(0)
 
@@ -127,7 +142,7 @@ class _Steps:
         return stack
 
     def backward(self, seed: Tensor, starts: list[Tensor], stack: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the posterior (G, K) of the background and (G, n, K) of the classes; `seed` closes the sums."""
+        """Return the posterior (G, K) of background and (G, n, K) of classes; `seed` (2^n, N): d log root / d state."""
         background = torch.empty_like(self.background)
         required = torch.empty_like(self.required)
         for begin in reversed(range(0, self.steps, self.stretch)):
@@ -140,7 +155,7 @@ class _Steps:
         return self._positions(background.unsqueeze(1)).squeeze(1), self._positions(required)
 
     def _closing(self, seed: Tensor, begin: int, end: int) -> Tensor:
-        """Return (steps + 1, 2^n, N): how much each state before and after every step adds to the wanted sum."""
+        """Return (steps + 1, 2^n, N): the derivative of log root by each state before and after every step."""
         stack = seed.new_empty(end - begin + 1, self.states, self.width)
         stack[-1] = seed
         without, having, rows = self._views(stack)
@@ -153,7 +168,7 @@ class _Steps:
         return stack
 
     def _posterior(self, before: Tensor, after: Tensor, at: slice, background: Tensor, required: Tensor) -> None:
-        """Fill in the shares of the wanted sum: a class again, a class for the first time, or nothing."""
+        """Write the posterior of the steps `at`: background, a class that occurred before, or one that had not."""
         kept = before * after
         members = membership(self.slots)
         sums = (kept.squeeze(-1) @ members.T).unsqueeze(-1) if self.width == 1 else members @ kept
@@ -166,7 +181,7 @@ class _Steps:
 
 
 def _forward_merges(nodes: Tensor, scale: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """Merge (2^n, M, G) to (2^n, 1, G); keep the expanded factors."""
+    """Return the merge of nodes (2^n, M, G) into (2^n, 1, G), and the expanded factors of every product."""
     merges = []
     while nodes.shape[1] > 1:
         half = nodes.shape[1] // 2
@@ -178,13 +193,13 @@ def _forward_merges(nodes: Tensor, scale: Tensor) -> tuple[list[tuple[Tensor, Te
 
 
 def _merge_backward(seed: Tensor, first: Tensor, second: Tensor, scale: Tensor) -> Tensor:
-    """Carry `seed` (2^n, M, G) from the products to the two factors, (2^n, 2M, G)."""
+    """Return derivatives by the two factors, (2^n, 2M, G), from those by the products, `seed` (2^n, M, G)."""
     seed3 = seed.index_select(0, _pattern(seed.shape[0], (0, 1, 1)))
     return torch.cat([_gather_first(seed3 * second, seed.shape[0]), _gather_second(seed3 * first, scale)], dim=1)
 
 
 def _pattern(states: int, thirds: tuple[int, int, int]) -> Tensor:
-    """Return the 3^n rows that the three-way split takes from 2^n."""
+    """Return the 3^n rows that the three-way split selects from 2^n."""
     rows = torch.zeros(1, dtype=torch.int64)
     for _ in range(states.bit_length() - 1):
         rows = (2 * rows.unsqueeze(-1) + torch.tensor(thirds)).flatten()
@@ -192,7 +207,7 @@ def _pattern(states: int, thirds: tuple[int, int, int]) -> Tensor:
 
 
 def _expand(g: Tensor, scale: Tensor) -> Tensor:
-    """Split (g0, g1) into (g0, g1, g0 + c g1), class by class."""
+    """Return (g0, g1) as (g0, g1, g0 + c g1), class by class."""
     for i, c in enumerate(scale):
         halves = g.reshape(3**i, 2, -1, *g.shape[1:])
         thirds = halves.new_empty(3**i, 3, *halves.shape[2:])
@@ -203,7 +218,7 @@ def _expand(g: Tensor, scale: Tensor) -> Tensor:
 
 
 def _collapse(h: Tensor, states: int) -> Tensor:
-    """Join (a, b, c) into (a, b + c), class by class; overwrites h."""
+    """Return (a, b, c) as (a, b + c), class by class; overwrites h."""
     for i in reversed(range(states.bit_length() - 1)):
         thirds = h.reshape(3**i, 3, -1, *h.shape[1:])
         thirds[:, 1] += thirds[:, 2]
@@ -212,7 +227,7 @@ def _collapse(h: Tensor, states: int) -> Tensor:
 
 
 def _gather_first(seed: Tensor, states: int) -> Tensor:
-    """Transpose of the split (f0, f0, f1); overwrites seed."""
+    """Apply the transpose of the split of f into (f0, f0, f1); overwrites seed."""
     for i in reversed(range(states.bit_length() - 1)):
         thirds = seed.reshape(3**i, 3, -1, *seed.shape[1:])
         thirds[:, 1] += thirds[:, 0]
@@ -221,7 +236,7 @@ def _gather_first(seed: Tensor, states: int) -> Tensor:
 
 
 def _gather_second(seed: Tensor, scale: Tensor) -> Tensor:
-    """Transpose of `_expand`; overwrites seed."""
+    """Apply the transpose of `_expand`; overwrites seed."""
     for i in reversed(range(len(scale))):
         thirds = seed.reshape(3**i, 3, -1, *seed.shape[1:])
         thirds[:, 0] += thirds[:, 2]
@@ -231,7 +246,10 @@ def _gather_second(seed: Tensor, scale: Tensor) -> Tensor:
 
 
 def distribution(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
-    """Return (G, 2^n): every set's probability divided by its c, the first class the highest bit."""
+    """Return (G, 2^n), the probability of every set divided by the product of c_l over its classes.
+
+    Arguments are logarithms as in `solve`; the first class is the highest bit of a set's number.
+    """
     steps = _Steps(background, required, scale)
     _, stack = steps.forward()
     _, nodes = _forward_merges(stack[-1].reshape(steps.states, steps.blocks, -1), steps.scale)

@@ -1,9 +1,9 @@
-"""The alternating series of Li's Proposition 1, kept where its rounding error is certified to be negligible.
+"""The alternating series of Li's Proposition 1, with a bound of its rounding error.
 
-R = sum over T of (-1)^|T| A_T, A_T the probability that no class of T occurs, a product over positions of
-y_{T,k} = q_phi + sum over l in L - T of q_l. Every y is a sum of positive numbers and A_{} is exactly 1, so the error
-of the sum is at most (K + n + 16) eps times the sum of the other A_T: known afterwards, small wherever the classes are
-likely to occur, and far too large where the background dominates. There the caller scans.
+R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
+y_{T,k} = q_background + sum over l in L - T of q_l. Every y is a sum of positive numbers and A_{} is exactly 1. The
+error of the sum is therefore at most (K + n + 16) eps times the sum of the other A_T: known once the sum is, small
+where the classes are likely to occur, and far too large where the background dominates. The caller scans such bags.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from torch import Tensor
 from milbench.likelihood.columns import Columns, membership
 
 _RUN = 16
-"""Positions multiplied before a logarithm is taken: a run that underflows makes A_T zero, which it is to any digit."""
+"""Positions that are multiplied before a logarithm is taken: where such a product underflows, A_T is 0 in float64."""
 
 
 class Series(NamedTuple):
-    """ratio: (G,) log R; error: (G,) bound of R's relative error; posterior: background (G, K), required (G, n, K)."""
+    """The sum of a series.
+
+    Attributes:
+        ratio: (G,), log R.
+        error: (G,), a bound of the relative error of R.
+        background: (G, K), the posterior of background, meaningful where it was requested.
+        required: (G, n, K), the posterior of each required class, meaningful where it was requested.
+    """
 
     ratio: Tensor
     error: Tensor
@@ -29,7 +36,7 @@ class Series(NamedTuple):
 
 
 def solve(parts: Columns, *, posterior: bool) -> Series:
-    """Sum the series of G bags with n classes each. Memory: 8 bytes * G K 2^n * 1.5 at its peak."""
+    """Return the sums of the series of G bags with n classes each. Peak memory: 8 bytes * 1.5 G K 2^n."""
     bags, slots, positions = parts.required.shape
     share = parts.required.exp().transpose(0, 1).contiguous()
     remaining = parts.background.exp().unsqueeze(0)
@@ -48,13 +55,13 @@ def solve(parts: Columns, *, posterior: bool) -> Series:
     tiny = torch.finfo(root.dtype).tiny
     weights = torch.div(weight, remaining.clamp_(min=tiny), out=remaining).reshape(2**slots, -1)
     sums = (_allowed(slots) @ weights).reshape(slots + 1, bags, positions)
-    background = (parts.background.exp() * sums[0]).clamp_(min=0)  # rounding can leave -1e-16 for an impossible one
+    background = (parts.background.exp() * sums[0]).clamp_(min=0)  # rounding may leave -1e-16 instead of 0
     required = (share * sums[1:]).clamp_(min=0).transpose(0, 1)
     return Series(ratio, error.nan_to_num(torch.inf), background, required)
 
 
 def product(remaining: Tensor) -> Tensor:
-    """Return the product over the last dimension, (2^n, G, K) to (2^n, G)."""
+    """Return (2^n, G), the product of (2^n, G, K) over positions."""
     whole = remaining.shape[-1] // _RUN * _RUN
     runs = remaining[..., :whole].reshape(*remaining.shape[:-1], _RUN, -1)
     while runs.shape[-2] > 1:
@@ -65,7 +72,7 @@ def product(remaining: Tensor) -> Tensor:
 
 
 def _allowed(slots: int) -> Tensor:
-    """Return (n+1, 2^n): 1 where the set of absent classes leaves the background, and class i, allowed."""
+    """Return (n+1, 2^n): a row of ones for the background, then for each class 1 where the set T lacks it."""
     allowed = membership(slots)
     allowed[1:] = 1 - allowed[1:]
     return allowed

@@ -1,11 +1,12 @@
-"""Sums of positive terms by a balanced tree over positions, in logarithms: right in every regime, no branch on data.
+"""The tree: sums of positive terms in logarithms, over a balanced tree of positions, without a branch on values.
 
-A node holds, for every set S of required classes, the log-probability that its positions emit exactly S. Two
+A node contains, for every set S of required classes, the log-probability that its positions emit exactly S. Two
 neighbours merge by the covering product h(S) = sum over A u B = S of f(A) g(B). Split by one class,
 h0 = f0 g0 and h1 = f0 g1 + f1 (g0 + g1): three products of half the size and no subtraction, 3^n in all.
 
-Sets are scaled by the class: f(S) stands for f(S) / prod_{l in S} c_l with c_l the sum of the class's probabilities
-(at most 1), so that rare classes keep all their digits; then h1 = f0 g1 + f1 (g0 + c g1).
+Sets are scaled by their classes: f(S) stands for f(S) / prod_{l in S} c_l, with c_l the sum of the class's
+probabilities over positions (at most 1), so that rare classes keep all their digits; then
+h1 = f0 g1 + f1 (g0 + c g1).
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from torch import Tensor
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
 WIDE_SETS = 6
-"""With more classes than this, 3^n a merge costs more than scanning."""
+"""With more classes than this a merge (3^n) costs more than a scan."""
 BLOCKS = 16
-"""Blocks that are scanned side by side for such label sets."""
+"""The number of blocks of positions that are scanned side by side for label sets above WIDE_SETS."""
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:
-    """Return log(exp a + exp b), with right first and second derivatives also where a = b or one is FLOOR.
+    """Return log(exp a + exp b), with correct first and second derivatives also where a = b or one is FLOOR.
 
-    expm1 of the larger one is 0 with derivative 1: a small addend is not lost against 1, and ties are smooth.
+    expm1(high - top) is 0 with derivative 1: a small addend is not rounded away against 1, and ties are smooth.
     """
     larger = a >= b
     high, low = torch.where(larger, a, b), torch.where(larger, b, a)
@@ -33,9 +34,9 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 
 
 def log_ratio(columns: Columns) -> Tensor:
-    """Return (B,) log R, FLOOR-like where impossible.
+    """Return (B,), log R; below IMPOSSIBLE where L cannot occur.
 
-    Numbers kept for the backward pass: about 8 B K 3^n up to WIDE_SETS classes, 4 n B K 2^n above.
+    Numbers stored for the backward pass: about 8 B K 3^n up to WIDE_SETS classes, 4 n B K 2^n above.
     """
     if columns.background.shape[-1] == 0:
         return torch.where(columns.size == 0, 0.0, FLOOR).to(columns.background)
@@ -47,13 +48,13 @@ def log_ratio(columns: Columns) -> Tensor:
         nodes = _merge(nodes[..., 0::2], nodes[..., 1::2], scale)
     slots = columns.required.shape[1]
     position = torch.arange(2**slots, device=nodes.device)
-    wanted = 2**slots - 2 ** (slots - columns.size.clamp(max=slots))
-    root = torch.where(position == wanted.unsqueeze(-1), nodes[..., 0], torch.zeros_like(nodes[..., 0])).sum(dim=-1)
+    full_set = 2**slots - 2 ** (slots - columns.size.clamp(max=slots))
+    root = torch.where(position == full_set.unsqueeze(-1), nodes[..., 0], torch.zeros_like(nodes[..., 0])).sum(dim=-1)
     return root + scale.sum(dim=-1)
 
 
 def label_scale(required: Tensor) -> Tensor:
-    """Return (B, n) log min(1, sum of a class's probabilities), 0 for classes that cannot occur; a constant."""
+    """Return (B, n), log c_l = log min(1, sum of the class's probabilities), 0 for impossible classes; no gradient."""
     if required.shape[-1] == 0:
         return required.new_zeros(required.shape[:2])
     total = torch.logsumexp(required.detach(), dim=-1).clamp(max=0.0)
@@ -61,7 +62,7 @@ def label_scale(required: Tensor) -> Tensor:
 
 
 def _leaves(columns: Columns, scale: Tensor) -> Tensor:
-    """Return (B, 2^n, K): a position emits nothing or one class; the first class is the highest bit."""
+    """Return (B, 2^n, K), one node a position, which emits background or one class."""
     background, required = columns.background, columns.required - scale.unsqueeze(-1)
     slots = required.shape[1]
     empty = torch.full_like(background, FLOOR)
@@ -73,7 +74,7 @@ def _leaves(columns: Columns, scale: Tensor) -> Tensor:
 
 
 def _blocks(columns: Columns, scale: Tensor) -> Tensor:
-    """Return (B, 2^n, M): for many classes 3^n is dear, so blocks of positions are scanned one by one first."""
+    """Return (B, 2^n, M), one node a block, whose positions are scanned because merging them one by one costs more."""
     slots, positions = columns.required.shape[1:]
     length = -(-positions // min(positions, BLOCKS))
     pad = (0, -positions % length)
@@ -96,7 +97,7 @@ def _blocks(columns: Columns, scale: Tensor) -> Tensor:
 
 
 def _nothing(nodes: Tensor) -> Tensor:
-    """Return one node (B, 2^n, 1) without positions."""
+    """Return (B, 2^n, 1), a node without positions."""
     rows = torch.arange(nodes.shape[1], device=nodes.device).unsqueeze(-1)
     return torch.where(rows == 0, torch.zeros_like(nodes[..., :1]), torch.full_like(nodes[..., :1], FLOOR))
 
