@@ -1,56 +1,73 @@
-"""What one process does at a time, such as to compute a cell: advisory locks that die with their holder."""
+"""Advisory file locks, released when the process exits."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
+NOW = 0.1
+"""Seconds after which a lock counts as held by another process; `is_locked` holds a lock for less than that."""
+FOREVER = -1.0
+
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock, a file or a folder, for the block; yield False, without waiting, if another process holds it."""
+    """Hold a lock for the block if it is free, without waiting for it.
+
+    Args:
+        path: The lock file, which is created and left there, or a folder: then a hidden file in it, removed afterwards.
+
+    Yields:
+        False if another process holds the lock, or if the file system has no locks.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        yield _taken(descriptor)
-    finally:
-        os.close(descriptor)
+    with _locked(path, NOW) as held:
+        yield held
 
 
 @contextmanager
 def lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder for the block, after a wait for it; yield False where its file system has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
-
-
-def _taken(descriptor: int) -> bool:
-    """Try for a moment: somebody may only be looking whether the lock is held."""
-    for _ in range(5):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return True
-    return False
+    """Hold the lock of a folder for the block; wait until it is free. Yields False if the file system has no locks."""
+    with _locked(folder, FOREVER) as held:
+        yield held
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether some process holds the lock now."""
-    if not path.exists():
+    """Return whether some process, this one included, holds the lock of a file or folder."""
+    if not _lock_file(path).exists():
         return False
-    with try_lock(path) as free:
+    with _locked(path, NOW) as free:
         return not free
+
+
+@contextmanager
+def _locked(path: Path, timeout: float) -> Iterator[bool]:
+    file = _lock_file(path)
+    file_lock = FileLock(file, fallback_to_soft=False)
+    held = _acquire(file_lock, timeout)
+    try:
+        yield held
+    finally:
+        if held and file != path:
+            # Before the release: a process that waits sees that the file it has opened is gone, and creates a new one.
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+        file_lock.release()
+
+
+def _acquire(file_lock: FileLock, timeout: float) -> bool:
+    try:
+        file_lock.acquire(timeout=timeout, poll_interval=0.02)
+    except OSError as error:  # a timeout is one of them
+        if error.filename is not None:  # the file cannot be opened; errors of the lock itself name no file
+            raise
+        return False
+    return True
+
+
+def _lock_file(path: Path) -> Path:
+    return path / ".lock" if path.is_dir() else path

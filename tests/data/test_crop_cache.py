@@ -218,7 +218,8 @@ crop_cache.load(Path(sys.argv[1]), "paper", 5)
 def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_by_the_next(folder: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
     assert ran.returncode == -signal.SIGKILL
-    (left,) = (folder.parent / FOLDER).iterdir()
+    lock, left = sorted((folder.parent / FOLDER).iterdir())
+    assert lock.name == ".lock"
     assert left.name.startswith(".train-paper-")
     assert len(load(folder, "paper", 5)) == 3
     assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
