@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from milbench.api.bags import Bags, Truth, label_matrix
     from milbench.api.gallery import Misread
     from milbench.api.loss import Head, Loss, bag_sizes
+    from milbench.api.published import Published
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
-    from milbench.api.task import Network, Published, ScoreFunction, Scores, Split, Task
+    from milbench.api.task import Network, ScoreFunction, Scores, Split, Task
     from milbench.evaluation.evaluate import EvalSplit, evaluate
     from milbench.networks.convolutional import AllConvolutional, Layer
     from milbench.networks.instance import InstanceMLP
@@ -36,9 +37,10 @@ _HOMES = {
     "milbench.api.bags": ("Bags", "Truth", "label_matrix"),
     "milbench.api.gallery": ("Misread",),
     "milbench.api.loss": ("Head", "Loss", "bag_sizes"),
+    "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
-    "milbench.api.task": ("Network", "Published", "ScoreFunction", "Scores", "Split", "Task"),
+    "milbench.api.task": ("Network", "ScoreFunction", "Scores", "Split", "Task"),
     "milbench.evaluation.evaluate": ("EvalSplit", "evaluate"),
     "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
     "milbench.networks.instance": ("InstanceMLP",),

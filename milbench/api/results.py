@@ -29,7 +29,8 @@ class Results:
     costs: frame indexed by cell with columns step_seconds (median training step), loss_seconds (loss forward and
         backward alone, one training batch), loss_peak_bytes (memory the loss alone allocates), peak_bytes
         (the whole process or device), train_seconds; NaN where not measured.
-    published: list of dicts with the key task and the fields of `milbench.api.task.Published`.
+    published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that an
+        older plan lacks has its default.
     chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
     galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
     """

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
+from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
 
@@ -39,33 +40,6 @@ class Scores:
 
 
 ScoreFunction = Callable[[Bags], Scores]
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A figure from the literature, for the report to set beside ours.
-
-    value, spread: a mean over `runs` runs with the standard deviation between them, or the best of so many.
-    rule: how its source chose the epoch, a name in milbench.report.statistics.RULES.
-    protocol: the parameters it was measured with, by the names of `Cell.params`: a run that differs in one of them is
-        not comparable.
-    minor: further ones whose difference is named, and tolerated.
-    data: how the name of its data begins; those of a run on others are not comparable.
-    method: the name of what is no loss here (`loss` is then ""), to be drawn as a line.
-    """
-
-    loss: str
-    metric: str
-    value: float
-    source: str
-    spread: float | None = None
-    runs: int | None = None
-    statistic: Literal["mean", "best"] = "mean"
-    rule: Literal["last", "validation", "test"] = "test"
-    protocol: Mapping[str, Any] = field(default_factory=dict)
-    minor: Mapping[str, Any] = field(default_factory=dict)
-    data: str = ""
-    method: str = ""
 
 
 class Network(torch.nn.Module, ABC):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.published import Rule
 from milbench.api.results import STATUSES
 from milbench.report.formatting import NOTHING, counted, decimals, number, shortened
-from milbench.report.statistics import Rule
 from milbench.report.study import Study, seeds_named
 from milbench.report.tables import group_anchor
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from milbench.api.metric_info import describe
+from milbench.api.published import Published
 from milbench.report.formatting import counted, decimals, interval, measured, number, p_value
 from milbench.report.statistics import LEVEL, RULES, best_of, welch
 from milbench.report.study import Row, Sample, Study
@@ -16,15 +17,6 @@ from milbench.report.tables import Entry, Table, group_anchor, lacking
 
 Outcome = Literal["agrees", "better", "worse", "not comparable"]
 _TONES: dict[Outcome, str] = {"agrees": "good", "better": "good", "worse": "bad", "not comparable": "quiet"}
-_DEFAULTS: dict[str, Any] = {
-    "spread": None,
-    "runs": None,
-    "statistic": "mean",
-    "rule": "test",
-    "protocol": {},
-    "minor": {},
-    "data": "",
-}
 _WORDS = {"recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs"}
 _ABSENT = object()
 _LEGEND = (
@@ -46,15 +38,15 @@ _FLATTERY = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One published figure beside one row of ours.
+    """A published value beside the sample of one row here.
 
-    fact: the fields of `milbench.api.task.Published`; sample: ours under its rule; value: ours by its statistic, nan
-    for none; runs: the seeds behind that; reasons: why the outcome is what it is, a sentence each.
+    sample: the row's values under the rule of the source; value: their mean or best, as the source gives it, nan for
+    none; runs: the number of seeds behind it; reasons: the grounds of the outcome, a sentence each.
     """
 
     task: str
     row: Row
-    fact: Mapping[str, Any]
+    published: Published
     sample: Sample
     value: float
     runs: int
@@ -65,11 +57,11 @@ class Comparison:
 def comparisons(study: Study) -> list[Comparison]:
     """Return a comparison for each published figure of a planned task and loss, and each row of that loss."""
     return [
-        _compare(study, task, row, {**_DEFAULTS, **fact})
+        _compare(study, task, row, published)
         for task in study.tasks
-        for fact in study.results.published
+        for published in study.published(task)
         for row in study.rows_of(task)
-        if _speaks_of(fact, study.group(task, row))
+        if study.group(task, row)[["loss", "loss_label"]].isin([published.loss]).any(axis=None)
     ]
 
 
@@ -78,22 +70,22 @@ def verdict_table(study: Study) -> Table | None:
     found = comparisons(study)
     if not found:
         return None
-    sources = list(dict.fromkeys(str(c.fact["source"]) for c in found))
+    sources = list(dict.fromkeys(c.published.source for c in found))
     groups: dict[str, list[list[Entry]]] = {}
     for one in found:
-        metric = describe(one.fact["metric"])
+        metric = describe(one.published.metric)
         groups.setdefault(f"{one.task}: {metric.heading}", []).append(
             [
                 Entry(one.row.label),
-                _published(one, f"[{sources.index(str(one.fact['source'])) + 1}]"),
+                _published(one, f"[{sources.index(one.published.source) + 1}]"),
                 _ours(study, one),
                 Entry(one.outcome, strong=one.outcome != "not comparable", tone=_TONES[one.outcome], prose=one.reasons),
             ]
         )
     notes = [f"[{i}] {source}" for i, source in enumerate(sources, start=1)] + [_LEGEND]
-    if any(one.fact["statistic"] == "best" for one in found):
+    if any(one.published.statistic == "best" for one in found):
         notes.append(_BEST_LEGEND)
-    if any(one.fact["rule"] == "test" for one in found):
+    if any(one.published.rule == "test" for one in found):
         notes.append(_FLATTERY)
     return Table(
         "The published numbers beside ours", ["loss", "published", "here", "verdict"], list(groups.items()), notes
@@ -107,8 +99,8 @@ def verdict_frame(study: Study) -> pd.DataFrame:
         low, high = one.sample.student
         rows.append({
             "task": one.task, "supervision": one.row.supervision, "loss": one.row.loss, "recipe": one.row.recipe,
-            **{name: one.fact[name] for name in ("metric", "rule", "statistic")},
-            **{f"published_{name}": one.fact[name] for name in ("value", "spread", "runs", "source")},
+            **{name: getattr(one.published, name) for name in ("metric", "rule", "statistic")},
+            **{f"published_{name}": getattr(one.published, name) for name in ("value", "spread", "runs", "source")},
             "value": one.value, "runs": one.runs, "mean": one.sample.mean, "spread": one.sample.spread,
             "student_low": low, "student_high": high, "seeds": len(one.sample.by_seed), "planned": one.sample.planned,
             "verdict": one.outcome, "reason": "; ".join(one.reasons),
@@ -124,14 +116,14 @@ def differences_table(study: Study) -> Table | None:
     return Table("Where the paper and its author's code differ", columns, [("", lines)]) if lines else None
 
 
-def deviations(published: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
+def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
     """Return in words every parameter in which cells differ from what was published.
 
     A parameter that the cells do not know counts where they have others of its section; a loss without any
     parameters cannot deviate in one.
     """
     found = []
-    for name, expected in published.items():
+    for name, expected in protocol.items():
         section = name.partition(".")[0] + "."
         values = [p.get(name, _ABSENT) for p in params if name in p or any(key.startswith(section) for key in p)]
         if any(value is _ABSENT or value != expected for value in values):
@@ -149,61 +141,56 @@ def _text(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _speaks_of(fact: Mapping[str, Any], group: pd.DataFrame) -> bool:
-    named = group[["loss", "loss_label"]].isin([fact["loss"]]).any(axis=None)
-    return bool(named) and bool((group["task"] == fact["task"]).all())
-
-
-def _compare(study: Study, task: str, row: Row, fact: dict[str, Any]) -> Comparison:
-    sample = study.sample(task, row, fact["metric"], fact["rule"])
-    lower = describe(fact["metric"]).lower_is_better
-    if fact["statistic"] == "best":
+def _compare(study: Study, task: str, row: Row, published: Published) -> Comparison:
+    sample = study.sample(task, row, published.metric, published.rule)
+    lower = describe(published.metric).lower_is_better
+    if published.statistic == "best":
         # The best of more seeds than were published would be better by their number alone.
-        first = sample.by_seed.sort_index().iloc[: fact["runs"]]
+        first = sample.by_seed.sort_index().iloc[: published.runs]
         value, runs = float(first.min() if lower else first.max()), len(first)
     else:
         value, runs = sample.mean, len(sample.by_seed)
     params = [study.results.params.get(str(cell), {}) for cell in study.group(task, row).index]
-    minor = deviations(fact["minor"], params)
+    minor = deviations(published.minor, params)
     tolerated = ("minor differences: " + ", ".join(minor),) if minor else ()
-    obstacles = _obstacles(study, task, row, fact, sample, params)
+    obstacles = _obstacles(study, task, row, published, sample, params)
     if obstacles:
-        return Comparison(task, row, fact, sample, value, runs, "not comparable", (*obstacles, *tolerated))
-    outcome, grounds = _judge(fact, sample)
-    return Comparison(task, row, fact, sample, value, runs, outcome, (grounds, *tolerated))
+        return Comparison(task, row, published, sample, value, runs, "not comparable", (*obstacles, *tolerated))
+    outcome, grounds = _judge(published, sample)
+    return Comparison(task, row, published, sample, value, runs, outcome, (grounds, *tolerated))
 
 
 def _obstacles(
-    study: Study, task: str, row: Row, fact: dict[str, Any], sample: Sample, params: list[dict[str, Any]]
+    study: Study, task: str, row: Row, published: Published, sample: Sample, params: list[dict[str, Any]]
 ) -> tuple[str, ...]:
     """Return everything that keeps a figure from being compared with a sample."""
-    seeds, runs = len(sample.by_seed), fact["runs"]
-    different = deviations(fact["protocol"], params)
+    seeds, runs = len(sample.by_seed), published.runs
+    different = deviations(published.protocol, params)
     found = ["another protocol: " + ", ".join(different)] if different else []
     data = dict.fromkeys(study.group(task, row)["data_digest"].astype(str))
-    if any(not name.startswith(fact["data"]) for name in data):
+    if any(not name.startswith(published.data) for name in data):
         found.append(f"other data: {' and '.join(data)}")
-    if fact["rule"] == "validation" and not study.validated(task):
+    if published.rule == "validation" and not study.validated(task):
         found.append("no validation metric here to choose the epoch by, as its source did")
-    if fact["rule"] != "last" and fact["metric"] != study.primary(task):
-        found.append(f"epochs are chosen by {study.metric(task).label} here, not by {describe(fact['metric']).label}")
+    if published.rule != "last" and published.metric != study.primary(task):
+        found.append(f"epochs are chosen by {study.metric(task).label} here, not by {describe(published.metric).label}")
     if not seeds:
         found.append("no finished seed")
     elif seeds < 2:
         found.append("one seed, hence no spread to compare by")
-    if fact["statistic"] == "best" and runs is None:
+    if published.statistic == "best" and runs is None:
         found.append("the best of an unknown number of runs")
-    elif fact["statistic"] == "best" and 0 < seeds < runs:
+    elif published.statistic == "best" and runs is not None and 0 < seeds < runs:
         found.append(f"the best of {counted(runs, 'run')}, here {counted(seeds, 'seed')}")
     return tuple(found)
 
 
-def _judge(fact: dict[str, Any], sample: Sample) -> tuple[Outcome, str]:
+def _judge(published: Published, sample: Sample) -> tuple[Outcome, str]:
     """Say whether ours can be told from the published figure, and by what."""
-    metric = describe(fact["metric"])
-    value, runs, spread = fact["value"], fact["runs"], fact["spread"]
+    metric = describe(published.metric)
+    value, runs, spread = published.value, published.runs, published.spread
     values = sample.by_seed.to_numpy()
-    if fact["statistic"] == "best":
+    if published.statistic == "best" and runs is not None:
         test, name = best_of(values, value, runs, metric.lower_is_better), "p"
     elif spread is not None and runs is not None and runs > 1:
         test, name = welch(values, value, spread, runs), "Welch's p"
@@ -212,7 +199,7 @@ def _judge(fact: dict[str, Any], sample: Sample) -> tuple[Outcome, str]:
     difference = number(test.difference, decimals(sample.mean, sample.spread, metric), metric, signed=True)
     bounds = interval(test.interval, sample.mean, sample.spread, metric, signed=True)
     points = " points" if metric.percent else ""
-    what = f"bests of {runs} such runs less the published one:" if fact["statistic"] == "best" else "difference"
+    what = f"bests of {runs} such runs less the published one:" if published.statistic == "best" else "difference"
     grounds = f"{what} {difference}{points} {bounds}, {name} = {p_value(test.p)}".replace("= <", "<")
     if sample.problems:
         grounds += f"; from {len(values)} of {counted(sample.planned, 'seed')}"
@@ -222,19 +209,19 @@ def _judge(fact: dict[str, Any], sample: Sample) -> tuple[Outcome, str]:
 
 
 def _published(one: Comparison, mark: str) -> Entry:
-    fact, metric = one.fact, describe(one.fact["metric"])
-    spread = float("nan") if fact["spread"] is None else fact["spread"]
-    runs = "" if fact["runs"] is None else f" of {counted(fact['runs'], 'run')}"
-    rule = RULES[fact["rule"]].partition(" (")[0]
-    return Entry(measured(fact["value"], spread, metric), f"{fact['statistic']}{runs}, {rule}", mark=mark)
+    published, metric = one.published, describe(one.published.metric)
+    spread = float("nan") if published.spread is None else published.spread
+    runs = "" if published.runs is None else f" of {counted(published.runs, 'run')}"
+    rule = RULES[published.rule].partition(" (")[0]
+    return Entry(measured(published.value, spread, metric), f"{published.statistic}{runs}, {rule}", mark=mark)
 
 
 def _ours(study: Study, one: Comparison) -> Entry:
-    sample, metric = one.sample, describe(one.fact["metric"])
+    sample, metric = one.sample, describe(one.published.metric)
     anchor, warning = group_anchor(study, one.task, one.row), lacking(sample)
     count = len(sample.by_seed)
     average = measured(sample.mean, sample.spread, metric)
-    if one.fact["statistic"] == "best" and count:
+    if one.published.statistic == "best" and count:
         digits = decimals(sample.mean, sample.spread, metric)
         seeds = f"best of {counted(one.runs, 'seed')}"
         return Entry(number(one.value, digits, metric), f"{seeds}; mean {average}", warning, anchor=anchor)

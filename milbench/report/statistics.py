@@ -12,8 +12,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from milbench.api.published import Rule
+
 Key = TypeVar("Key", bound=Hashable)
-Rule = Literal["last", "validation", "test"]
 RULES: dict[Rule, str] = {
     "last": "last epoch",
     "validation": "chosen on validation",

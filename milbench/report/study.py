@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from milbench.api.metric_info import METRICS, Metric, describe
+from milbench.api.published import Published, Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import shortened
 from milbench.report.statistics import (
     RULES,
     Ranking,
-    Rule,
     bootstrap_interval,
     select_epoch,
     student_interval,
@@ -109,6 +109,11 @@ class Study:
     def metric(self, task: str) -> Metric:
         """Return the primary metric's description."""
         return describe(self.primary(task))
+
+    def published(self, task: str) -> list[Published]:
+        """Return what was published of a task, for any loss and metric."""
+        names = set(self.cells.loc[self.cells["task_label"] == task, "task"].astype(str))
+        return [Published.from_dict(entry) for entry in self.results.published if entry["task"] in names]
 
     def history(self, cell: str) -> pd.DataFrame:
         """Return the history of one cell."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from milbench.api.metric_info import describe
+from milbench.api.published import Rule
 from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, p_value, seconds, size
-from milbench.report.statistics import FEWEST_SEEDS, RULES, Rule, Verdict, smallest_p
+from milbench.report.statistics import FEWEST_SEEDS, RULES, Verdict, smallest_p
 from milbench.report.study import Row, Sample, Study
 
 MARKS: dict[Verdict, str] = {"best": "", "tied": "≈", "worse": "", "better": "‡", "unclear": "?"}

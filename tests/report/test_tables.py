@@ -186,7 +186,7 @@ def test_latex_is_balanced() -> None:
 def test_published_values_are_matched_by_task_loss_and_metric() -> None:
     study = Study(make_results(None, TWO, epochs=2))
     found = published_lines.published(study, "extended-digits")
-    assert {row.loss: facts[0]["value"] for row, facts in found.items()} == {"exact": 0.004, "max-pooling": 0.08}
+    assert {row.loss: facts[0].value for row, facts in found.items()} == {"exact": 0.004, "max-pooling": 0.08}
     assert published_lines.published(study, "synthetic-bags") == {}
     assert "exact 0.4 % (Li 2018, Supplementary A)" in published_lines.published_caption(study, "extended-digits")
     none = Study(make_results(None, TWO, epochs=2, published=[]))

@@ -92,11 +92,11 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
         else:
             axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
         for fact in published(study, task).get(row, []):
-            value = _scaled(fact["value"], metric)
+            value = _scaled(fact.value, metric)
             shown.append(value)
             axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
-            if fact.get("spread"):
-                spread = _scaled(fact["spread"], metric)
+            if fact.spread:
+                spread = _scaled(fact.spread, metric)
                 axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
     _bayes_line(axes, study, task)
     shown += draw_others(axes, study, task, "x")
@@ -125,7 +125,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
             colour = _colour(study, row)
             _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
             for fact in published(study, task).get(row, []) if name.startswith("test/") else []:
-                axes.axhline(_scaled(fact["value"], metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
+                axes.axhline(_scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_others(axes, study, task, "y") if name.startswith("test/") else []
         scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")

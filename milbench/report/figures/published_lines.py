@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.axes import Axes
 
 from milbench._utils.palette import MUTED
 from milbench.api.metric_info import Metric
+from milbench.api.published import Published
 from milbench.report.figures.style import literal
 from milbench.report.study import Row, Study
 
@@ -15,29 +16,28 @@ LINES = ("-", "--", "-.", ":")
 """Of other methods, in their order."""
 
 
-def published(study: Study, task: str) -> dict[Row, list[dict[str, Any]]]:
-    """Return what the literature reports for the primary metric, by the rows whose loss it names."""
+def published(study: Study, task: str) -> dict[Row, list[Published]]:
+    """Return the published values of the primary metric, by the rows whose loss they belong to."""
     cells = study.cells[study.cells["task_label"] == task]
     columns = ["supervision", "loss_label", "recipe_label", "loss"]
     names = {Row(*map(str, key)): str(loss) for *key, loss in cells[columns].itertuples(index=False, name=None)}
-    facts = [p for p in _facts(study, task) if not p.get("method")]
-    return {row: found for row, loss in names.items() if (found := [p for p in facts if p["loss"] in (loss, row.loss)])}
+    facts = [p for p in _of_primary(study, task) if not p.method]
+    return {row: found for row, loss in names.items() if (found := [p for p in facts if p.loss in (loss, row.loss)])}
 
 
-def others(study: Study, task: str) -> list[dict[str, Any]]:
-    """Return what the literature reports for the primary metric of methods that are no losses here, best first."""
+def others(study: Study, task: str) -> list[Published]:
+    """Return the published values of the primary metric by methods that are no losses here, best first."""
     lower = study.metric(task).lower_is_better
-    facts = [p for p in _facts(study, task) if p.get("method")]
-    return sorted(facts, key=lambda p: p["value"] if lower else -p["value"])
+    return sorted((p for p in _of_primary(study, task) if p.method), key=lambda p: p.value if lower else -p.value)
 
 
 def published_caption(study: Study, task: str) -> str:
     """Return the sentences that explain the lines, with their sources; "" where there are none."""
     metric = study.metric(task)
-    facts = {(p["loss"], p["value"], p["source"]) for found in published(study, task).values() for p in found}
+    facts = {(p.loss, p.value, p.source) for found in published(study, task).values() for p in found}
     listed = "; ".join(f"{loss} {value_text(value, metric)} ({source})" for loss, value, source in sorted(facts))
     ours = f"Dashed: published, by the rule of its source: {listed}." if listed else ""
-    listed = "; ".join(f"{p['method']} {value_text(p['value'], metric)} ({p['source']})" for p in others(study, task))
+    listed = "; ".join(f"{p.method} {value_text(p.value, metric)} ({p.source})" for p in others(study, task))
     theirs = f"Grey lines, methods that are no losses here: {listed}." if listed else ""
     return f"{ours} {theirs}".strip()
 
@@ -46,9 +46,9 @@ def draw_others(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -
     """Draw other methods as lines at their values along an axis, to be named in a legend; return the values."""
     metric, values = study.metric(task), []
     for fact, style in zip(others(study, task), LINES * 9, strict=False):
-        value = fact["value"] * (100.0 if metric.percent else 1.0)
+        value = fact.value * (100.0 if metric.percent else 1.0)
         line = axes.axvline if along == "x" else axes.axhline
-        label = literal(f"{fact['method']}, {value_text(fact['value'], metric)}")
+        label = literal(f"{fact.method}, {value_text(fact.value, metric)}")
         line(value, color=MUTED, ls=style, lw=1.2, zorder=1, label=label)
         values.append(value)
     return values
@@ -59,6 +59,5 @@ def value_text(value: float, metric: Metric) -> str:
     return f"{value * 100:.3g} %" if metric.percent else f"{value:.3g}"
 
 
-def _facts(study: Study, task: str) -> list[dict[str, Any]]:
-    tasks = set(study.cells.loc[study.cells["task_label"] == task, "task"].astype(str))
-    return [p for p in study.results.published if p["task"] in tasks and p["metric"] == study.primary(task)]
+def _of_primary(study: Study, task: str) -> list[Published]:
+    return [p for p in study.published(task) if p.metric == study.primary(task)]
