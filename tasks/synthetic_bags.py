@@ -15,7 +15,7 @@ from torch import Tensor
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first
@@ -102,13 +102,13 @@ class SyntheticBags(Task):
         """Return one-cycle AdamW."""
         return Recipe(lr=1e-2, epochs=20)
 
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of lone instances (instance_error) and of the fixed bags, the optimal ones, the excess."""
         reached = evaluate(score, self._eval_splits)
         excess = {
             key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in self._bayes.items()
         }
-        return reached | self._bayes | excess
+        return Evaluation(reached | self._bayes | excess)
 
     def gallery(self) -> Bags:
         """Return eight test bags."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -40,6 +40,20 @@ class Scores:
 
 
 ScoreFunction = Callable[[Bags], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `Task.evaluate`.
+
+    Args:
+        metrics: values by `split/metric`, such as "test/instance_error".
+        decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold: it is kept
+            as the run's artifact decoder.json. None for a task that reads no strings.
+    """
+
+    metrics: dict[str, float]
+    decoder: dict[str, Any] | None = None
 
 
 class Network(torch.nn.Module, ABC):
@@ -154,16 +168,18 @@ class Task(ABC):
         """Return the recipe that suits the task, the same for every loss."""
 
     @abstractmethod
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
-        """Return metrics by `split/metric`, see `milbench.evaluation.metrics` for the definitions."""
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of a network, see `milbench.evaluation.metrics`, and the decoder learnt for it, if any."""
 
     @abstractmethod
     def gallery(self) -> Bags:
         """Return a few test bags, always the same, for pictures of what each loss detects where."""
 
-    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread | None:  # noqa: ARG002
+    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:  # noqa: ARG002
         """Return examples of the test bags whose string is misread; None for a task that reads none.
 
-        metrics: what `evaluate` gave last, with what it learnt from validation bags in order to read.
+        Args:
+            score: the scores of a batch of bags, as for `evaluate`.
+            decoder: the one that `evaluate` returned last.
         """
         return None

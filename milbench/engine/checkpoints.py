@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,19 @@ class Checkpoint:
     """In how many of these steps the gradient was longer than the recipe allows."""
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
+    decoder: dict[str, Any] | None = None
+    """See `milbench.api.task.Evaluation`; of the last whole epoch."""
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def end_epoch(self, metrics: dict[str, float]) -> None:
-        """Count the epoch as done."""
+    def end_epoch(self, metrics: dict[str, float], decoder: dict[str, Any] | None) -> None:
+        """Count the epoch as done; its decoder replaces that of the epoch before."""
         self.history.append(metrics)
+        self.decoder = decoder
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Write the state, whole or not at all."""
-        counters = {k: getattr(self, k) for k in ("cell", "epoch", "step", "loss_sum", "clipped", "seconds", "history")}
+        counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
         generators = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             generators["cuda"] = torch.cuda.get_rng_state()

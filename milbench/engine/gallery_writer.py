@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +11,15 @@ from torch import Tensor
 from milbench.api import gallery
 from milbench.api.bags import Truth
 from milbench.api.loss import Loss
-from milbench.api.task import Network, ScoreFunction, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Task
 from milbench.evaluation.evaluate import THRESHOLD
 from milbench.evaluation.saliency import of_gallery
 
 
 def save_gallery(
-    path: Path, task: Task, network: Network, loss: Loss, score: ScoreFunction, metrics: Mapping[str, float]
+    path: Path, task: Task, network: Network, loss: Loss, score: ScoreFunction, evaluation: Evaluation
 ) -> None:
-    """Write the gallery of a prepared task. score: by this network and loss; metrics: of the last epoch."""
+    """Write the gallery of a prepared task. score: by this network and loss; evaluation: of the last epoch."""
     bags = task.gallery()
     scores = score(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
@@ -35,11 +34,11 @@ def save_gallery(
         "position_classes": truth.position_classes,
     }
     made = gallery.make(
-        threshold=metrics.get(THRESHOLD),
+        threshold=evaluation.metrics.get(THRESHOLD),
         kind="image" if bags.are_images else "set",
         centres=network.centres_in(bags),
         class_names=task.class_names,
-        misread=task.misread(score, metrics),
+        misread=task.misread(score, evaluation.decoder),
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
     if bags.are_images:

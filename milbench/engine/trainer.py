@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
 from milbench.api.targets import make_target
-from milbench.api.task import Network, Scores, Task
+from milbench.api.task import Evaluation, Network, Scores, Task
 from milbench.engine import gallery_writer, profiling
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_step
@@ -52,6 +52,8 @@ class TrainedCell:
     history: list[dict[str, float]]
     costs: dict[str, float]
     weights: dict[str, Tensor]
+    decoder: dict[str, Any] | None
+    """See `milbench.api.task.Evaluation`; of the last epoch."""
     save_gallery: Callable[[Path], None]
 
 
@@ -78,19 +80,21 @@ class Trainer:
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             self._train_epoch(state)
+            evaluation = self.task.evaluate(self._score)
             metrics = {
                 "train/loss": state.loss_sum / state.step,
                 "train/clipped": state.clipped / state.step,
-                **self.task.evaluate(self._score),
+                **evaluation.metrics,
                 "cost/train_seconds": state.seconds,
                 "cost/step_seconds": state.seconds / state.step,
             }
-            state.end_epoch(metrics)
+            state.end_epoch(metrics, evaluation.decoder)
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state.history)
-        return TrainedCell(state.history, costs, weights, lambda path: self._save_gallery(path, state.history[-1]))
+        last = Evaluation(state.history[-1], state.decoder)
+        return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
 
     def _set_up(self) -> None:
         cell = self.cell
@@ -203,8 +207,8 @@ class Trainer:
             "cost/peak_bytes": profiling.memory_peak(self.device),
         }
 
-    def _save_gallery(self, path: Path, metrics: dict[str, float]) -> None:
-        gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, metrics)
+    def _save_gallery(self, path: Path, last: Evaluation) -> None:
+        gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, last)
 
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer)

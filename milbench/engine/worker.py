@@ -109,7 +109,11 @@ def _keep_artifacts(job: Job, store: Any, root: Workspace, outcome: Any) -> None
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
     save_file(outcome.weights, weights)
     outcome.save_gallery(pictures)
-    for path in (weights, pictures):
+    paths = [weights, pictures]
+    if outcome.decoder is not None:
+        paths.append(folder / "decoder.json")
+        paths[-1].write_text(json.dumps(outcome.decoder, allow_nan=False) + "\n", "utf-8")
+    for path in paths:
         store.log_file(job.run_id, path)
         path.unlink()
     folder.rmdir()

@@ -18,7 +18,7 @@ from torch import Tensor
 from milbench._utils.images import grey
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.task import Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first
@@ -130,9 +130,9 @@ class NestedDigits(Task):
         """Return the picture in grey, (1, H, W) in [0, 1]: digits are light on dark."""
         return torch.from_numpy(grey(picture)) / 255
 
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of plain digits (instance_error) and of the fixed canvases (all others)."""
-        return evaluate(score, self._eval_splits, self._calibration, self.centres)
+        return Evaluation(evaluate(score, self._eval_splits, self._calibration, self.centres))
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return where in a canvas of this size the positions look."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
-from milbench.api.task import Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit, evaluate
 from milbench.families.image_bags import LazyBatches, single_instance_bags
@@ -104,12 +104,12 @@ class OneInstanceImages(Task):
         """Return the picture in grey or in colours, as the images are: (channels, H, W) in [0, 1]."""
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / WHITE
 
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the classes named and of the label sets found.
 
         The hit rate is left out: every position of a network depends on the one instance there is.
         """
-        return evaluate(score, self._eval_splits, self._calibration)
+        return Evaluation(evaluate(score, self._eval_splits, self._calibration))
 
     def gallery(self) -> Bags:
         """Return the first eight test images."""

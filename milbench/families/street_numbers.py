@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.gallery import Misread
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, ScoreFunction, Split, Task
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, Variant
@@ -193,10 +193,12 @@ class StreetNumbers(Task):
         """Return the picture in colours, (3, H, W) in [0, 1)."""
         return torch.from_numpy(colours(picture)).float() / WHITE
 
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented."""
         read = ReadingMetrics(self.centres, score)
-        return evaluate(score, self._eval_splits, self._calibration, self.centres, read) | read.metrics()
+        metrics = evaluate(score, self._eval_splits, self._calibration, self.centres, read)
+        reading = read.evaluation()
+        return Evaluation(metrics | reading.metrics, reading.decoder)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return where in a crop of this size the positions look."""
@@ -206,9 +208,11 @@ class StreetNumbers(Task):
         """Return eight test crops."""
         return first(self._eval_splits["test"].bags[0], 8)
 
-    def misread(self, score: ScoreFunction, metrics: Mapping[str, float]) -> Misread:
-        """Return examples of the test crops that the learnt reader misreads, by error pattern."""
-        return collect(score, self._eval_splits["test"].bags, Reader.of_metrics(metrics))
+    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
+        """Return examples of the test crops that the decoder misreads, by error pattern; None without a decoder."""
+        if decoder is None:  # of a checkpoint that an earlier version of milbench left after the last epoch
+            return None
+        return collect(score, self._eval_splits["test"].bags, Reader.from_json(decoder))
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""

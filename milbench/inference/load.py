@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
+from milbench.evaluation.reading.component_decoder import FORMAT, Reader
 from milbench.store.mlflow_store import CELL, PARENT, Store
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, DECODER = "model.safetensors", "decoder.json"
+KIND = FORMAT.partition("/")[0]
+"""What the format of every version of a component decoder begins with."""
 STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
 SHOWN = 4
 """How many runs are named where it is not clear which is meant."""
@@ -27,7 +32,7 @@ SHOWN = 4
 class Trained:
     """A network with its weights, ready to look at instances.
 
-    metrics: the last value of every metric of the run.
+    decoder: what the run has learnt from validation bags in order to read strings; None if it has learnt no decoder.
     """
 
     run_id: str
@@ -36,7 +41,7 @@ class Trained:
     network: Network
     loss: Loss
     device: torch.device
-    metrics: dict[str, float]
+    decoder: Reader | None = None
 
     @torch.no_grad()
     def probs(self, instances: Tensor) -> Tensor:
@@ -74,7 +79,8 @@ def load(store: Store, reference: str, device: torch.device, data_dir: Path | No
         network = network_for(loss, task, cell.seed)
     _fill(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
     network = network.eval().to(device).to(memory_format=torch.channels_last)
-    return Trained(run_id, cell, task, network, loss.eval(), device, dict(run.data.metrics))
+    decoder = _decoder(store, run_id, run.data.metrics, task.num_classes)
+    return Trained(run_id, cell, task, network, loss.eval(), device, decoder)
 
 
 def _find(store: Store, reference: str) -> Any:
@@ -114,6 +120,29 @@ def _cell(store: Store, run: Any) -> Cell:
         if cell.id == run.data.tags[CELL]:
             return cell
     raise UsageError(f"the store has lost the plan of run {run.info.run_id} ({run.info.run_name})")
+
+
+def _decoder(store: Store, run_id: str, metrics: Mapping[str, float], classes: int) -> Reader | None:
+    """Return the component decoder that a run has learnt, from its artifact, else from the metrics of an older run.
+
+    A task may keep a decoder of its own there: what has the format of no component decoder is left aside.
+    """
+    path = store.artifact(run_id, DECODER)
+    if path is None:
+        decoder = Reader.from_metrics(metrics)
+        return decoder if decoder is not None and len(decoder.reach) == classes else None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no JSON object")
+        if not str(content.get("format", KIND)).startswith(KIND):
+            return None
+        decoder = Reader.from_json(content)
+        if len(decoder.reach) != classes:
+            raise ValueError(f"reach: expected {classes} numbers, one a class, got {len(decoder.reach)}")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{DECODER} of run {run_id} cannot be read: {error}") from None
+    return decoder
 
 
 def _fill(model: torch.nn.Module, weights: Path, whose: str) -> None:

@@ -65,10 +65,11 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     probs = model.probs(instances)
     if probs.ndim != 3:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
+    margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
     labels, log_prob = most_probable_set(probs)
     blobs = find_blobs(probs.unsqueeze(0))
-    reading, written = _read(probs, labels, chosen, reader_of(model))
+    reading, written = _read(probs, labels, chosen, model.decoder)
     return Prediction(
         probs=probs,
         centres=where,
@@ -76,7 +77,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=log_prob,
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         blobs=blobs,
-        boxes=_within(grown(detections(blobs, where), margin_of(model)).boxes, width, height),
+        boxes=_within(grown(detections(blobs, where), margin).boxes, width, height),
         reading=reading,
         written=blobs[blobs.mass >= LEAST_MASS] if written is None else written,
         decoder=chosen,
@@ -96,10 +97,10 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
 
 def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
     """Return the decoder that was asked for, or the best known: what the run learnt, else what suits the task."""
-    learnt = reader_of(model) is not None
+    learnt = model.decoder is not None
     if wanted == "components" and not learnt:
         raise UsageError(
-            f"the run of {model.cell} has not learnt to read components (no chosen/mass among its metrics): use one of "
+            f"the run of {model.cell} has not learnt to read components (it has no decoder.json): use one of "
             + ", ".join(d for d in DECODERS if d != "components")
         )
     decoder = wanted or ("components" if learnt else model.task.decoder)
@@ -107,20 +108,6 @@ def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
         if known == decoder:
             return known
     raise UsageError(f"{model.cell.task} names an unknown decoder {decoder!r}")
-
-
-def reader_of(model: Trained) -> Reader | None:
-    """Return the reader that the run has learnt from validation data, if it has."""
-    try:
-        reader = Reader.of_metrics(model.metrics)
-    except KeyError:
-        return None
-    return reader if len(reader.reach) == model.task.num_classes else None
-
-
-def margin_of(model: Trained) -> tuple[float, float]:
-    """Return how many pixels instances reach beyond the positions that show them, as the run has learnt, or none."""
-    return model.metrics.get("chosen/margin_x", 0.0), model.metrics.get("chosen/margin_y", 0.0)
 
 
 def check_size(model: Trained, width: int, height: int) -> None:

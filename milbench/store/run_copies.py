@@ -17,7 +17,7 @@ ORIGIN = "milbench.origin_run"
 """A tag with the id that a run had in the store where it was made."""
 STAGED = "staged"
 """The kind of a run that is only half here: nothing but `discard` looks for it."""
-Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors"]
+Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json"]
 
 
 class LaunchCopy(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,9 +56,14 @@ def network_of(name: str) -> Network:
 
 
 def publish(
-    store: Store, one: Cell, network: torch.nn.Module | None, status: str = "FINISHED", reader: Reader | None = None
+    store: Store,
+    one: Cell,
+    network: torch.nn.Module | None,
+    status: str = "FINISHED",
+    reader: Reader | None = None,
+    metrics: dict[str, float] | None = None,
 ) -> str:
-    """Put a run of a cell into a store as a launch leaves it, with what it has learnt to read by; return its id."""
+    """Put a run of a cell into a store as a launch leaves it; return its id."""
     plan = Plan("handmade", "", "flags", [replace(one)])
     parent = store.launch(plan, "milbench run")
     run_id = store.child(plan, one, parent)
@@ -68,7 +74,11 @@ def publish(
         store.log_file(run_id, path)
         path.unlink()
     if reader is not None:
-        store.log(run_id, 1, reader.metrics() | {"chosen/margin_x": 4.0, "chosen/margin_y": 2.0})
+        path = store.root.runs / "decoder.json"
+        path.write_text(json.dumps(reader.to_json()))
+        store.log_file(run_id, path)
+        path.unlink()
+    store.log(run_id, 1, metrics or {})
     store.end(run_id, status)
     store.end(parent, "FINISHED")
     return run_id

@@ -81,6 +81,10 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     resumed = train(cell, checkpoint, callback)
     assert callback.resumed_at == ((stop_after[0], stop_after[1]) if stop_after[1] < 4 else (stop_after[0] + 1, 0))
     assert without_clock(resumed.history) == without_clock(unbroken.history)
+    assert unbroken.decoder is not None
+    assert resumed.decoder == unbroken.decoder
+    ended = train(cell, tmp_path / "unbroken.pt")  # as if killed after the last epoch, before its artifacts were kept
+    assert ended.decoder == unbroken.decoder
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
 
 

@@ -201,12 +201,12 @@ def test_without_validation_digits_the_threshold_comes_from_training_digits() ->
         return Scores(strongest, strongest, logits.softmax(dim=1))
 
     assert task._calibration is not None
-    values = task.evaluate(score)
+    values = task.evaluate(score).metrics
     assert set(values) == {
         "chosen/threshold",
         *(f"test/{m}" for m in ("instance_error", "set_error", "average_precision", "auroc", "hit_rate")),
     }
-    both = toy().evaluate(score)
+    both = toy().evaluate(score).metrics
     assert both["test/instance_error"] == values["test/instance_error"]
     assert len(both) == 11
 
@@ -234,7 +234,7 @@ def test_a_perfect_detector_scores_perfectly() -> None:
                     instances[b, c, row, column] = 1
         return Scores(labels, labels, instances)
 
-    for name, value in task.evaluate(score).items():
+    for name, value in task.evaluate(score).metrics.items():
         assert value == (0 if name.endswith("error") else 1), name
 
 

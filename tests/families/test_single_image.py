@@ -58,7 +58,7 @@ def test_every_held_out_image_is_scored_once(monkeypatch: pytest.MonkeyPatch, va
         labels = bags.labels.double()
         return Scores(labels, labels, labels[:, :, None, None])
 
-    values = task.evaluate(score)
+    values = task.evaluate(score).metrics
     chosen_on = range(20, 30) if validation else range(12)  # the validation split, else the first training images
     assert seen == Counter([*chosen_on, *range(30, 50)])
     assert values["test/instance_error"] == 0
@@ -79,7 +79,7 @@ def test_errors_are_those_counted_by_hand() -> None:
         strengths = torch.where(torch.arange(10) < 5, 0.75, 0.5).double()
         return Scores(classes, labels * strengths, labels[:, :, None, None])
 
-    values = task.evaluate(score)
+    values = task.evaluate(score).metrics
     for split in ("validation", "test"):
         assert values[f"{split}/instance_error"] == pytest.approx(1 / 10)
         assert values[f"{split}/set_error"] == 0

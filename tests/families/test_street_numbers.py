@@ -160,7 +160,7 @@ def oracle(task: Any) -> Any:
 
 
 def test_an_oracle_makes_no_errors(root: Path) -> None:
-    values = make(root).evaluate(oracle(make(root)))
+    values = make(root).evaluate(oracle(make(root))).metrics
     for split in ("validation", "test"):
         assert values[f"{split}/set_error"] == 0
         assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == 1
@@ -171,7 +171,7 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
 
 
 def test_without_validation_the_threshold_comes_from_training_crops(root: Path) -> None:
-    values = make(root, validation=0).evaluate(oracle(make(root)))
+    values = make(root, validation=0).evaluate(oracle(make(root))).metrics
     assert values["test/set_error"] == 0
     assert not any(name.startswith("validation/") for name in values)
 

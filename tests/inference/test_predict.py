@@ -30,8 +30,15 @@ ALIKE = next(s for s in range(2, 1000) if cell("extended-digits", seed=s).id[:2]
 """A seed whose cell has an id that begins as that of the failed one."""
 
 
-READER = Reader(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8))
+READER = Reader(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0))
 """A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
+
+
+OLDER = {
+    "chosen/mass": 6.0, "chosen/apart": 0.0, "chosen/tilt": 2.0, "chosen/margin_x": 4.0, "chosen/margin_y": 2.0,
+    **{f"chosen/reach_{c}": 5.0 if c == 1 else 8.0 for c in range(10)},
+}  # fmt: skip
+"""The same, as versions of milbench without decoder.json kept it: among the metrics."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Runs:
     digits: str
     street: str
     reader: str
+    older: str
     failed: str
     bare: str
     sets: str
@@ -56,6 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
             publish(store, cell("extended-digits"), digits),
             publish(store, cell("house-numbers", contrast="raw"), street),
             publish(store, cell("house-numbers", seed=1, contrast="raw"), street, reader=READER),
+            publish(store, cell("house-numbers", seed=2, contrast="raw"), street, metrics=OLDER),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
@@ -206,6 +215,35 @@ def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: M
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
     assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.reader).code == 0
     assert read("house", "c")["reading"] == "192"
+    assert predict("house.png", "corner.png", "--out", "o", "--scale", "1", run=runs.older).code == 0
+    for name in ("house", "corner"):
+        same = [{k: v for k, v in read(name, f).items() if k not in ("run", "cell", "seed")} for f in ("r", "o")]
+        assert same[0] == same[1], "a run of an earlier version is read alike"
+
+
+def test_a_damaged_decoder_is_one_line(predict: Milbench, runs: Runs) -> None:
+    Image.new("RGB", (30, 30)).save("house.png")
+    decoder = runs.root / "runs" / "artifacts" / runs.reader / "artifacts" / "decoder.json"
+    whole = decoder.read_text()
+    content = json.loads(whole)
+    try:
+        for damaged, words in (
+            (whole[:-5], "cannot be read"),
+            ("[]", "it holds no JSON object"),
+            (json.dumps(content | {"format": "components/9"}), "it has format 'components/9', this version"),
+            (json.dumps(content | {"mass": "much"}), "mass: "),
+            (json.dumps(content | {"reach": [5.0] * 9}), "reach: expected 10 numbers, one a class, got 9"),
+        ):
+            decoder.write_text(damaged)
+            complaint = predict("house.png", run=runs.reader).complaint()
+            assert complaint.startswith(f"decoder.json of run {runs.reader} cannot be read: ")
+            assert words in complaint
+        decoder.write_text(json.dumps({"format": "of a task's own"}))
+        complaint = predict("house.png", "--decoder", "components", run=runs.reader).complaint()
+        assert "has not learnt to read components (it has no decoder.json)" in complaint
+    finally:
+        decoder.write_text(whole)
+    assert not Path("predictions").exists()
 
 
 def orientation(value: int) -> Image.Exif:

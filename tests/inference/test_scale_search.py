@@ -55,7 +55,7 @@ class KnowsSquares(Network):
 
 def trained(network: Network, task: str = "house-numbers") -> Trained:
     loss: Loss = losses().create("exact", {})
-    return Trained("0", cell(task), tasks().create(task, {}), network, loss, torch.device("cpu"), {})
+    return Trained("0", cell(task), tasks().create(task, {}), network, loss, torch.device("cpu"))
 
 
 def house(side: int, width: int, height: int) -> Image.Image:

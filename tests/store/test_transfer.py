@@ -38,7 +38,8 @@ def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path)
         assert copy.data.tags == {**origin.data.tags, **own, **parent, **moment}
     assert here["exact on tiny, seed 0"].data.tags["milbench.host"] == "gpu-box"
     artifacts = content(root, here["exact on tiny, seed 0"])["artifacts"]
-    assert set(artifacts) == {"data_digest.txt", "gallery.npz", "model.safetensors"}
+    assert set(artifacts) == {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json"}
+    assert json.loads(artifacts["decoder.json"])["format"] == "tiny/1"
 
 
 def test_an_imported_comparison_is_like_any_other(milbench: Milbench, root: Path, away: Path) -> None:

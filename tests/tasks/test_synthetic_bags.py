@@ -151,7 +151,7 @@ def oracle(task: Any) -> Any:
 
 
 def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
-    values = task.evaluate(oracle(task))
+    values = task.evaluate(oracle(task)).metrics
     assert {name.split("/")[1] for name in values} <= set(METRICS)
     for split in ("validation", "test"):
         assert values[f"{split}/excess_instance_error"] == 0

@@ -10,15 +10,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from milbench.evaluation.reading.components import Blobs
 
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """How a class is written in a string."""
+FORMAT = "components/1"
+"""What decoder.json holds, and in which version."""
+Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
 """Tried for `Reader.apart`: halves, as distances along an axis are near to integers."""
 TILTS = (1.0, 1.25, 1.5, 2.0, 3.0)
@@ -38,25 +42,54 @@ class Reader:
     tilt: read from top to bottom where the middles are spread more than this many times as far down as across: places
         of digits beside each other differ in height too, as a network is sure of a 2 at its foot and of a 7 at its bar.
     reach: for each class, how far one digit reaches in the direction of reading.
+    margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
     """
 
-    mass: float = 0.0
-    apart: float = 0.0
-    tilt: float = 1.0
-    reach: tuple[float, ...] = (math.inf,) * 10
+    mass: Length = 0.0
+    apart: Length = 0.0
+    tilt: Length = 1.0
+    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * 10
+    margin: tuple[Length, Length] = (0.0, 0.0)
 
-    def metrics(self) -> dict[str, float]:
-        """Return the numbers by the names that a run's metrics have."""
-        return {"chosen/mass": self.mass, "chosen/apart": self.apart, "chosen/tilt": self.tilt} | {
-            f"chosen/reach_{CHARACTERS[c]}": reach for c, reach in enumerate(self.reach)
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers as the content of decoder.json, which `from_json` reads."""
+        numbers = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"format": FORMAT} | {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
 
     @classmethod
-    def of_metrics(cls, metrics: Mapping[str, float]) -> Reader:
-        """Return the reader whose numbers are among the metrics of a run. Raises KeyError where they are not."""
-        reach = itertools.takewhile(lambda name: name in metrics, (f"chosen/reach_{c}" for c in CHARACTERS))
+    def from_json(cls, content: Mapping[str, Any]) -> Reader:
+        """Return the decoder whose numbers `to_json` returned.
+
+        Raises:
+            ValueError: the content has another format, or a number is missing or out of range.
+        """
+        if content.get("format") != FORMAT:
+            raise ValueError(f"it has format {content.get('format')!r}, this version of milbench reads {FORMAT!r}")
+        names = [field.name for field in fields(cls)]
+        if lacking := [name for name in names if name not in content]:
+            raise ValueError(f"it lacks {', '.join(lacking)}")
+        try:
+            return TypeAdapter(cls).validate_python({name: content[name] for name in names})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+    @classmethod
+    def from_metrics(cls, metrics: Mapping[str, float]) -> Reader | None:
+        """Return the decoder of a run that earlier versions of milbench made; they kept its numbers among the metrics.
+
+        Args:
+            metrics: the last value of every metric of the run, by name.
+
+        Returns:
+            None where the numbers are not among the metrics.
+        """
+        if any(f"chosen/{name}" not in metrics for name in ("mass", "apart", "tilt")):
+            return None
         mass, apart, tilt = (metrics[f"chosen/{name}"] for name in ("mass", "apart", "tilt"))
-        return cls(mass, apart, tilt, tuple(metrics[name] for name in reach))
+        reach = itertools.takewhile(lambda name: name in metrics, (f"chosen/reach_{c}" for c in CHARACTERS))
+        margin = metrics.get("chosen/margin_x", 0.0), metrics.get("chosen/margin_y", 0.0)
+        return cls(mass, apart, tilt, tuple(metrics[name] for name in reach), margin)
 
 
 class Piece(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
-from milbench.api.task import ScoreFunction, Scores
+from milbench.api.task import Evaluation, ScoreFunction, Scores
 from milbench.evaluation.localisation import (
     Detections,
     box_average_precision,
@@ -120,8 +120,8 @@ class ReadingMetrics:
     """Reads the bags of every split as they are scored, so that one pass through the network serves all metrics.
 
     read = ReadingMetrics(self.centres, score)
-    values = evaluate(score, exams, calibration, self.centres, read)
-    values |= read.metrics()
+    metrics = evaluate(score, splits, calibration, self.centres, read)
+    reading = read.evaluation()
     """
 
     def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:
@@ -138,11 +138,11 @@ class ReadingMetrics:
         again = functools.partial(_look_again, self._score, bags) if self._score and split != "calibration" else None
         self.pages.setdefault(split, []).append(read_batch(scores.instances, bags.truth, where, again))
 
-    def metrics(self) -> dict[str, float]:
-        """Return `transcription_metrics` of what was read."""
+    def evaluation(self) -> Evaluation:
+        """Return the metrics of all batches read, and the decoder that was learnt for them."""
         pages = {split: join(many) for split, many in self.pages.items()}
         calibration = pages.pop("calibration", None)
-        return transcription_metrics(pages, calibration)
+        return evaluate_reading(pages, calibration)
 
 
 def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown, blobs: Blobs) -> Blobs:
@@ -152,31 +152,35 @@ def _look_again(score: ScoreFunction, bags: Bags, probs: Tensor, shown: Shown, b
     return rescore(bags.instances, probs, shown, blobs, look)
 
 
-def transcription_metrics(
+def evaluate_reading(
     pages: Mapping[str, ReadBatch], calibration: ReadBatch | None = None, classes: int = 10
-) -> dict[str, float]:
-    """Return the reading metrics of every split by `split/metric`, and by `chosen/...` the reader that was learnt.
+) -> Evaluation:
+    """Return the reading metrics of every split by `split/metric`, and the decoder that was learnt for them.
 
-    calibration: the page that the reader is learnt from (its strings) and the margin of boxes (its boxes), where that
-    is not the validation split. The test split is read, and nothing is learnt from it. Metrics that are undefined for
-    these images are left out.
+    Nothing is learnt from the test split.
+
+    Args:
+        pages: what is needed of all images of each split.
+        calibration: the images that the decoder is learnt from, its strings and its boxes; None: the validation split.
+        classes: C, the background not counted.
+
+    Returns:
+        Metrics without those that are undefined for these images, and the decoder as JSON data.
     """
     learnt_from = pages["validation"] if calibration is None else calibration
     reader = learn_reader(learnt_from.blobs, learnt_from.truth, classes)
-    values = reader.metrics()
-    margin = (0.0, 0.0)
     if learnt_from.found is not None:
-        margin = learn_margin(learnt_from.found, learnt_from.instances)
-        values |= {"chosen/margin_x": margin[0], "chosen/margin_y": margin[1]}
-    for split, page in pages.items():
-        values |= {f"{split}/{name}": value for name, value in page_metrics(page, reader, margin, classes).items()}
-    return {name: value for name, value in values.items() if not math.isnan(value)}
+        reader = dataclasses.replace(reader, margin=learn_margin(learnt_from.found, learnt_from.instances))
+    values = {
+        f"{split}/{name}": value
+        for split, page in pages.items()
+        for name, value in page_metrics(page, reader, classes).items()
+    }
+    return Evaluation({k: v for k, v in values.items() if not math.isnan(v)}, reader.to_json())
 
 
-def page_metrics(
-    page: ReadBatch, reader: Reader, margin: tuple[float, float] = (0.0, 0.0), classes: int = 10
-) -> dict[str, float]:
-    """Return the reading metrics of one split; NaN where one is undefined. margin: see `grown`."""
+def page_metrics(page: ReadBatch, reader: Reader, classes: int = 10) -> dict[str, float]:
+    """Return the reading metrics of one split by name; NaN where one is undefined."""
     read = spell(page.blobs, len(page), reader)
     values = {
         "transcription_error": error(read, page.truth),
@@ -189,7 +193,7 @@ def page_metrics(
     wrong = patterns(read, page.truth, page.vertical, page.seen)
     values |= {f"error_{name}": share for name, share in shares(wrong).items()}
     if page.found is not None:
-        boxes = grown(page.found, margin)
+        boxes = grown(page.found, reader.margin)
         values["mean_iou"] = mean_iou(boxes, page.instances)
         values["box_average_precision"] = box_average_precision(boxes, page.instances, classes)
     return values

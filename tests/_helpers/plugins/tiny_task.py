@@ -9,7 +9,18 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from milbench import Bags, InstanceMLP, Network, Recipe, ScoreFunction, Task, Truth, UsageError, label_matrix
+from milbench import (
+    Bags,
+    Evaluation,
+    InstanceMLP,
+    Network,
+    Recipe,
+    ScoreFunction,
+    Task,
+    Truth,
+    UsageError,
+    label_matrix,
+)
 
 CORNERS = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [-3.0, -3.0], [0.0, 0.0]])
 
@@ -55,13 +66,15 @@ class TinyTask(Task):
     def recipe(self) -> Recipe:
         return Recipe(epochs=2, lr=0.05)
 
-    def evaluate(self, score: ScoreFunction) -> dict[str, float]:
-        metrics = {}
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        metrics, lowest = {}, 0.0
         for split, seed in (("validation", 1), ("test", 2)):
             bags = self._draw(torch.Generator().manual_seed(seed), bags=64)
-            wrong = (score(bags).presence > 0) != bags.labels
+            presence = score(bags).presence
+            lowest = min(lowest, float(presence.min()))
+            wrong = (presence > 0) != bags.labels
             metrics[f"{split}/instance_error"] = float(wrong.double().mean())
-        return metrics
+        return Evaluation(metrics, {"format": "tiny/1", "lowest": lowest})
 
     def gallery(self) -> Bags:
         return self._draw(torch.Generator().manual_seed(3), bags=2)

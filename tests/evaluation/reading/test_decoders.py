@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,8 +222,7 @@ def test_a_reader_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
     assert reader.mass > 1
     assert 2 <= reader.reach[1] <= 5
     assert 7 <= reader.reach[0] <= 15
-    assert Reader.of_metrics({"validation/x": 1.0, **reader.metrics()}) == reader
-    assert all(isinstance(value, float) for value in reader.metrics().values())
+    assert Reader.from_json(json.loads(json.dumps(reader.to_json(), allow_nan=False))) == reader
 
 
 def test_a_reader_learns_how_steep_a_number_beside_each_other_may_look() -> None:
@@ -234,7 +236,43 @@ def test_a_reader_learns_how_steep_a_number_beside_each_other_may_look() -> None
     assert spell(blobs, 6, reader) == truth
     assert 2 <= reader.tilt < 100
     assert learn_reader(find_blobs(draw(down, sure=0.999)), ["27"]).tilt == 1, "what is not needed is not learnt"
-    assert Reader.of_metrics(reader.metrics()) == reader
+    assert Reader.from_json(json.loads(json.dumps(reader.to_json()))) == reader
+
+
+def test_what_decoder_json_holds() -> None:
+    content = {
+        "format": "components/1", "mass": 0.5, "apart": 1.5, "tilt": 2.0, "reach": [4.0, 3.0], "margin": [4.0, 2.0]
+    }  # fmt: skip
+    reader = Reader(mass=0.5, apart=1.5, tilt=2.0, reach=(4.0, 3.0), margin=(4.0, 2.0))
+    assert reader.to_json() == content
+    assert Reader.from_json(content) == reader
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"format": "components/2"}, "it has format 'components/2', this version of milbench reads 'components/1'"),
+        ({"format": None}, "it has format None"),
+        ({"mass": -1.0}, "mass: "),
+        ({"tilt": "steep"}, "tilt: "),
+        ({"apart": float("nan")}, "apart: "),
+        ({"reach": [4.0, 0.0]}, "reach.1: "),
+        ({"margin": [4.0]}, "margin.1: "),
+    ],
+)
+def test_a_damaged_decoder_is_refused(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        Reader.from_json(READER.to_json() | change)
+    lacking = {name: value for name, value in READER.to_json().items() if name != "reach"}
+    with pytest.raises(ValueError, match="it lacks reach"):
+        Reader.from_json(lacking)
+
+
+def test_the_decoder_of_an_older_run_is_among_its_metrics() -> None:
+    metrics = {"chosen/mass": 0.5, "chosen/apart": 1.5, "chosen/tilt": 2.0, "validation/transcription_error": 0.1}
+    metrics |= {"chosen/reach_0": 4.0, "chosen/reach_1": 3.0, "chosen/margin_x": 4.0, "chosen/margin_y": 2.0}
+    assert Reader.from_metrics(metrics) == Reader(0.5, 1.5, 2.0, (4.0, 3.0), (4.0, 2.0))
+    assert Reader.from_metrics({name: value for name, value in metrics.items() if "tilt" not in name}) is None
 
 
 def test_a_reader_can_learn_from_nothing() -> None:

@@ -13,7 +13,7 @@ from milbench.api.metric_info import METRICS, describe
 from milbench.api.task import Scores
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.evaluation.reading.error_patterns import PATTERNS, examples, is_vertical, pattern, patterns, shares
-from milbench.evaluation.reading.metrics import ReadingMetrics, join, read_batch, transcription_metrics
+from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading, join, read_batch
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -90,7 +90,8 @@ def test_metrics_of_reading_by_hand() -> None:
     read = ReadingMetrics(lambda height, width: CENTRES)
     for split, (some, probs) in (("validation", validation), ("test", test[0]), ("test", test[1])):
         read(split, Scores(torch.empty(0), torch.empty(0), probs), some)
-    values = read.metrics()
+    found = read.evaluation()
+    values = found.metrics
     assert values["validation/transcription_error"] == 0
     assert values["validation/transcription_error_columns"] == 0
     # Components read 1, 13, 28 and nothing, where there is 1, 13, 288 and 4.
@@ -103,7 +104,10 @@ def test_metrics_of_reading_by_hand() -> None:
     assert 0 < values["test/box_average_precision"] <= 1
     assert {name.split("/")[1] for name in values if "reach" not in name} <= set(METRICS)
     assert "digit of this class" in describe("reach_7").definition
-    assert len(Reader.of_metrics(values).reach) == 10
+    assert found.decoder is not None
+    decoder = Reader.from_json(found.decoder)
+    assert len(decoder.reach) == 10
+    assert min(decoder.margin) >= 0
 
 
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
@@ -112,21 +116,22 @@ def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
     page = read_batch(probs, validation.truth, CENTRES)
     test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
     first, second = (
-        transcription_metrics({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
+        evaluate_reading({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
         for truth in test
         if truth is not None
     )
-    assert {n: v for n, v in first.items() if n.startswith("chosen/")} == {
-        n: v for n, v in second.items() if n.startswith("chosen/")
-    }
-    assert first["test/transcription_error"] == 0
-    assert second["test/transcription_error"] == 1
+    assert first.decoder == second.decoder
+    assert first.metrics["test/transcription_error"] == 0
+    assert second.metrics["test/transcription_error"] == 1
 
 
 def test_without_boxes_there_is_reading_and_no_localisation() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]], boxed=False)
     assert some.truth is not None
-    values = transcription_metrics({"validation": read_batch(probs, some.truth)})
+    found = evaluate_reading({"validation": read_batch(probs, some.truth)})
+    values = found.metrics
+    assert found.decoder is not None
+    assert found.decoder["margin"] == [0, 0]
     assert values["validation/transcription_error"] == 0
     assert not any("iou" in name or "precision" in name or "margin" in name for name in values)
 

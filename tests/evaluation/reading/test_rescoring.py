@@ -98,7 +98,7 @@ def test_the_decoder_is_a_metric_of_its_own() -> None:
     for scored, names in ((score, True), (None, False)):
         read = ReadingMetrics(lambda height, width: centres, scored)
         read("validation", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
-        values = read.metrics()
+        values = read.evaluation().metrics
         assert values["validation/transcription_error_components"] == 1 / 2
         assert ("validation/transcription_error_rescored" in values) is names
         asked = len(look.asked)
