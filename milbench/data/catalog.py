@@ -1,7 +1,7 @@
-"""Where data sets are, whether they are whole, and how to get them.
+"""The data sets that milbench knows: where their files are, whether they are whole, and how to fetch them.
 
-Files are checked by size and MD5 before anything reads them, and a download is moved to its place only when it is
-whole: a killed download leaves nothing behind that could be taken for data.
+Files are checked by size and MD5 before they are read. A download is moved to its place only when it is whole, so that
+a killed download leaves nothing behind that could be taken for data.
 """
 
 from __future__ import annotations
@@ -16,26 +16,32 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from milbench._utils.files import staged
+from milbench.data.download import STALLED
 from milbench.data.rendering.generate import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
 from milbench.errors import UsageError, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
+"""The environment variable that names the data directory."""
 State = Literal["present", "missing", "damaged"]
-STALLED = 30.0
-"""Seconds without an answer after which a download is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a data set: its path under the data directory, size in bytes, and MD5."""
+    """One file of a data set.
+
+    Args:
+        path: below the data directory.
+        size: in bytes.
+        md5: of the whole file, in hexadecimal.
+    """
 
     path: str
     size: int
     md5: str
 
     def problem(self, root: Path) -> str | None:
-        """Return what is wrong with the file, None where nothing is."""
+        """Read the file below the data directory `root`; return what is wrong with it, None if nothing is."""
         path = root / self.path
         try:
             size = path.stat().st_size
@@ -49,45 +55,57 @@ class File:
 
 
 class Source(Protocol):
-    """A data set that the suite knows how to find under a data directory, check, and get."""
+    """A data set that can be found below a data directory `root`, checked, and fetched or made."""
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """The name on the command line."""
 
     def place(self, root: Path) -> Path:
-        """Return its folder."""
+        """Return the folder of the data set."""
 
     def missing(self, root: Path) -> list[str]:
-        """Return the paths of the files that are not there."""
+        """Return the paths, below `root`, of the required files that do not exist."""
 
     def problems(self, root: Path) -> list[str]:
-        """Return what is wrong with the files that are there."""
+        """Read the files that exist; return one message for each that is damaged."""
 
     def identity(self, root: Path) -> str:
-        """Return a digest of a data set that is there and whole."""
+        """Return a digest of the contents of a data set that is whole."""
 
     def remark(self, root: Path) -> str:
-        """Return what else there is to say of it."""
+        """Return a note for the user on a data set that is whole, possibly empty."""
 
     def fetch(self, root: Path) -> None:
-        """Get what is missing. Raises UsageError, OSError and RuntimeError."""
+        """Download or make the files that are missing.
+
+        Raises:
+            UsageError: the files cannot be had, or are not what was expected.
+            OSError: the network or the disk failed.
+            RuntimeError: every mirror failed.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set that can be fetched: its files, and a function that downloads them under a directory."""
+    """A data set of a few files with known checksums.
+
+    Args:
+        name: the name on the command line.
+        files: every file of the data set.
+        download: downloads all of them below the directory it is given.
+    """
 
     name: str
     files: tuple[File, ...]
     download: Callable[[Path], None]
 
     def missing(self, root: Path) -> list[str]:
-        """Return the paths of the files that are not there."""
+        """Return the paths, below `root`, of the files that do not exist."""
         return [file.path for file in self.files if not (root / file.path).exists()]
 
     def problems(self, root: Path) -> list[str]:
-        """Return what is wrong with the files that are there."""
+        """Read the files that exist; return one message for each that is damaged."""
         found = (file.problem(root) for file in self.files if (root / file.path).exists())
         return [problem for problem in found if problem]
 
@@ -96,18 +114,18 @@ class Dataset:
         return root / Path(self.files[0].path).parent
 
     def identity(self, root: Path) -> str:  # noqa: ARG002
-        """Return the digest: whatever is whole is the same everywhere."""
+        """Return the digest of the checksums, which is the same wherever the data set is whole."""
         return self.digest
 
     def remark(self, root: Path) -> str:  # noqa: ARG002
-        """Return nothing."""
+        """Return an empty note."""
         return ""
 
     def fetch(self, root: Path) -> None:
-        """Download into a temporary folder, check, then move every file to its place, if one is missing or damaged."""
+        """If a file is missing or damaged, download all to a temporary folder, check them and move them into place."""
         if not (self.missing(root) or self.problems(root)):
             return
-        with staged(root, self.name) as folder, _impatient():
+        with staged(root, self.name) as folder, _socket_timeout():
             self.download(folder)
             if bad := self.missing(folder) or self.problems(folder):
                 raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
@@ -117,14 +135,22 @@ class Dataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the names and checksums of the files, shortened."""
+        """The first 16 hexadecimal digits of a SHA-256 over the paths and checksums of the files."""
         text = "".join(f"{file.path} {file.md5}\n" for file in self.files)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetStatus:
-    """The state of one data set under a data directory; `note` says what is wrong, "" where nothing is."""
+    """The state of one data set below a data directory.
+
+    Args:
+        dataset: its name.
+        path: its folder.
+        state: whether the files exist and are whole.
+        digest: a digest of the contents where they are whole, else "".
+        note: what is wrong; where nothing is, a remark or "".
+    """
 
     dataset: str
     path: Path
@@ -134,13 +160,16 @@ class DatasetStatus:
 
 
 def data_dir(given: Path | None) -> Path:
-    """Return the data directory: the given one, else the one in MILBENCH_DATA, else a folder in the user's cache.
+    """Return the data directory: `given`, else the one in MILBENCH_DATA, else the user's cache folder of milbench.
 
-    Raises UsageError where one was named and is no directory.
+    Raises:
+        UsageError: a directory was named and does not exist.
     """
     named = given or os.environ.get(ENVIRONMENT)
     if not named:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "milbench"
+        from platformdirs import user_cache_path
+
+        return user_cache_path("milbench", appauthor=False)
     path = Path(named).expanduser()
     if not path.is_dir():
         origin = "" if given else f" (from {ENVIRONMENT})"
@@ -149,14 +178,19 @@ def data_dir(given: Path | None) -> Path:
 
 
 def status(root: Path) -> list[DatasetStatus]:
-    """Return the state of every data set that the suite knows, every file read and checked."""
+    """Read and check every file of every known data set below `root`; return the state of each data set."""
     return [_status(dataset, root) for dataset in DATASETS.values()]
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download a data set unless it is there and whole, replacing what is damaged; return its state.
+    """Download or make a data set unless it is whole, replacing damaged files; return its state.
 
-    Raises UsageError for an unknown name, where the download fails, and where the directory cannot be written.
+    Args:
+        name: a key of `DATASETS`.
+        root: the data directory, made if it does not exist.
+
+    Raises:
+        UsageError: the name is unknown, the download fails, or the directory cannot be written.
     """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
@@ -170,9 +204,17 @@ def fetch(name: str, root: Path) -> DatasetStatus:
 
 
 def require(name: str, root: Path, instead: str) -> Source:
-    """Return a data set that is there and whole, after a try to download it where files are missing.
+    """Return a data set that is whole, downloaded first if files of it are missing.
 
-    `instead` ends the message of the UsageError that is raised where it cannot be had.
+    A damaged file is not replaced: it may be the user's own.
+
+    Args:
+        name: a key of `DATASETS`.
+        root: the data directory.
+        instead: the end of the error message for a user who cannot download: what to do instead.
+
+    Raises:
+        UsageError: the data set is damaged, or missing and cannot be downloaded.
     """
     dataset = DATASETS[name]
     if missing := dataset.missing(root):
@@ -198,8 +240,8 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
-    """Give up a download that stalls: torchvision opens its addresses without a time limit."""
+def _socket_timeout() -> Iterator[None]:
+    """Give up connections without an answer for `STALLED` seconds: torchvision opens them without a time limit."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(STALLED)
     try:
@@ -248,4 +290,4 @@ CIFAR10_FILES = Dataset(
     _download_cifar10,
 )
 DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers())}
-"""What `milbench data` lists, fetches and verifies."""
+"""The data sets that `milbench data` lists, fetches and verifies, by name."""

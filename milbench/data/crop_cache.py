@@ -1,7 +1,7 @@
-"""Crops of a folder of house numbers, made once and then memory-mapped.
+"""Crops of a folder of house numbers, made once, cached, and memory-mapped afterwards.
 
-A cache is a folder of .npy files and `cache.json`, which has the format, what the crops were made from and how, and the
-SHA-256 of every file. It is written beside its place and moved there whole; nothing in it is unpickled.
+A cache is a folder of .npy files and `cache.json`, which holds the format, a digest of the inputs, the parameters of
+the crops and the SHA-256 of every array. It is written beside its place and moved there whole. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
 CACHE_FORMAT = 1
+"""Version of the layout of a cache."""
 FOLDER = ".crops"
+"""Name of the folder of caches beside a folder of pictures."""
 SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
-"""The arrays of a cache and their types; names are fixed-width text."""
+"""The arrays of a cache and their types; None: fixed-width text."""
 AT_ONCE = 256
-"""Pictures that are read and cropped before they are written."""
+"""Pictures that are cropped in memory before they are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """The crops of a folder, in the order of its digitStruct.mat. Arrays are mapped from files: copy, do not change.
+    """The crops of a folder, in the order of its digitStruct.mat. Arrays are mapped from files: copy before a change.
 
-    crops: (N, 64, 64, 3) uint8.
-    classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
-    boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; 0 where there is none.
-    windows: (N, 4) int32, what each crop shows of its picture, in pixels of that.
-    names: (N,) text, the pictures' file names.
-    digest: SHA-256 of the pictures and their records, whatever their dates; the crop does not enter it.
+    Args:
+        crops: (N, 64, 64, 3) uint8.
+        classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
+        boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; 0 where a number has
+            fewer than M digits.
+        windows: (N, 4) int32, (left, top, right, bottom) of the part of the picture that a crop shows, in its pixels.
+        names: (N,) text, the file names of the pictures.
+        digest: SHA-256 of the pictures and their records, which depends neither on dates nor on how they are cropped.
     """
 
     crops: NDArray[np.uint8]
@@ -56,12 +60,16 @@ class Crops:
 
 
 def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
-    """Return the crops of a folder with pictures and a digitStruct.mat, made now where they are not there or outdated.
+    """Return the crops of a folder with pictures and a digitStruct.mat, made first if there is no current cache.
 
-    most_digits: how many digits a picture may have, the number of the network's positions.
+    Args:
+        folder: a part of a data set, such as svhn/train.
+        variant: how the crops are made.
+        most_digits: the largest number of digits that a picture may have: the number of positions of the network.
 
-    Raises UsageError where the folder, a record or a picture is at fault, where the cache is damaged or of another
-    format (it is left as it is: perhaps another version needs it), and where the disk is full (nothing is left then).
+    Raises:
+        UsageError: the folder, a record or a picture is damaged; the disk is full, and nothing is left then; or the
+            cache is damaged or of another format. Such a cache is kept, because another version may need it.
     """
     place = cache_place(folder) / f"{folder.name}-{variant}"
     try:
@@ -76,19 +84,21 @@ def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
 
 
 def cache_place(folder: Path) -> Path:
-    """Return where caches of a folder live: beside it, or in the user's cache where that is closed to writing.
+    """Return the folder of the caches of a part: beside it, or in the user's cache folder if that is read-only.
 
-    A folder whose permissions let nobody write is taken to be meant so, and root does not write there either.
+    A folder whose permissions allow nobody to write is read-only for root as well.
     """
     parent = folder.parent
     if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
         return parent / FOLDER
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return user / "milbench" / "crops" / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+    from platformdirs import user_cache_path
+
+    user = user_cache_path("milbench", appauthor=False)
+    return user / "crops" / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return a digest that changes when a file of the folder does: of names, sizes and times, nothing is read."""
+    """Return a digest of the names, sizes and times of the files, which changes with a file and reads none."""
     if not folder.is_dir():
         raise UsageError(f"{folder} not found")
     digest = hashlib.sha256()
@@ -96,8 +106,8 @@ def _fingerprint(folder: Path) -> str:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
                 if _counts(entry.name):
-                    facts = entry.stat()
-                    digest.update(f"{entry.name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}\n".encode())
+                    stat = entry.stat()
+                    digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     return digest.hexdigest()
@@ -108,7 +118,7 @@ def _counts(name: str) -> bool:
 
 
 def _open(place: Path) -> dict[str, Any] | None:
-    """Return what cache.json says, None where there is no cache. Raises UsageError where it is not to be trusted."""
+    """Return the part `about` of cache.json, None if there is no cache. Raises UsageError if the file is damaged."""
     path = place / "cache.json"
     if not path.exists():
         return None
@@ -129,7 +139,7 @@ def _open(place: Path) -> dict[str, Any] | None:
 
 
 def _current(place: Path, state: str, variant: Variant) -> dict[str, Any] | None:
-    """Return what `_open` does, None also where the crops are of other files than these or made otherwise."""
+    """Return what `_open` returns, None also if the crops were made from other files or with other parameters."""
     about = _open(place)
     as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(variant))
     return about if as_wanted else None
@@ -140,7 +150,7 @@ def _digest_of(about: dict[str, Any]) -> str:
 
 
 def _mapped(place: Path, about: dict[str, Any]) -> Crops:
-    """Map the arrays of a cache after a look at every byte."""
+    """Map the arrays of a cache after their digests are checked."""
     arrays = {}
     for name, dtype in SCHEMA.items():
         path = place / f"{name}.npy"
@@ -163,11 +173,11 @@ def _file_digest(path: Path) -> str:
 
 
 def _made(folder: Path, place: Path, state: str, variant: Variant, most_digits: int) -> dict[str, Any]:
-    """Crop every picture, put the cache in its place, also where there was one, and return what cache.json says."""
+    """Crop every picture, put the cache into its place, replacing an outdated one, and return its `about`."""
     records = digit_struct.read(folder / digit_struct.FILE)
     _check_records(folder, records, most_digits)
     with staged(place.parent, place.name) as temporary:
-        if about := _current(place, state, variant):  # of another process, by now
+        if about := _current(place, state, variant):  # another process made it while this one waited
             return about
         new = temporary / "new"
         new.mkdir()
@@ -205,7 +215,7 @@ def _too_many(most_digits: int) -> str:
 def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant) -> str:
     """Write the arrays and return the digest of what they were made from.
 
-    Crops go to the file one batch after another: a full disk is then an error that can be told, where writing to
+    Crops are appended to the file batch by batch: a full disk is then an error that can be caught, while writing to
     mapped memory would kill the process.
     """
     most = max(len(record.classes) for record in records)
@@ -216,11 +226,11 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant)
     with (new / "crops.npy").open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), CROP_SIDE, CROP_SIDE, 3)}
         np.lib.format.write_array_header_1_0(file, header)
-        for n, (record, made, facts) in enumerate(_all_crops(folder, records, variant)):
+        for n, (record, made, inputs) in enumerate(_all_crops(folder, records, variant)):
             file.write(made.pixels.tobytes())
             count = len(record.classes)
             classes[n, :count], boxes[n, :count], windows[n] = record.classes, made.boxes, made.window
-            digest.update(facts)
+            digest.update(inputs)
     names = np.array([record.name for record in records], dtype=np.str_)
     arrays: dict[str, NDArray[Any]] = {"classes": classes, "boxes": boxes, "windows": windows, "names": names}
     for key, array in arrays.items():
@@ -229,9 +239,9 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant)
 
 
 def _all_crops(folder: Path, records: Sequence[Record], variant: Variant) -> Iterator[tuple[Record, Crop, bytes]]:
-    """Yield every record with its crop and what the digest of the inputs has of it, in order.
+    """Yield every record in order, with its crop and the bytes it adds to the digest of the inputs.
 
-    Threads do: decoding and resizing hold no lock.
+    Threads suffice: decoding and resizing release Python's global lock.
     """
 
     def one(record: Record) -> tuple[Record, Crop, bytes]:
@@ -240,8 +250,8 @@ def _all_crops(folder: Path, records: Sequence[Record], variant: Variant) -> Ite
             picture = path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-        facts = f"{record.name} {record.classes} {hashlib.sha256(picture).hexdigest()} ".encode()
-        return record, crop(picture, path, record, variant), facts + record.boxes.astype("<f8").tobytes()
+        inputs = f"{record.name} {record.classes} {hashlib.sha256(picture).hexdigest()} ".encode()
+        return record, crop(picture, path, record, variant), inputs + record.boxes.astype("<f8").tobytes()
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(records), AT_ONCE):
