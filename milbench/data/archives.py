@@ -1,4 +1,4 @@
-"""Unpack an archive that somebody else made: whole or not at all, and never outside its place."""
+"""Unpacking of untrusted .tar.gz archives: whole or not at all, and never outside the target folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from milbench.errors import UsageError
 
 
 def unpack(archive: Path, place: Path, check: Callable[[Path], None] | None = None) -> None:
-    """Unpack the folder `place.name` of a .tar.gz to `place`, which must not be there yet.
+    """Unpack the folder `place.name` of a .tar.gz archive to `place`.
 
-    Everything is written to a temporary folder beside `place`, looked at by `check`, and renamed. Raises UsageError,
-    with nothing left behind, where the archive is missing, truncated or damaged, or has a member that is a link or a
-    device or would leave the place; so do the errors of `check` and an OSError, such as of a full disk.
+    Everything is written to a temporary folder beside `place`, checked and renamed. After an error nothing is left.
+
+    Args:
+        archive: the .tar.gz file.
+        place: the target folder, which must not exist yet.
+        check: called with the unpacked folder; an error it raises is passed on.
+
+    Raises:
+        UsageError: the archive is missing, truncated or damaged, or has a member that is a link or a device or that
+            would be written outside `place`.
+        OSError: the disk failed, for example because it is full.
     """
     if not archive.is_file():
         raise UsageError(f"{archive} not found")
@@ -29,7 +37,7 @@ def unpack(archive: Path, place: Path, check: Callable[[Path], None] | None = No
             with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as members:
                 for member in members:
                     _write(archive, members, member, folder)
-                while stream.read(1 << 20):  # to the end, where gzip keeps its checksum
+                while stream.read(1 << 20):  # gzip's checksum is at the end of the file
                     pass
         except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UsageError(f"{archive} is truncated or damaged: {error}") from error

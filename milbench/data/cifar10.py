@@ -1,4 +1,4 @@
-"""CIFAR-10 as the tasks use it: found or fetched, checked, read."""
+"""The files of CIFAR-10: found or fetched, checked, and read as labelled images."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 SIDE = 32
+"""Height and width of an image, in pixels."""
 CLASSES = 10
 BYTES = 3 * SIDE * SIDE
+"""Size of an image."""
 INSTEAD = (
     "point --data-dir or MILBENCH_DATA at a folder with cifar-10-batches-py, or fetch it with "
-    "`milbench data fetch cifar10`; the task mnist asks the same of smaller images"
+    "`milbench data fetch cifar10`; the task mnist is the same on smaller images"
 )
+"""The end of an error message: how to get the files."""
 TRAIN_PATHS = tuple(file.path for file in CIFAR10_FILES.files if "/data_batch_" in file.path)
 TEST_PATHS = tuple(file.path for file in CIFAR10_FILES.files if file.path.endswith("/test_batch"))
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Know numpy's arrays and nothing else: CIFAR-10 comes as pickles, and no file in their place may run code."""
+    """Unpickles numpy arrays and nothing else: CIFAR-10 comes as pickles, and a file in their place may hold code."""
 
     known = frozenset(
         {
@@ -46,9 +49,15 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def check(given: Path | None, any_data: bool) -> str:
-    """Return a digest of the CIFAR-10 files, downloaded where they are missing. Raises UsageError.
+    """Check the files and return their digest.
 
-    any_data: accept other images in CIFAR-10's files, as long as the files are consistent; the digest then says so.
+    Args:
+        given: the data directory; None: the one in MILBENCH_DATA, or the user's cache folder.
+        any_data: accept other images in CIFAR-10's files as long as they are consistent; the digest is then named
+            non-canonical. Otherwise missing files are downloaded.
+
+    Raises:
+        UsageError: files are damaged, or missing and cannot be downloaded.
     """
     root = data_dir(given)
     if not any_data:
@@ -61,7 +70,7 @@ def check(given: Path | None, any_data: bool) -> str:
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 3, 32, 32), of files that were checked."""
+    """Return the training and the test images, (N, 3, 32, 32), of files that `check` accepted."""
     root = data_dir(given)
     train, test = (_joined([_read(root / path) for path in paths]) for paths in (TRAIN_PATHS, TEST_PATHS))
     return train, test
@@ -73,10 +82,13 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> LabelledImages:
 
 
 def _read(path: Path) -> tuple[Tensor, Tensor]:
-    """Return the pixels and the classes of one file. Raises UsageError where it is not what it should be.
+    """Return the pixels (n, 3, 32, 32) uint8 and the classes (n,) int64 of one file.
 
     A file is a dict with the keys `data`, (n, 3072) bytes, red before green before blue and rows from the top, and
     `labels`, a list of n numbers.
+
+    Raises:
+        UsageError: the file is missing or damaged.
     """
     if not path.is_file():
         raise UsageError(f"{path} not found; {INSTEAD}")

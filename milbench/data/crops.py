@@ -1,4 +1,4 @@
-"""From a picture of a house number to a crop of 64x64 pixels with the boxes of its digits."""
+"""Crops of 64x64 pixels from pictures of house numbers, with the boxes of the digits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from milbench.errors import UsageError
 CROP_SIDE = 64
 """Height and width of a crop, in pixels."""
 MOST_PIXELS = 50_000_000
-"""Of a picture that is decoded; SVHN's largest have less than a million."""
+"""Largest picture that is decoded; SVHN's largest have less than a million pixels."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
-"""How a PNG file begins; its width and height follow, of four bytes each."""
+"""The first bytes of a PNG file; width and height follow, four bytes each, big-endian."""
 TIGHT = 1.3
-"""`tight` shows the square around the union of the boxes, 30 % larger, as I. Goodfellow et al. 2014 enlarge theirs."""
+"""Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
 
 Variant = Literal["paper", "tight"]
+"""How the size of the crop depends on the number of digits, see `crop_enlargement`."""
 Window = tuple[int, int, int, int]
+"""Left, top, right and bottom of a part of a picture, in its pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crop:
     """One crop.
 
-    pixels: (64, 64, 3) uint8.
-    window: left, top, right and bottom of what is shown, in pixels of the picture.
-    boxes: (n, 4) float32, (left, top, right, bottom) of the digits in pixels of the crop, clipped to it.
+    Args:
+        pixels: (64, 64, 3) uint8.
+        window: the part of the picture that is shown.
+        boxes: (n, 4) float32, (left, top, right, bottom) of the digits in pixels of the crop, clipped to it.
     """
 
     pixels: NDArray[np.uint8]
@@ -42,25 +45,37 @@ class Crop:
 
 
 def crop_parameters(variant: Variant) -> dict[str, float | str]:
-    """Return all that decides how a picture is cropped: crops with other parameters are other crops."""
+    """Return every parameter of the crop; a cache made with other parameters is outdated."""
     return {"variant": variant, "side": CROP_SIDE, **({"margin": TIGHT} if variant == "tight" else {})}
 
 
 def crop_enlargement(variant: Variant, digits: int) -> float:
-    """Return how many times the longer side of the union box the crop's side is.
+    """Return the side of the crop relative to the longer side of the union of the boxes.
 
-    paper: 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count as 6): at test
-        time too the crop tells how many digits there are.
-    tight: the same for every number, so that it tells nothing.
+    Args:
+        variant: `paper`: 1 + (6 - n) / 7 for n digits (X.-L. Li, arXiv:1811.12346; SVHN has at most 6, and more count
+            as 6). The size then depends on the number of digits, at test time too. `tight`: the same for all.
+        digits: n, the number of digits.
+
+    Examples:
+        >>> [round(crop_enlargement("paper", n), 2) for n in (1, 3, 6, 7)]
+        [1.71, 1.43, 1.0, 1.0]
+        >>> crop_enlargement("tight", 1)
+        1.3
     """
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
 
 def window(record: Record, width: int, height: int, variant: Variant) -> Window:
-    """Return what to show of a picture of this size: a square around all boxes, clipped to the picture.
+    """Return the part of a picture that a crop shows: a square around all boxes, clipped to the picture.
 
-    It is centred on the union of the boxes and rounded to whole pixels. Boxes may reach beyond the picture, as some of
-    SVHN's do, but each shows there in part.
+    The square is centred on the union of the boxes and rounded to whole pixels.
+
+    Args:
+        record: the boxes. Each overlaps the picture; some may reach beyond it, as some of SVHN's do.
+        width: of the picture, in pixels.
+        height: of the picture, in pixels.
+        variant: how the size of the square depends on the number of digits.
     """
     left, top, right, bottom = corners(record).T
     x0, y0, x1, y1 = left.min(), top.min(), right.max(), bottom.max()
@@ -72,12 +87,12 @@ def window(record: Record, width: int, height: int, variant: Variant) -> Window:
 
 
 def corners(record: Record) -> NDArray[np.float64]:
-    """Return the boxes (n, 4) as (left, top, right, bottom)."""
+    """Return the boxes (n, 4) of a record as (left, top, right, bottom), in pixels of the picture."""
     return np.hstack([record.boxes[:, :2], record.boxes[:, :2] + record.boxes[:, 2:]])
 
 
 def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
-    """Return the boxes (n, 4) of a record in pixels of the crop that shows this window, clipped to it."""
+    """Return the boxes (n, 4) of a record as (left, top, right, bottom) in pixels of the crop, clipped to it."""
     left, top, right, bottom = shown
     moved = (corners(record) - [left, top, left, top]) * CROP_SIDE / np.tile([right - left, bottom - top], 2)
     clipped: NDArray[np.float32] = moved.clip(0, CROP_SIDE).astype(np.float32)
@@ -85,9 +100,16 @@ def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
 
 
 def crop(picture: bytes, path: Path, record: Record, variant: Variant) -> Crop:
-    """Decode a PNG file, given by its bytes, and crop it.
+    """Decode the bytes of a PNG file and crop the picture.
 
-    Raises UsageError, naming `path`, where it is no PNG, has too many pixels or a box wholly outside.
+    Args:
+        picture: the bytes.
+        path: the file they were read from, for messages.
+        record: the digits and their boxes.
+        variant: how the size of the crop depends on the number of digits.
+
+    Raises:
+        UsageError: the file is no PNG, has too many pixels, or a box is wholly outside of the picture.
     """
     from PIL import Image
 
@@ -107,7 +129,10 @@ def crop(picture: bytes, path: Path, record: Record, variant: Variant) -> Crop:
 
 
 def _check_size(picture: bytes, path: Path) -> None:
-    """Look at the first bytes alone: Pillow warns of large pictures, and of those that are none it names the buffer."""
+    """Check the first bytes before Pillow opens the picture.
+
+    Pillow only warns of large pictures, and its error for bytes that are no picture names a buffer and not the file.
+    """
     if len(picture) < len(SIGNATURE) + 8 or not picture.startswith(SIGNATURE):
         raise UsageError(f"{path} cannot be read as a PNG picture: it does not begin as one")
     width, height = struct.unpack(">II", picture[len(SIGNATURE) :][:8])

@@ -1,12 +1,12 @@
-"""`digitStruct.mat`, SVHN's list of images with one box a digit: read and written.
+"""Reader and writer of `digitStruct.mat`, SVHN's list of images with one box a digit.
 
 MATLAB 7.3 files are HDF5. `digitStruct/name` and `digitStruct/bbox` hold one object reference an image: to the file
 name as UTF-16 code units, and to a group with the datasets label, left, top, width and height. Each of these is a
 column of references to one number a digit, or, where an image has a single digit, that number itself. Y. Netzer et al.,
 "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011.
 
-There are a dozen objects an image, so they are reached through HDF5's own calls: h5py's comfortable ones take an order
-of magnitude longer.
+There are a dozen objects an image, so they are read through h5py's low-level interface: the high-level one takes an
+order of magnitude longer.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ ZERO = 10
 """The label of the digit 0."""
 LABELS = range(1, ZERO + 1)
 FARTHEST = 1_000_000_000
-"""Pixels from the picture's corner, along an axis, beyond which sums of sides need not be finite."""
+"""Largest coordinate or side of a box, in pixels, so that sums of them stay finite."""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One image: its file name, and its digits in the order of the file, which is the order of reading.
+    """One image with its digits, in the order of the file, which is the order of reading.
 
-    classes: the digits, 0 to 9.
-    boxes: (n, 4) float64, (left, top, width, height) in pixels of the image, as they are stored.
+    Args:
+        name: the file name of the image.
+        classes: n digits, 0 to 9.
+        boxes: (n, 4) float64, (left, top, width, height) in pixels of the image, as they are stored.
     """
 
     name: str
@@ -49,9 +51,12 @@ class Record:
 def read(path: Path) -> list[Record]:
     """Return the records of a digitStruct.mat, in the order of the file.
 
-    Boxes may reach beyond the image: how large that is, is not known here. Raises UsageError, naming the file and the
-    record, where the file is missing, damaged or empty, and where a record has no digits, labels other than 1 to 10,
-    numbers that are not finite or beyond any picture, empty boxes, or a name that is no plain `*.png` or is taken.
+    Boxes may reach beyond the image, whose size is not known here.
+
+    Raises:
+        UsageError: the file is missing, damaged or empty; or a record has no digits, labels other than 1 to 10, numbers
+            that are not finite or beyond any picture, empty boxes, or a name that is no plain `*.png` or occurs twice.
+            The message names the file and the record.
     """
     with _opened(path) as file:
         reader = _Reader(path, file)
@@ -63,14 +68,14 @@ def read(path: Path) -> list[Record]:
 
 
 def count(path: Path) -> int:
-    """Return how many records a digitStruct.mat has, without a look at them. Raises UsageError."""
+    """Return the number of records of a digitStruct.mat without reading them. Raises UsageError if it is damaged."""
     with _opened(path) as file:
         return int(file["digitStruct/name"].size)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file and say what is wrong with it, as far as HDF5 finds out."""
+    """Open an HDF5 file; turn errors of HDF5, now or in the block, into a UsageError that names the file."""
     import h5py
 
     if not path.is_file():
@@ -85,9 +90,9 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def write(path: Path, records: Sequence[Record]) -> None:
-    """Write records as SVHN does, so that `read`, and what else reads SVHN, finds them again.
+    """Write records in SVHN's format, for `read` and for other readers of SVHN.
 
-    The file is made in memory and then written at once: of a full disk HDF5 tells in tracebacks that nothing can catch.
+    The file is made in memory and written at once: HDF5 reports a full disk by tracebacks that cannot be caught.
     """
     import h5py
 
@@ -124,7 +129,7 @@ def _write_references(group: Any, name: str, references: Sequence[Any]) -> None:
 
 
 class _Reader:
-    """An open digitStruct.mat. HDF5 refuses to read where there are not as many numbers as asked for."""
+    """An open digitStruct.mat. HDF5 raises an error if a dataset has not as many numbers as are read."""
 
     def __init__(self, path: Path, file: Any) -> None:
         from h5py import h5d, h5g, h5r, h5s, h5t, ref_dtype
@@ -139,7 +144,7 @@ class _Reader:
         self.number = np.empty(1)
 
     def record(self, n: int) -> Record:
-        """Return record `n` (from 0). Raises UsageError."""
+        """Return record `n` (from 0). Raises UsageError if it is damaged."""
         name = self.text(self.dereference(self.names[n], self.file))
         where = f"{self.path}: record {n + 1} ({name})"
         group = self.dereference(self.boxes[n], self.file)

@@ -1,4 +1,4 @@
-"""Large downloads over HTTP that go on where they were broken off."""
+"""Large downloads over HTTP that are resumed after the connection broke."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ from pathlib import Path
 from milbench.errors import UsageError
 
 ATTEMPTS = 3
-"""Without a single byte in between, before a download is given up."""
+"""Connections in a row that bring no byte, before a download is given up."""
 STALLED = 30.0
 """Seconds without an answer after which a connection is given up."""
 READ_BYTES = 1 << 20
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes that are there."""
+"""Most bytes that are read and written at once."""
 
 
-def download(url: str, path: Path, size: int, sha256: str, progress: Progress) -> None:
-    """Download `size` bytes to `path`, after those that it has already.
+def download(url: str, path: Path, size: int, sha256: str, on_progress: Callable[[int], None]) -> None:
+    """Download a file, or the rest of it where `path` holds its beginning.
 
-    What arrived stays in the file when the connection breaks, so that the next call asks for the rest (HTTP Range); a
-    server that cannot give the rest gives all of it again. A file that has all bytes and other contents is removed.
-    Raises UsageError where the server refuses or has something else, OSError where it cannot be reached or the file
-    cannot be written.
+    The bytes that arrived stay in the file when the connection breaks, and the next call requests the rest (HTTP
+    Range). A server without ranges sends all of it again. A file of the right size and the wrong contents is removed.
+
+    Args:
+        url: an address of a web server.
+        path: where to write.
+        size: the size of the whole file, in bytes.
+        sha256: the SHA-256 of the whole file, in hexadecimal.
+        on_progress: called after every write with the number of bytes that the file has.
+
+    Raises:
+        UsageError: the server refuses, or has another file.
+        OSError: the server cannot be reached, or the file cannot be written.
     """
     failures = 0
     while (have := path.stat().st_size if path.exists() else 0) != size:
         try:
-            _ask_for_rest(url, path, have if have < size else 0, size, progress)
+            _request_rest(url, path, have if have < size else 0, size, on_progress)
         except (http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError) as error:
             failures = 0 if path.exists() and path.stat().st_size > have else failures + 1
             if failures == ATTEMPTS:
@@ -44,8 +51,8 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress) -
         raise UsageError(f"the download of {url} is not what was expected: SHA-256 {sha256}, but found {found}")
 
 
-def _ask_for_rest(url: str, path: Path, have: int, size: int, progress: Progress) -> None:
-    """Append what the server has from byte `have` on, or write all of it where it does not know how to begin there."""
+def _request_rest(url: str, path: Path, have: int, size: int, on_progress: Callable[[int], None]) -> None:
+    """Append the bytes from `have` on, or overwrite the file with all bytes if the server cannot start at `have`."""
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url} is no address of a web server")
     headers = {"Range": f"bytes={have}-"} if have else {}
@@ -54,7 +61,7 @@ def _ask_for_rest(url: str, path: Path, have: int, size: int, progress: Progress
         response = urllib.request.urlopen(request, timeout=STALLED)  # noqa: S310
     except urllib.error.HTTPError as error:
         with error:
-            raise UsageError(f"{url}: the server says {error.code} {error.reason}") from error
+            raise UsageError(f"{url}: the server answered {error.code} {error.reason}") from error
     with response:
         continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
         if continued and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
@@ -64,17 +71,17 @@ def _ask_for_rest(url: str, path: Path, have: int, size: int, progress: Progress
         if length is not None and have + int(length) != size:
             raise UsageError(f"{url} has {have + int(length):,} bytes, expected {size:,}")
         with path.open("ab" if continued else "wb") as file:
-            for chunk in _chunks(response):
-                file.write(chunk)
-                have += len(chunk)
-                progress(have)
+            for block in _blocks(response):
+                file.write(block)
+                have += len(block)
+                on_progress(have)
                 if have > size:
                     break
 
 
-def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield what arrives. Raises IncompleteRead where less does than was promised."""
-    while chunk := response.read1(READ_BYTES):
-        yield chunk
+def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield the bytes of a response. Raises IncompleteRead if there are fewer than the server announced."""
+    while block := response.read1(READ_BYTES):
+        yield block
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)

@@ -1,4 +1,4 @@
-"""MNIST as the tasks use it: found or fetched, checked, read."""
+"""The files of MNIST: found or fetched, checked, and read as labelled images."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
 SIDE = 28
+"""Height and width of an image, in pixels."""
 CLASSES = 10
 INSTEAD = (
     "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
     "the task extended-digits needs no download"
 )
+"""The end of an error message: how to get the files."""
 PARTS = tuple((MNIST_FILES.files[i].path, MNIST_FILES.files[i + 1].path) for i in (0, 2))
-"""Paths of images and labels under the data directory: training, test."""
+"""Paths, below the data directory, of images and labels: the training pair and the test pair."""
 
 
 def check(given: Path | None, any_data: bool) -> str:
-    """Return a digest of the MNIST files, downloaded where they are missing. Raises UsageError.
+    """Check the files and return their digest.
 
-    any_data: accept other images in MNIST's files, as long as the files are consistent; the digest then says so.
+    Args:
+        given: the data directory; None: the one in MILBENCH_DATA, or the user's cache folder.
+        any_data: accept other images in MNIST's files as long as they are consistent; the digest is then named
+            non-canonical. Otherwise missing files are downloaded.
+
+    Raises:
+        UsageError: files are damaged, or missing and cannot be downloaded.
     """
     root = data_dir(given)
     if not any_data:
@@ -43,7 +51,7 @@ def check(given: Path | None, any_data: bool) -> str:
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 1, 28, 28), of files that were checked."""
+    """Return the training and the test images, (N, 1, 28, 28), of files that `check` accepted."""
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
     root = data_dir(given)
@@ -59,9 +67,12 @@ def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
 
 
 def _count(path: Path, shape: tuple[int, ...]) -> int:
-    """Return how many items of `shape` an idx file of bytes holds. Raises UsageError where its header does not fit it.
+    """Return how many items of `shape` an idx file of bytes holds.
 
     The header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
+
+    Raises:
+        UsageError: the file is missing, or its header does not fit its size or the shape.
     """
     if not path.is_file():
         raise UsageError(f"{path} not found; {INSTEAD}")

@@ -1,4 +1,4 @@
-"""The Street View House Numbers, format 1: whole pictures with one box a digit. Fetched, checked, told from others.
+"""The files of the Street View House Numbers, format 1 (whole pictures with one box a digit): fetched and checked.
 
 Y. Netzer et al., "Reading Digits in Natural Images with Unsupervised Feature Learning", NIPS workshop, 2011, for
 non-commercial use. Its page gives no checksums. The sizes and SHA-256 sums here are those recorded independently by two
@@ -22,11 +22,18 @@ from milbench.data.download import download
 from milbench.errors import UsageError
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
+"""The folder of the archives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One part of the data set: size in bytes and SHA-256 of its .tar.gz, and how many pictures it has."""
+    """One part of the data set.
+
+    Args:
+        size: of its .tar.gz, in bytes.
+        sha256: of its .tar.gz, in hexadecimal.
+        pictures: the number of pictures in it.
+    """
 
     size: int
     sha256: str
@@ -39,9 +46,18 @@ OFFICIAL = {
     "extra": Archive(1_955_489_752, "e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c", 202_353),
 }
 
+"""The published archives, by part."""
+
 
 def caption(counts: Mapping[str, int], digest: str) -> str:
-    """Return what to call pictures in SVHN's format: SVHN only where every part has as many as the official one."""
+    """Return a description of pictures in SVHN's format.
+
+    They are called SVHN only if every part has as many pictures as the official one.
+
+    Args:
+        counts: the number of pictures of each part.
+        digest: of the pictures, in hexadecimal.
+    """
     official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
     parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
     return f"{'SVHN' if official else 'SVHN-format images'}, {parts}, sha256 {digest[:16]}"
@@ -49,9 +65,15 @@ def caption(counts: Mapping[str, int], digest: str) -> str:
 
 @dataclass(frozen=True)
 class SvhnFiles:
-    """SVHN under a data directory, as `milbench.data.catalog` lists and fetches it: svhn/train, svhn/test, svhn/extra.
+    """SVHN below a data directory, in svhn/train, svhn/test and svhn/extra, as a `Source` of the catalogue.
 
-    Pictures in these folders that milbench did not fetch are accepted, named for what they are, and never replaced.
+    A part that was fetched has a receipt, a hidden file beside it with the digest of what was unpacked. Pictures that
+    milbench did not fetch have none: they are accepted, described as such, and never replaced.
+
+    Args:
+        name: the name on the command line.
+        address: the folder of the archives, ending in a slash.
+        archives: the expected archives, by part.
     """
 
     name: str = "svhn"
@@ -63,12 +85,12 @@ class SvhnFiles:
         return root / "svhn"
 
     def missing(self, root: Path) -> list[str]:
-        """Return what is not there of what is needed: training on extra is a choice."""
+        """Return the missing files of train and test; extra is optional."""
         needed = [f"svhn/{part}/{digit_struct.FILE}" for part in ("train", "test")]
         return [path for path in needed if not (root / path).exists()]
 
     def problems(self, root: Path) -> list[str]:
-        """Return which fetched parts are not what they were; every file is read."""
+        """Read every file of the fetched parts; return one message for each part that changed since."""
         return [problem for part in self.archives if (problem := self._problem(root, part))]
 
     def _problem(self, root: Path, part: str) -> str | None:
@@ -81,7 +103,7 @@ class SvhnFiles:
         return f"{folder} is damaged: expected SHA-256 {receipt['sha256']}, found {now}"
 
     def identity(self, root: Path) -> str:
-        """Return a digest of what was fetched, "" where nothing was."""
+        """Return a digest of the fetched parts, "" if there are none."""
         receipts = [
             f"{part} {receipt['sha256']}\n"
             for part in self.archives
@@ -90,7 +112,7 @@ class SvhnFiles:
         return hashlib.sha256("".join(receipts).encode()).hexdigest()[:16] if receipts else ""
 
     def remark(self, root: Path) -> str:
-        """Return how many pictures there are, and what is not milbench's own download."""
+        """Return the number of pictures of each part, and which parts milbench did not fetch."""
         parts = []
         for part in self.archives:
             if (path := self._folder(root, part) / digit_struct.FILE).exists():
@@ -101,14 +123,18 @@ class SvhnFiles:
         return ", ".join(parts)
 
     def fetch(self, root: Path) -> None:
-        """Download, check and unpack the parts that are not there.
+        """Download, check and unpack the parts that do not exist.
 
-        An archive that already lies in svhn/ is used instead of a download. Raises UsageError and OSError.
+        An archive that already lies in svhn/ is used instead of a download.
+
+        Raises:
+            UsageError: a part or an archive that exists is not the expected one, or another process is fetching.
+            OSError: the network or the disk failed.
         """
         missing = [part for part in self.archives if not self._folder(root, part).exists()]
         for part, archive in self.archives.items():
             if part not in missing:
-                self._keep(root, part, archive)
+                self._check_existing(root, part, archive)
         downloads = self._downloads(root)
         if not missing and not downloads.exists():
             return
@@ -121,8 +147,8 @@ class SvhnFiles:
                     self._fetch_part(root, part, self.archives[part])
             shutil.rmtree(downloads)
 
-    def _keep(self, root: Path, part: str, archive: Archive) -> None:
-        """Leave a part that is there alone. Raises UsageError where it is no such part, or not whole any more."""
+    def _check_existing(self, root: Path, part: str, archive: Archive) -> None:
+        """Raise UsageError if the folder of a part is another data set or no longer whole: it is never replaced."""
         folder = self._folder(root, part)
         if not (folder / digit_struct.FILE).is_file():
             raise UsageError(f"{folder} has no {digit_struct.FILE}: remove it, and it is fetched, or move it away")
@@ -155,13 +181,13 @@ class SvhnFiles:
             path.unlink()
 
     def _accept(self, root: Path, part: str, archive: Archive, folder: Path) -> None:
-        """Note what was unpacked before it is moved to its place: whatever is there then has its digest."""
+        """Write the receipt of an unpacked folder before it is moved into place, so that every folder there has one."""
         _check_count(folder, archive)
         receipt = json.dumps({"archive": archive.sha256, "sha256": folder_digest(folder)})
         write_atomically(self._receipt_path(root, part), lambda temporary: temporary.write_text(receipt))
 
     def _downloads(self, root: Path) -> Path:
-        """Return where archives are until they are unpacked."""
+        """Return the folder of archives that are not unpacked yet."""
         return self.place(root) / ".download"
 
     def _folder(self, root: Path, part: str) -> Path:
@@ -171,7 +197,7 @@ class SvhnFiles:
         return self.place(root) / f".{part}.json"
 
     def _receipt(self, root: Path, part: str) -> dict[str, str] | None:
-        """Return what was noted when the part was fetched, None where it was not."""
+        """Return the receipt of a part, None if it was not fetched. Raises UsageError if the receipt is damaged."""
         try:
             receipt: dict[str, str] = json.loads(self._receipt_path(root, part).read_text())
             receipt["sha256"].encode()

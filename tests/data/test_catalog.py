@@ -9,6 +9,7 @@ import pytest
 
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
+from milbench.data.download import STALLED
 from milbench.errors import UsageError
 
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
@@ -89,7 +90,7 @@ def test_fetch_downloads_what_is_missing_or_damaged_and_nothing_else(
     calls = []
 
     def download(folder: Path) -> None:
-        assert socket.getdefaulttimeout() == catalog.STALLED
+        assert socket.getdefaulttimeout() == STALLED
         calls.append(folder)
         place(folder)
 

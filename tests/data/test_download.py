@@ -23,7 +23,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Server:
-    """Serves `content` at every address; says what was asked of it."""
+    """Serves `content` at every address and records the ranges that were requested."""
 
     content: bytes = CONTENT
     ranges: bool = True
@@ -71,16 +71,16 @@ def server() -> Iterator[Server]:
 
 
 def get(server: Server, path: Path) -> list[int]:
-    heard: list[int] = []
-    download(server.url, path, len(CONTENT), SHA256, heard.append)
+    reported: list[int] = []
+    download(server.url, path, len(CONTENT), SHA256, reported.append)
     assert path.read_bytes() == CONTENT
-    return heard
+    return reported
 
 
-def test_a_whole_download_tells_how_far_it_is(server: Server, tmp_path: Path) -> None:
-    heard = get(server, tmp_path / "x")
-    assert heard == sorted(heard)
-    assert heard[-1] == len(CONTENT)
+def test_a_whole_download_reports_its_progress(server: Server, tmp_path: Path) -> None:
+    reported = get(server, tmp_path / "x")
+    assert reported == sorted(reported)
+    assert reported[-1] == len(CONTENT)
     assert server.asked == [None]
     get(server, tmp_path / "x")
     assert server.asked == [None]  # what is there and whole is not asked for again
@@ -138,7 +138,7 @@ def test_a_range_that_was_not_asked_for_is_refused(server: Server, tmp_path: Pat
 
 
 def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing: the server says 404"):
+    with pytest.raises(UsageError, match="nothing: the server answered 404"):
         download(server.url + "/nothing", tmp_path / "x", 1, SHA256, print)
     with pytest.raises(OSError, match="refused"):
         download("http://127.0.0.1:9/train.tar.gz", tmp_path / "x", 1, SHA256, print)

@@ -1,4 +1,4 @@
-"""Street numbers drawn from nothing, in SVHN's format, for the task `house-numbers`.
+"""Rendered street numbers in SVHN's format, for the task `house-numbers`.
 
-It may import the rest of `milbench.data`, `milbench.errors` and `milbench._utils`.
+This package may import the rest of `milbench.data`, `milbench.errors` and `milbench._utils`.
 """
