@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,26 +47,26 @@ class Section:
         return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
 
 
-def render(
-    results: Results,
-    out: Path,
-    *,
-    gallery: Literal["all", "none"] = "all",
-    opening: Sequence[Table] = (),
-) -> list[Path]:
-    """Write index.html, report.md and what goes with them into the folder `out` and return their paths.
+def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "all") -> list[Path]:
+    """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
-    That is table.tex, results.csv, manifest.json and figures/, and a verdict.csv where something was published of what
-    was planned.
+    A verdict.csv is added where numbers were published for the planned losses and tasks. All files are written into a
+    draft folder and then moved into place one by one, the page last, so that an earlier report stays whole until then.
 
-    Everything is written into a draft folder and then put in place file by file, the page last: an earlier report
-    stays whole until then. gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
-    opening: tables to show before the main one, after those that compare with what was published. Raises UsageError
-    where `out` cannot be written.
+    Args:
+        results: the planned cells of a comparison and their results.
+        out: the folder of the report, created where it does not exist.
+        gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
+
+    Returns:
+        The paths of the files, the page last.
+
+    Raises:
+        UsageError: `out` cannot be written.
     """
     study = Study(results)
     sections = _sections(study, gallery == "all")
-    context = _context(study, sections, gallery, opening)
+    context = _context(study, sections, gallery)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=out) as draft:
@@ -126,14 +125,14 @@ def _sections(study: Study, gallery: bool) -> list[Section]:
     return sections
 
 
-def _context(study: Study, sections: list[Section], gallery: str, opening: Sequence[Table]) -> dict[str, Any]:
+def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, Any]:
     return {
         "results": study.results,
         "counts": status_counts(study),
         "planned": len(study.cells),
         "unfinished": unfinished(study),
         "findings": findings(study),
-        "opening": [table for table in (verdict_table(study), differences_table(study), *opening) if table],
+        "opening": [table for table in (verdict_table(study), differences_table(study)) if table],
         "main": main_table(study),
         "sections": sections,
         "gallery": gallery,

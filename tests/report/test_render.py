@@ -20,7 +20,6 @@ from milbench.api.results import STATUSES, Results
 from milbench.errors import UsageError
 from milbench.report.figures.style import Picture
 from milbench.report.render import render
-from milbench.report.tables import Entry, Table
 from tests._helpers.command_line import REPOSITORY
 from tests._helpers.report_data import LOSSES, ONE, TWO, constant, make_results
 
@@ -294,11 +293,3 @@ def test_tasks_whose_names_make_one_file_name_do_not_share_it(tmp_path: Path) ->
     results = make_results(None, {"exact": 0.1}, {"bags 1": "instance_error", "bags-1": "instance_error"}, 1, 2)
     render(results, tmp_path / "out")
     assert {"seeds-bags-1.png", "seeds-bags-1-2.png"} <= {path.name for path in (tmp_path / "out/figures").iterdir()}
-
-
-def test_an_opening_table_stands_before_the_main_one(tmp_path: Path) -> None:
-    verdicts = Table("Against the paper", ["loss", "verdict"], [("", [[Entry("exact"), Entry("agrees")]])], ["Why."])
-    render(make_results(None, {"exact": 0.1}, ONE, 1, 2), tmp_path / "out", opening=[verdicts])
-    for name in ("index.html", "report.md"):
-        text = (tmp_path / "out" / name).read_text("utf-8")
-        assert 0 < text.index("Against the paper") < text.index("agrees") < text.index("Every loss on every task")
