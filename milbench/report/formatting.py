@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TypeVar
+
+import pandas as pd
 
 from milbench.api.metric_info import Metric
+
+Value = TypeVar("Value", float, "pd.Series[float]")
 
 NOTHING = "—"
 _JOINT = ",\u00a0"  # an interval stays on one line
@@ -30,13 +35,13 @@ def interval(bounds: tuple[float, float], mean: float, spread: float, metric: Me
 
 def decimals(mean: float, spread: float, metric: Metric) -> int:
     """Return how many decimals are meaningful: one digit of the spread, two where it starts with a 1."""
-    scale = 100.0 if metric.percent else 1.0
     most = 3 if metric.percent else 4
     if not math.isfinite(spread) or spread <= 0:
         default = 2 if metric.percent else 3
-        return default - 1 if metric.percent and abs(mean) * scale >= 10 else default
-    exponent = math.floor(math.log10(spread * scale))
-    leading = spread * scale / 10.0**exponent
+        return default - 1 if metric.percent and abs(scaled(mean, metric)) >= 10 else default
+    shown = scaled(spread, metric)
+    exponent = math.floor(math.log10(shown))
+    leading = shown / 10.0**exponent
     return min(most, max(0, -exponent + (1 if leading < 1.95 else 0)))
 
 
@@ -46,10 +51,25 @@ def number(value: float, digits: int, metric: Metric, signed: bool = False) -> s
         return NOTHING
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    text = f"{value * (100.0 if metric.percent else 1.0):.{digits}f}"
+    text = f"{scaled(value, metric):.{digits}f}"
     if float(text) == 0:
         return text.removeprefix("-")
     return text.replace("-", "−") if text.startswith("-") or not signed else f"+{text}"
+
+
+def scaled(value: Value, metric: Metric) -> Value:
+    """Return a value in the unit in which the metric is written: a share as a percentage.
+
+    Examples:
+        >>> scaled(0.25, Metric("error", "A share.")), scaled(0.25, Metric("distance", "In pixels.", percent=False))
+        (25.0, 0.25)
+    """
+    return value * 100.0 if metric.percent else value
+
+
+def with_unit(text: str, metric: Metric) -> str:
+    """Return the text of a value with the unit of its metric: "0.52 %" for a share."""
+    return f"{text} %" if metric.percent else text
 
 
 def seconds(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from milbench.api.metric_info import Metric
 from milbench.api.supervision import ORACLE_SUPERVISION
-from milbench.report.formatting import NOTHING, interval, measured, number
+from milbench.report.formatting import NOTHING, interval, measured, number, with_unit
 from milbench.report.statistics import RULES, paired_ratio
 from milbench.report.study import Row, Sample, Study
 from milbench.report.tables import Entry, Table, by_supervision, group_anchor, lacking, value_entry
@@ -37,10 +37,9 @@ def gap_table(study: Study, task: str) -> Table | None:
         ]
         for row in study.rows_of(task)
     }
-    unit = " %" if metric.percent else ""
     ends = (
-        f"{number(chance, 1 if metric.percent else 3, metric)}{unit}",
-        measured(best.mean, best.spread, metric) + unit,
+        with_unit(number(chance, 1 if metric.percent else 3, metric), metric),
+        with_unit(measured(best.mean, best.spread, metric), metric),
     )
     note = (
         f"0 %: guessing, {metric.label} {ends[0]}. 100 %: the oracle, {oracle.label}, {ends[1]}, which is given where "

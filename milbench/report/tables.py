@@ -9,7 +9,18 @@ from statistics import median
 from milbench.api.metric_info import describe
 from milbench.api.published import Rule
 from milbench.api.supervision import SUPERVISIONS
-from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, p_value, seconds, size
+from milbench.report.formatting import (
+    NOTHING,
+    counted,
+    decimals,
+    interval,
+    measured,
+    number,
+    p_value,
+    seconds,
+    size,
+    with_unit,
+)
 from milbench.report.statistics import FEWEST_SEEDS, RULES, Verdict, smallest_p
 from milbench.report.study import Row, Sample, Study
 
@@ -191,7 +202,8 @@ def _clipped(study: Study, task: str, row: Row) -> Entry:
     histories = [study.history(str(cell)) for cell in group.index[group["status"] == "done"]]
     shares = [float(h.loc[h["metric"] == "train/clipped", "value"].mean()) for h in histories]
     known = [share for share in shares if math.isfinite(share)]
-    return Entry(f"{number(median(known), 1, describe('clipped'))} %" if known else NOTHING)
+    metric = describe("clipped")
+    return Entry(with_unit(number(median(known), 1, metric), metric) if known else NOTHING)
 
 
 def findings(study: Study) -> list[tuple[str, str]]:
@@ -210,9 +222,8 @@ def _finding(study: Study, task: str, supervision: str) -> str:
         return "no cell is done, so there is nothing to compare."
     sample = study.sample(task, ranking.best)
     metric = study.metric(task)
-    unit = " %" if metric.percent else ""
     best = "lowest" if metric.lower_is_better else "highest"
-    value = measured(sample.mean, sample.spread, metric) + unit
+    value = with_unit(measured(sample.mean, sample.spread, metric), metric)
     parts = [f"{best} {metric.label}: {ranking.best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
     words: dict[Verdict, str] = {
         "tied": "not separable from it",

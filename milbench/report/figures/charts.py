@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED
-from milbench.api.metric_info import Metric, describe
+from milbench.api.metric_info import describe
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import draw_others, published, published_caption
 from milbench.report.figures.style import DASHES, STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
-from milbench.report.formatting import seconds, size
+from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
 from milbench.report.study import Row, Study
 
@@ -79,24 +79,24 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     shown: list[float] = []
     for y, row in enumerate(rows):
         sample, colour = samples[row], _colour(study, row)
-        values = [_scaled(value, metric) for value in sample.by_seed]
+        values = [scaled(value, metric) for value in sample.by_seed]
         shown += values
         heights = y + np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [y] * len(values)
         axes.plot(values, heights, "o", color=colour, alpha=0.85, ms=6, mew=0, zorder=5)
         if values:
-            mean = _scaled(sample.mean, metric)
+            mean = scaled(sample.mean, metric)
             axes.plot([mean, mean], [y - 0.3, y + 0.3], color=INK, lw=1.8, zorder=4, solid_capstyle="butt")
-            low, high = (_scaled(bound, metric) for bound in sample.bootstrap)
+            low, high = (scaled(bound, metric) for bound in sample.bootstrap)
             if math.isfinite(low):
                 axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
         else:
             axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
         for fact in published(study, task).get(row, []):
-            value = _scaled(fact.value, metric)
+            value = scaled(fact.value, metric)
             shown.append(value)
             axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
             if fact.spread:
-                spread = _scaled(fact.spread, metric)
+                spread = scaled(fact.spread, metric)
                 axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
     _bayes_line(axes, study, task)
     shown += draw_others(axes, study, task, "x")
@@ -120,12 +120,12 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     titles = (f"{study.metric(task).heading}, test", "training loss, each loss in its own units")
     for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
         metric = describe(name.partition("/")[2])
-        curves = frame.assign(value=frame["value"] * (100.0 if metric.percent else 1.0))
+        curves = frame.assign(value=scaled(frame["value"], metric))
         for row in rows:
             colour = _colour(study, row)
             _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
             for fact in published(study, task).get(row, []) if name.startswith("test/") else []:
-                axes.axhline(_scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
+                axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_others(axes, study, task, "y") if name.startswith("test/") else []
         scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")
@@ -183,7 +183,7 @@ def costs_figure(study: Study, task: str) -> Figure | None:
 def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Row, pd.Series[float]]) -> None:
     metric = study.metric(task)
     points = {
-        row: (float(series.median()), _scaled(study.sample(task, row).mean, metric)) for row, series in times.items()
+        row: (float(series.median()), scaled(study.sample(task, row).mean, metric)) for row, series in times.items()
     }
     points = {row: point for row, point in points.items() if all(map(math.isfinite, point))}
     for row, point in points.items():
@@ -230,7 +230,7 @@ def _bayes_line(axes: Axes, study: Study, task: str) -> None:
         return
     values = pd.concat([study.sample(task, row, name).by_seed for row in study.rows_of(task)])
     if len(values):
-        value = _scaled(float(values.mean()), study.metric(task))
+        value = scaled(float(values.mean()), study.metric(task))
         axes.axvline(value, color=MUTED, ls=":", lw=1.3)
         axes.annotate("Bayes optimum", (value, 1), xycoords=("data", "axes fraction"), xytext=(3, 2),
                       textcoords="offset points", color=MUTED, fontsize=8.5)  # fmt: skip
@@ -252,10 +252,6 @@ def _row_labels(axes: Axes, study: Study, task: str, rows: list[Row], named: boo
     for y in range(1, len(rows)):
         if rows[y].supervision != rows[y - 1].supervision:
             axes.axhline(y - 0.5, color=LINE, lw=1.4)
-
-
-def _scaled(value: float, metric: Metric) -> float:
-    return value * (100.0 if metric.percent else 1.0)
 
 
 def _colour(study: Study, row: Row) -> str:

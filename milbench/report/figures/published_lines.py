@@ -10,6 +10,7 @@ from milbench._utils.palette import MUTED
 from milbench.api.metric_info import Metric
 from milbench.api.published import Published
 from milbench.report.figures.style import literal
+from milbench.report.formatting import scaled, with_unit
 from milbench.report.study import Row, Study
 
 LINES = ("-", "--", "-.", ":")
@@ -46,7 +47,7 @@ def draw_others(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -
     """Draw other methods as lines at their values along an axis, to be named in a legend; return the values."""
     metric, values = study.metric(task), []
     for fact, style in zip(others(study, task), LINES * 9, strict=False):
-        value = fact.value * (100.0 if metric.percent else 1.0)
+        value = scaled(fact.value, metric)
         line = axes.axvline if along == "x" else axes.axhline
         label = literal(f"{fact.method}, {value_text(fact.value, metric)}")
         line(value, color=MUTED, ls=style, lw=1.2, zorder=1, label=label)
@@ -56,7 +57,7 @@ def draw_others(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -
 
 def value_text(value: float, metric: Metric) -> str:
     """Return a published value as its source gives it."""
-    return f"{value * 100:.3g} %" if metric.percent else f"{value:.3g}"
+    return with_unit(f"{scaled(value, metric):.3g}", metric)
 
 
 def _of_primary(study: Study, task: str) -> list[Published]:
