@@ -1,20 +1,28 @@
-"""Where every number comes from: runs, code, machines, parameters, data; and what became of every cell."""
+"""The origin of every number: runs, code, machines, parameters and data of every cell, on the page and as JSON and CSV.
+
+`manifest.json` holds it for programs, beside a digest of every file of the report; `results.csv` has a row a cell.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from milbench._version import __version__
 from milbench.api.published import Rule
 from milbench.api.results import STATUSES
 from milbench.report.formatting import NOTHING, counted, decimals, number, shortened
 from milbench.report.study import Study, seeds_named
 from milbench.report.tables import group_anchor
 
+MANIFEST = "manifest.json"
 WATCHED = r"version|code|dirty|python|platform|machine|device|device_name|threads|library\..*"
 """The tags that should not differ between cells that are compared."""
 RULE_COLUMNS: dict[Rule, str] = {"last": "last", "validation": "chosen_on_validation", "test": "best_on_test"}
@@ -134,6 +142,49 @@ def results_frame(study: Study) -> pd.DataFrame:
     joined = study.cells.assign(comparison=results.name).join(frame[columns])
     joined["reason"] = joined["reason"].fillna("").map(lambda reason: " ".join(str(reason).split()))
     return joined.rename_axis("cell")
+
+
+def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
+    """Write manifest.json: the comparison, what its cells have in common, their runs, and a digest of every file.
+
+    Its `shared` holds the parameters, the versions of code and libraries and the devices that all started cells have
+    in common. What differs is in `cells`, and in `warnings` where it should not differ.
+
+    Args:
+        folder: the report's folder; all its other files must have been written, since their SHA-256 digests go in.
+        study: the results.
+        provenance: what `provenance` returned for them.
+    """
+    results = study.results
+    content: dict[str, Any] = {
+        "comparison": results.name,
+        "title": results.title,
+        "preset": results.preset,
+        "command": results.command,
+        "launched": results.launched,
+        "store": results.tracking_uri,
+        "rendered_by": f"milbench {__version__}",
+        "data": provenance.data,
+        "shared": provenance.shared,
+        "warnings": provenance.warnings,
+        "cells": [
+            {
+                "cell": line.cell,
+                "what": f"{line.label} on {line.task}, seed {line.seed}",
+                "status": line.status,
+                "run": line.run_id,
+                "origin": line.origin,
+                "differs": line.telling,
+            }
+            for line in provenance.lines
+        ],
+        "sha256": {
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
+    }
+    (folder / MANIFEST).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _facts(study: Study, cell: str) -> dict[str, str]:

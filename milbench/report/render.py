@@ -17,8 +17,7 @@ from milbench.report.figures import charts
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
 from milbench.report.gap import gap_table
-from milbench.report.manifest import write_manifest
-from milbench.report.provenance import provenance, results_frame, status_counts, unfinished
+from milbench.report.provenance import provenance, results_frame, status_counts, unfinished, write_manifest
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
 from milbench.report.tables import Table, cost_table, findings, main_table, metrics_table, paired_table, rules_table

@@ -185,12 +185,12 @@ def test_latex_is_balanced() -> None:
 
 def test_published_values_are_matched_by_task_loss_and_metric() -> None:
     study = Study(make_results(None, TWO, epochs=2))
-    found = published_lines.published(study, "extended-digits")
+    found = published_lines.of_losses(study, "extended-digits")
     assert {row.loss: facts[0].value for row, facts in found.items()} == {"exact": 0.004, "max-pooling": 0.08}
-    assert published_lines.published(study, "synthetic-bags") == {}
-    assert "exact 0.4 % (Li 2018, Supplementary A)" in published_lines.published_caption(study, "extended-digits")
+    assert published_lines.of_losses(study, "synthetic-bags") == {}
+    assert "exact 0.4 % (Li 2018, Supplementary A)" in published_lines.caption_of_lines(study, "extended-digits")
     none = Study(make_results(None, TWO, epochs=2, published=[]))
-    assert published_lines.published_caption(none, "extended-digits") == ""
+    assert published_lines.caption_of_lines(none, "extended-digits") == ""
 
 
 def test_a_published_value_is_drawn_where_it_is() -> None:
@@ -220,8 +220,11 @@ def test_methods_that_are_no_losses_here_are_lines_with_a_legend() -> None:
         for name, value in (("Goodfellow", 0.04), ("Ba", 0.039))
     ]
     study = Study(replace(results, published=[*theirs, theirs[0] | {"metric": "set_error"}, *results.published]))
-    assert {row.loss for row in published_lines.published(study, "extended-digits")} == {"exact", "max-pooling"}
-    caption = published_lines.published_caption(study, "extended-digits")
+    assert {row.loss for row in published_lines.of_losses(study, "extended-digits")} == {
+        "exact",
+        "max-pooling",
+    }
+    caption = published_lines.caption_of_lines(study, "extended-digits")
     assert caption.endswith("no losses here: Ba 3.9 % (Ba 2014); Goodfellow 4 % (Goodfellow 2014).")
     for make in (charts.seeds_figure, charts.curves_figure):
         figure = make(study, "extended-digits")

@@ -18,7 +18,7 @@ from milbench._utils.palette import COLOURS, INK, LINE, MUTED
 from milbench.api.metric_info import describe
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
-from milbench.report.figures.published_lines import draw_others, published, published_caption
+from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
 from milbench.report.figures.style import DASHES, STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
@@ -43,7 +43,7 @@ _SENSITIVITY = (
 def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[Picture]:
     """Return the pictures of one task whose data exist; `suffix` ends the names of their files."""
     named = f"{study.metric(task).label} on test bags"
-    references = published_caption(study, task)
+    references = caption_of_lines(study, task)
     seeds_caption = (
         f"A dot a seed, {RULES[study.rule(task)]}; upright: the mean; across: its bootstrap 95 % interval. {references}"
     )
@@ -91,7 +91,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
         else:
             axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
-        for fact in published(study, task).get(row, []):
+        for fact in of_losses(study, task).get(row, []):
             value = scaled(fact.value, metric)
             shown.append(value)
             axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
@@ -99,7 +99,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 spread = scaled(fact.spread, metric)
                 axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
     _bayes_line(axes, study, task)
-    shown += draw_others(axes, study, task, "x")
+    shown += draw_methods(axes, study, task, "x")
     scale_axis(axes, "x", shown)
     _row_labels(axes, study, task, rows)
     axes.set_xlabel(metric.heading)
@@ -124,9 +124,9 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         for row in rows:
             colour = _colour(study, row)
             _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
-            for fact in published(study, task).get(row, []) if name.startswith("test/") else []:
+            for fact in of_losses(study, task).get(row, []) if name.startswith("test/") else []:
                 axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
-        lines = draw_others(axes, study, task, "y") if name.startswith("test/") else []
+        lines = draw_methods(axes, study, task, "y") if name.startswith("test/") else []
         scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")
         axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from milbench._utils.palette import INK, MUTED, class_colours
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
-from milbench.report.figures.panels import extent_of, name_at, overlay, plain, show_grey
+from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_grey
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.study import Row, Study
 
@@ -103,7 +103,7 @@ def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
     if gallery.kind == "image":
         show_grey(axes, gallery.instances[bag])
         ys, xs = centres(gallery)
-        overlay(axes, winners, strengths, len(gallery.class_names), extent_of(ys, xs))
+        draw_classes(axes, winners, strengths, len(gallery.class_names), extent_of(ys, xs))
         _frames(axes, gallery, bag)
         _name_classes(axes, gallery, bag)
     else:
@@ -119,7 +119,7 @@ def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
         ids, values = np.array(list(maps)), np.stack(list(maps.values()))
         classes, strengths = ids[values.argmax(axis=0)], values.max(axis=0)
         height, width = strengths.shape
-        overlay(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
+        draw_classes(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
     _name_classes(axes, gallery, bag)
     _judge(axes, gallery, bag)
 

@@ -10,8 +10,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from milbench._utils.palette import INK, MUTED
 from milbench.api.gallery import Gallery, Misread
 from milbench.api.metric_info import describe
+from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_colours
 from milbench.report.figures.galleries import centres, galleries
-from milbench.report.figures.panels import extent_of, name_at, overlay, plain, show_colours
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.study import Study
 
@@ -78,7 +78,7 @@ def _draw_example(axes: Axes, gallery: Gallery, misread: Misread, example: int) 
     winners, strengths = misread.winners[example], misread.strengths[example].astype(np.float32)
     ys, xs = centres(gallery)
     background = len(gallery.class_names)
-    overlay(axes, winners, strengths, background, extent_of(ys, xs))
+    draw_classes(axes, winners, strengths, background, extent_of(ys, xs))
     for c in np.unique(winners[winners < background]):
         row, column = np.unravel_index(int(np.where(winners == c, strengths, -1).argmax()), winners.shape)
         name_at(axes, xs[column], ys[row], gallery.class_names[c], size=8)

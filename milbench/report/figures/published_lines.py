@@ -1,4 +1,7 @@
-"""What the literature reports, as lines in the figures: of our losses in their colours, of other methods in grey."""
+"""Published values as lines in the charts: those of losses in their colours, those of other methods in grey.
+
+Apart from `charts`, since here is decided what is drawn of the literature, and there how seeds and curves are.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ LINES = ("-", "--", "-.", ":")
 """Of other methods, in their order."""
 
 
-def published(study: Study, task: str) -> dict[Row, list[Published]]:
+def of_losses(study: Study, task: str) -> dict[Row, list[Published]]:
     """Return the published values of the primary metric, by the rows whose loss they belong to."""
     cells = study.cells[study.cells["task_label"] == task]
     columns = ["supervision", "loss_label", "recipe_label", "loss"]
@@ -26,27 +29,27 @@ def published(study: Study, task: str) -> dict[Row, list[Published]]:
     return {row: found for row, loss in names.items() if (found := [p for p in facts if p.loss in (loss, row.loss)])}
 
 
-def others(study: Study, task: str) -> list[Published]:
+def of_methods(study: Study, task: str) -> list[Published]:
     """Return the published values of the primary metric by methods that are no losses here, best first."""
     lower = study.metric(task).lower_is_better
     return sorted((p for p in _of_primary(study, task) if p.method), key=lambda p: p.value if lower else -p.value)
 
 
-def published_caption(study: Study, task: str) -> str:
+def caption_of_lines(study: Study, task: str) -> str:
     """Return the sentences that explain the lines, with their sources; "" where there are none."""
     metric = study.metric(task)
-    facts = {(p.loss, p.value, p.source) for found in published(study, task).values() for p in found}
+    facts = {(p.loss, p.value, p.source) for found in of_losses(study, task).values() for p in found}
     listed = "; ".join(f"{loss} {value_text(value, metric)} ({source})" for loss, value, source in sorted(facts))
     ours = f"Dashed: published, by the rule of its source: {listed}." if listed else ""
-    listed = "; ".join(f"{p.method} {value_text(p.value, metric)} ({p.source})" for p in others(study, task))
+    listed = "; ".join(f"{p.method} {value_text(p.value, metric)} ({p.source})" for p in of_methods(study, task))
     theirs = f"Grey lines, methods that are no losses here: {listed}." if listed else ""
     return f"{ours} {theirs}".strip()
 
 
-def draw_others(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -> list[float]:
+def draw_methods(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -> list[float]:
     """Draw other methods as lines at their values along an axis, to be named in a legend; return the values."""
     metric, values = study.metric(task), []
-    for fact, style in zip(others(study, task), LINES * 9, strict=False):
+    for fact, style in zip(of_methods(study, task), LINES * 9, strict=False):
         value = scaled(fact.value, metric)
         line = axes.axvline if along == "x" else axes.axhline
         label = literal(f"{fact.method}, {value_text(fact.value, metric)}")

@@ -10,8 +10,8 @@ import pytest
 
 from milbench.api import gallery
 from milbench.errors import UsageError
+from milbench.report.figures.bag_images import edges
 from milbench.report.figures.galleries import gallery_figure
-from milbench.report.figures.panels import edges
 from milbench.report.study import Study
 from tests._helpers.report_data import images, make_results, sets
 

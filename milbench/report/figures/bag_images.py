@@ -1,4 +1,7 @@
-"""What figures of bags are put together from: a picture, classes laid over it in their colours, and their names."""
+"""One image of a bag on its axes: the picture, classes laid over it in their colours, and their names.
+
+Both kinds of figures of bags are made of these, the galleries and the misread bags.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def show_colours(axes: Axes, image: NDArray[np.uint8]) -> None:
         show_grey(axes, image / 255)
 
 
-def overlay(
+def draw_classes(
     axes: Axes,
     classes: NDArray[Any],
     strengths: NDArray[Any],
@@ -47,9 +50,15 @@ def overlay(
     extent: tuple[float, float, float, float],
     most: float = STRENGTH,
 ) -> None:
-    """Lay classes (h, w), `count` for none, over an image, the more opaque the stronger (h, w) they are.
+    """Draw a map of classes over an image, each class in its colour.
 
-    extent: left, right, bottom and top of the map in pixels of the image; most: the opacity of strength 1.
+    Args:
+        axes: the axes on which the image is drawn.
+        classes: (h, w), the class of each position, `count` where nothing is drawn.
+        strengths: (h, w) in [0, 1], in proportion to which a position is opaque.
+        count: the number of classes.
+        extent: left, right, bottom and top of the map in pixels of the image.
+        most: the opacity of strength 1.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
