@@ -1,35 +1,42 @@
-"""A class is in the bag unless every position fails to show it, each class on its own."""
+"""Noisy-OR: a class occurs in a bag unless it occurs at no position, each class on its own."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Head, Loss
+from milbench import Loss
 
 from ._positions import exclude_masked
 
 
 class NoisyOr(Loss):
-    """Binary cross-entropy of Prb(c present) = 1 - prod_k (1 - p_{c,k}), summed over classes.
+    """Binary cross-entropy of the presence of each class, summed over classes.
 
-    With `head="sigmoid"`, p_{c,k} = sigmoid(z_{c,k}), independent detectors that do not use the background channel;
-    with `softmax`, P is the softmax over the channels of each position, and Prb(c present) is the exact marginal of
-    class c, and the loss takes the classes for independent.
+        loss = -sum_{c in L} log Prb(c) - sum_{c not in L} log(1 - Prb(c)),  Prb(c) = 1 - prod_k (1 - p_{c,k}).
 
-    Nothing is computed from Prb itself, which rounds to 0 or 1, but from its log-odds, written as a sum of positive
-    terms over the first position k that shows c: with odds o_{c,k} = p_{c,k} / (1 - p_{c,k}),
+    The loss is computed from the log-odds of Prb(c), since Prb(c) itself rounds to 0 or 1. The odds are a sum of
+    positive terms, over the first position k where the class occurs: with o_{c,k} = p_{c,k} / (1 - p_{c,k}),
 
-        Prb(c present) / Prb(c absent) = prod_k (1 + o_{c,k}) - 1 = sum_k o_{c,k} prod_{j<k} (1 + o_{c,j}).
+        Prb(c) / (1 - Prb(c)) = prod_k (1 + o_{c,k}) - 1 = sum_k o_{c,k} prod_{j<k} (1 + o_{c,j}).
 
-    O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients, P. Viola,
-    J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.
+    Args:
+        head: `sigmoid`: p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. `softmax`: P is
+            the softmax over the channels of each position, and Prb(c) the exact marginal of class c; the loss then
+            treats the classes as independent, which they are not.
+
+    Edge cases: a class of the label set in a bag without instances costs +inf where it is not rejected.
+
+    Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients,
+    P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.
     """
 
     name = "noisy-or"
 
-    def __init__(self, head: Head = "sigmoid") -> None:
+    def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid") -> None:
         super().__init__()
         self.head = head
 

@@ -70,6 +70,7 @@ def test_every_built_in_loss_is_tried() -> None:
         ("exact", {"per_position": "maybe"}),
         ("max-pooling", {"normalization": "image"}),
         ("noisy-or", {"head": "relu"}),
+        ("noisy-or", {"head": "class"}),
         ("one-vs-rest", {"head": "sigmoid"}),
     ],
 )
