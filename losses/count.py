@@ -1,23 +1,27 @@
-"""A reference under count supervision: how often each class occurs is known, where is not."""
+"""Aggregation cross-entropy, a reference with count supervision: how often each class occurs is known."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from milbench.api.loss import Loss, bag_sizes
+from milbench import Loss, bag_sizes
 
 from ._positions import exclude_masked, expected_counts, flatten_positions
 
 
 class Count(Loss):
-    """Aggregation cross-entropy: the share of positions that show a class, against the share that should.
+    """Aggregation cross-entropy: between the true and the predicted share of each class among the positions of a bag.
 
-    -sum_c (N_c / K) log(mean_k p_{c,k}) over the classes and the background, with N_c instances of class c in a bag of
-    K positions and what is left for the background. An instance is taken to fill one position; where a bag has more
-    instances than positions, the background's share is 0.
+        loss = -sum_c (N_c / K) log(mean_k p_{c,k}),
 
-    Z. Xie, Y. Huang, Y. Zhu, L. Jin, Y. Liu and L. Xie, "Aggregation Cross-Entropy for Sequence Recognition",
+    summed over the classes and the background: P is the softmax over the channels of each position, N_c the number of
+    instances of class c in a bag of K positions, each taken to fill one position, and N_background what is left of K.
+    Its smallest value is the entropy of the shares N_c / K.
+
+    Edge cases: a class without instances adds nothing; in a bag of more instances than positions, N_background is 0.
+
+    Source: Z. Xie, Y. Huang, Y. Zhu, L. Jin, Y. Liu and L. Xie, "Aggregation Cross-Entropy for Sequence Recognition",
     arXiv:1904.08364, CVPR 2019.
     """
 
@@ -26,7 +30,7 @@ class Count(Loss):
     target_kind = "counts"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the cross-entropy between the bag's shares and the mean of P over its positions."""
+        """Return (B,), the cross-entropy of the shares, from counts `target` (B, C) int64."""
         flat, flat_mask = flatten_positions(logits, mask)
         positions = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
         background = (positions - target.sum(dim=1)).clamp(min=0)

@@ -1,31 +1,35 @@
-"""Ordinary classification: one instance a bag, one class an image."""
+"""Cross-entropy for bags of one instance: ordinary classification."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Head, Loss, bag_sizes
-from milbench.errors import UsageError
+from milbench import Loss, UsageError, bag_sizes
 
 from ._positions import sum_positions
 
 
 class CrossEntropy(Loss):
-    """Cross-entropy of a bag that holds one instance and nothing else.
+    """Cross-entropy of the class of a bag that contains one instance and nothing else.
 
-    -log softmax_c(mean_k z_{c,k}) over the C classes; the background channel is not used. It is given what a loss under
-    set supervision must find out: that there is exactly one instance and that it fills the image. Tasks give it a
-    network of one position (`Task.classifier`), as the baseline of X.-L. Li, arXiv:1811.12346, Section 5.1, has it. A
-    bag whose label set has not exactly one class is rejected.
+        loss = -log softmax_c(mean_k z_{c,k}),
+
+    with the softmax over the C classes of the bag and c the class in its label set; the background channel is not used.
+    Its supervision is `position`, since the loss presumes that there is one instance and that it fills the image. Tasks
+    train it with a network of one position (`Task.classifier`).
+
+    Edge cases: a bag whose label set is empty or has several classes is rejected.
+
+    Source: the baseline of X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.
     """
 
     name = "cross-entropy"
     supervision = "position"
-    head: Head = "class"
+    head = "class"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log of the probability of the one class."""
+        """Return (B,), minus the log-probability of the class in the label set."""
         if self.validate and bool((labels.sum(dim=1) != 1).any()):
             bag = int((labels.sum(dim=1) != 1).nonzero()[0])
             raise UsageError(
@@ -43,5 +47,5 @@ class CrossEntropy(Loss):
         return self.scores(logits, mask).log_softmax(dim=1)
 
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        """Return (B, C+1, K), the softmax over the classes in each position; nothing is background."""
+        """Return (B, C+1, K), the softmax over the classes at each position; background has probability 0."""
         return F.pad(logits[:, :-1].softmax(dim=1), (0, 0, 0, 1))

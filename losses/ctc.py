@@ -1,4 +1,4 @@
-"""A reference under order supervision: the sequence of classes is known, where each is is not."""
+"""Connectionist temporal classification, a reference with order supervision: the sequence of classes is known."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Loss
-from milbench.errors import UsageError
+from milbench import Loss, UsageError
 from milbench.likelihood.columns import FLOOR
 
 from ._positions import expected_counts
 
 
 class Ctc(Loss):
-    """Connectionist temporal classification of the columns: -log Prb(sequence), summed over all its alignments.
+    """Connectionist temporal classification of columns, summed over all alignments of the sequence.
 
-    The last position dimension is read from left to right, whatever comes before it is a column's rows. A column is an
-    instance bag of its own, and shows class c with the exact likelihood of the label set {c}, blank with that of the
-    empty one, given that it shows one class at most: with d_c = z_c - z_background,
+        loss = -log Prb(sequence) = -log sum over alignments of prod_t Prb_t(symbol at column t).
 
-        Prb(c) / Prb(blank) = prod over rows of (1 + exp d_c) - 1.
+    Columns are the entries of the last position dimension, read in ascending order; all other position dimensions are
+    the rows of a column. A column is treated as a bag of its own: it emits class c with the exact likelihood of the
+    label set {c} and blank with that of the empty one, given that it contains one class at most. With
+    d_c = z_c - z_background,
 
-    A mean of P over the rows would leave a digit of five rows in 28 less likely than the blank however sure it is.
-    Columns without an instance are skipped. A sequence that needs more columns than there are costs +inf where it is
-    not rejected.
+        Prb_t(c) / Prb_t(blank) = prod over rows of (1 + exp d_c) - 1.
 
-    The sum over alignments is written in plain operations, as `torch.nn.functional.ctc_loss`, which it agrees with,
-    has no second derivative, and the paper's optimiser needs one.
+    (A mean of P over the rows would give a digit that covers 5 of 28 rows at most 5/28, less than the blank.)
 
-    A. Graves, S. Fernandez, F. Gomez and J. Schmidhuber, "Connectionist Temporal Classification", ICML 2006.
+    Edge cases: columns without an instance are skipped; two equal classes in a row need a blank column between them; a
+    sequence that needs more columns than there are costs +inf where it is not rejected.
+
+    The sum over alignments is written in differentiable operations, since PSGD needs second derivatives and
+    `torch.nn.functional.ctc_loss`, which gives the same values for columns of one row, has none.
+
+    Source: A. Graves, S. Fernandez, F. Gomez and J. Schmidhuber, "Connectionist Temporal Classification: Labelling
+    Unsegmented Sequence Data with Recurrent Neural Networks", ICML 2006.
     """
 
     name = "ctc"
@@ -37,24 +41,25 @@ class Ctc(Loss):
     target_kind = "order"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb of the sequences `target` (B, M) int64, -1 where a bag has fewer than M classes."""
+        """Return (B,), -log Prb of the sequences `target` (B, M) int64; -1 is padding, anywhere in a row."""
         if target.ndim != 2 or len(target) != len(logits):
             raise UsageError(
                 f"ctc needs a target of order as (B, M) = ({len(logits)}, M) classes, got shape {tuple(target.shape)}"
             )
         grid, grid_mask = _as_grid(logits, mask)
-        there = torch.ones_like(grid[:, 0, 0], dtype=torch.bool) if grid_mask is None else grid_mask.any(dim=1)
+        occupied = torch.ones_like(grid[:, 0, 0], dtype=torch.bool) if grid_mask is None else grid_mask.any(dim=1)
         target = target.gather(1, (target < 0).long().argsort(dim=1, stable=True))
-        again = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
+        repeats = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
         lengths = (target >= 0).sum(dim=1)
-        short = there.sum(dim=1) < lengths + again.sum(dim=1)
+        short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
         if self.validate and bool(short.any()):
             bag = int(short.nonzero()[0])
             raise UsageError(
-                f"ctc: bag {bag} has {int(there[bag].sum())} columns, too few for its sequence of {int(lengths[bag])} "
-                f"classes, of which {int(again[bag].sum())} repeat the one before and need a blank between"
+                f"ctc: bag {bag} has {int(occupied[bag].sum())} columns, too few for its sequence of "
+                f"{int(lengths[bag])} classes, of which {int(repeats[bag].sum())} repeat the one before and need a "
+                "blank between"
             )
-        cost = -_log_prob(column_log_probs(grid, grid_mask), target, again, lengths, there)
+        cost = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
         return torch.where(short, torch.inf, cost)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -63,9 +68,13 @@ class Ctc(Loss):
 
 
 def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return (B, C+1, w), the log-probability that a column shows each class, blank last, from logits (B, C+1, h, w).
+    """Return (B, C+1, w), the log-probability that each column emits each class, blank last.
 
-    Written as a sum of positive terms over the first row that shows the class, as in `noisy-or`: nothing cancels.
+    The odds are a sum of positive terms, over the first row where the class occurs, as in `noisy-or`: nothing cancels.
+
+    Args:
+        grid: logits (B, C+1, h, w), background last.
+        mask: (B, h, w) bool, True where there is an instance; None: everywhere.
     """
     odds = grid[:, :-1] - grid[:, -1:]
     if mask is not None:
@@ -75,25 +84,32 @@ def column_log_probs(grid: Tensor, mask: Tensor | None = None) -> Tensor:
     return F.pad(shown, (0, 0, 0, 1)).log_softmax(dim=1)
 
 
-def _log_prob(columns: Tensor, target: Tensor, again: Tensor, lengths: Tensor, there: Tensor) -> Tensor:
-    """Return (B,), log Prb of the sequences by the forward recursion over (B, C+1, w) columns.
+def _log_prob(columns: Tensor, target: Tensor, repeats: Tensor, lengths: Tensor, occupied: Tensor) -> Tensor:
+    """Return (B,), log Prb of the sequences by the forward recursion over columns.
 
-    States are the places before, at and after each class of the sequence, 2 M + 1 of them: blanks at the even ones.
+    A state is the last symbol of the sequence with blanks that was emitted: 2 M + 1 of them, blanks at even indices.
+
+    Args:
+        columns: (B, C+1, w), log-probabilities, blank last.
+        target: (B, M) int64, the sequences, padded with -1 at the end.
+        repeats: (B, M - 1) bool, True where a class is the same as the one before it.
+        lengths: (B,) int64, the lengths of the sequences.
+        occupied: (B, w) bool, True for columns with an instance.
     """
     (B, M), blank = target.shape, columns.shape[1] - 1
     symbols = torch.stack([target, torch.full_like(target, blank)], dim=2).flatten(1)
     symbols = F.pad(symbols, (1, 0), value=blank)
-    symbols = torch.where(symbols < 0, blank, symbols)  # padding: never on the way to the end of a shorter sequence
+    symbols = torch.where(symbols < 0, blank, symbols)  # padding: after the end of a shorter sequence
     emitted = columns.gather(1, symbols.unsqueeze(2).expand(-1, -1, columns.shape[2]))
-    # Two equal classes in a row need the blank between them; others may follow each other at once.
+    # A class may follow another one without a blank between them, but not itself.
     skips = torch.zeros_like(symbols, dtype=torch.bool)
-    skips[:, 3::2] = ~again
+    skips[:, 3::2] = ~repeats
     alpha = F.pad(columns.new_zeros(B, 1), (0, 2 * M), value=FLOOR)
     for t in range(columns.shape[2]):
         one = F.pad(alpha, (1, -1), value=FLOOR)
         two = F.pad(alpha, (2, 0), value=FLOOR)[:, :-2].masked_fill(~skips, FLOOR)
         following = torch.stack([alpha, one, two]).logsumexp(dim=0) + emitted[:, :, t]
-        alpha = torch.where(there[:, t : t + 1], following, alpha)
+        alpha = torch.where(occupied[:, t : t + 1], following, alpha)
     after = alpha.gather(1, 2 * lengths.unsqueeze(1))
     at = alpha.gather(1, (2 * lengths - 1).clamp(min=0).unsqueeze(1)).masked_fill((lengths == 0).unsqueeze(1), FLOOR)
     return torch.cat([after, at], dim=1).logsumexp(dim=1)

@@ -1,4 +1,4 @@
-"""The exact likelihood of the label set."""
+"""The exact likelihood of the label set, or a certified bound of it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Loss, bag_sizes
-from milbench.errors import UsageError
+from milbench import Loss, UsageError, bag_sizes
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, presence_log_odds
 
-from ._positions import sum_positions
+from ._positions import expected_counts, sum_positions
 
 
 class Exact(Loss):
     """Negative log-likelihood of the label set, summed over every way to place its classes.
 
-    -log Prb(L | P) with P the softmax over the channels of each position, positions independent given the network:
-    every class of L occurs at one position at least, everything else is background. As published it is divided by the
-    number of positions of the bag, which weighs small bags up; `per_position=False` is the log-likelihood itself.
-    A label set that no placement gives (more classes than positions) costs +inf where it is not rejected.
+        loss = -log Prb(L | P) / K,
 
-    `rule` names the class of a bag that holds one: `sum` takes the largest sum_k p_{c,k}, `exact` the most likely
-    label set of one class, the largest prod_k (p_{c,k} + p_{background,k}).
+    where P is the softmax over the channels of each of the K positions, and Prb(L | P) the probability that every class
+    of L occurs at one position at least and everything else is background, with positions independent given P.
 
-    `method` says what stands for log Prb: `exact`; `lower` or `upper`, its certified bounds, for label sets of any size
-    (minimising the negative of the lower one is safe: the loss is then never below the true one); `auto`, the exact
-    value where the sum is affordable and the lower bound for larger label sets.
+    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it is not rejected. The
+    loss of an empty label set is that of background at every position.
 
-    X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood", arXiv:1811.12346, 2018. Exact
-    maximum likelihood for such data goes back to A. T. Pham, R. Raich and X. Z. Fern, "Dynamic Programming for
-    Instance Annotation in Multi-instance Multi-label Learning", arXiv:1411.4068, 2014, who use EM.
+    Args:
+        per_position: whether the loss is divided by K, as published, which gives small bags more weight; otherwise it
+            is the negative log-likelihood itself.
+        rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
+            sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one
+            class.
+        method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or `upper`, its
+            certified bounds for label sets of any size; `auto`, the exact value for label sets of at most 16 classes
+            and the lower bound for larger ones. With the lower bound of log Prb the loss is never too small.
+
+    Source: X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood", arXiv:1811.12346, 2018.
+    Earlier, with EM: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic Programming for Instance Annotation in
+    Multi-instance Multi-label Learning", arXiv:1411.4068, 2014.
     """
 
     name = "exact"
@@ -48,12 +53,13 @@ class Exact(Loss):
         self.method = method
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb(L | P), its share of one position where `per_position`."""
-        cost = -self._log_prob(logits.log_softmax(dim=1), labels, mask)
-        return cost / bag_sizes(logits, mask) if self.per_position else cost
+        """Return (B,), -log Prb(L | P), divided by the number of positions where `per_position`."""
+        loss = -self._log_prob(logits.log_softmax(dim=1), labels, mask)
+        return loss / bag_sizes(logits, mask) if self.per_position else loss
 
     def _log_prob(self, log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        # Checked by `forward` already, and a softmax sums to one.
+        """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""
+        # `forward` has checked the labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
             bounds = bag_log_prob_bounds(log_probs, labels, mask, validate=False)
             return bounds.upper if self.method == "upper" else bounds.lower
@@ -61,7 +67,7 @@ class Exact(Loss):
             return bag_log_prob(log_probs, labels, mask, validate=False)
         sizes = labels.sum(dim=1)
         large = sizes > EXACT_LABEL_LIMIT
-        # The empty set stands in for a large one, whose value then comes from its bound.
+        # Large label sets are replaced by the empty one here, and their values by those of the bound below.
         exact = bag_log_prob(log_probs, labels & ~large.unsqueeze(1), mask, validate=False)
         if not bool(large.any()):
             return exact
@@ -75,15 +81,13 @@ class Exact(Loss):
         return exact.masked_scatter(large, lower.to(exact))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), how well one class alone explains the bag, by the `rule`."""
+        """Return (B, C), the score of each class by the `rule`."""
         if self.rule == "sum":
-            evidence = logits.softmax(dim=1)[:, :-1]
-        else:
-            # log(p_c + p_background), less the log p_background that all classes share: where the background is all
-            # but certain, log(p_c + p_background) rounds to 0 for every class and this does not.
-            evidence = -F.logsigmoid(logits[:, -1:] - logits[:, :-1])
-        return sum_positions(evidence, mask)
+            return expected_counts(logits, mask)
+        # log(p_c + p_background) - log p_background: the first term rounds to 0 for every class where the background is
+        # almost certain, and the difference, which has the same order, does not.
+        return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds of the exact marginal: c occurs, whatever else does."""
+        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
         return presence_log_odds(logits.log_softmax(dim=1), mask)

@@ -1,4 +1,4 @@
-"""Traditional multiple-instance learning: the strongest position of a class stands for the class."""
+"""Max-pooling, the traditional loss of multiple-instance learning: the largest probability of a class in the bag."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench.api.loss import Loss
+from milbench import Loss
 
 from ._positions import exclude_masked
 
 
 class MaxPooling(Loss):
-    """Cross-entropy of the strongest position of each class in the label set.
+    """Cross-entropy of the largest probability of each class in the label set.
 
-    -(1/|L|) sum over l in L of log max_k p_{l,k}. Were P normalised over the channels of a position and nothing else
-    done, showing every class somewhere in every bag would cost nothing. Three ways out are in use.
+        loss = -(1 / |L|) sum_{l in L} log max_k p_{l,k}.
 
-    `bag`, as Li writes it: P sums to 1 over classes and positions of a bag; classes are scored by sum_k p_{c,k}.
-    `batch`, as the code behind Li's published numbers has it: P sums to 1 over classes, positions and the whole batch
-    (so a bag's loss depends on its batch), the cost is the sum over L without 1/|L|, and the class is the channel of
-    the largest raw score, background included: a bag whose background is strictly above all classes names no class.
-    `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
-    classes are scored by max_k p_{c,k}. The other two never ask for background: with them no position is left blank.
+    If P were the softmax over the channels of each position and nothing else were done, a network that places every
+    class somewhere in every bag would have no loss. Three variants avoid that.
 
-    An empty label set costs 0 where the sum has no terms: with `bag` nothing is learnt from a bag without instances,
-    with `batch` it still has its share in the normalisation of the others, with `position` it shows background. Where
-    several positions tie for the maximum they share its gradient equally: none is preferred for its place.
+    Args:
+        normalization: `bag`, as in Li's text: P sums to 1 over all channels and positions of a bag; the score of a
+            class is sum_k p_{c,k}.
+            `batch`, as in Li's code: P sums to 1 over all channels and positions of all bags of a batch, so that the
+            loss of a bag depends on its batch; the loss is the sum over L, without 1 / |L|; the score of a class is
+            max_k z_{c,k}, and -inf for every class where that of the background is larger than all of them.
+            `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
+            the score of a class is max_k p_{c,k}. With the other two no bag requires background anywhere.
 
-    D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class Multiple Instance Learning",
-    arXiv:1412.7144, 2014; as compared with in X.-L. Li, arXiv:1811.12346, 2018, supplementary material A.
+    Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, where it has no terms (with `batch` the bag
+    still enters the normalisation of the others), and that of the background with `position`. Positions that tie for a
+    maximum share its gradient equally.
+
+    Source: D. Pathak, E. Shelhamer, J. Long and T. Darrell, "Fully Convolutional Multi-Class Multiple Instance
+    Learning", arXiv:1412.7144, 2014; X.-L. Li, arXiv:1811.12346, 2018, supplementary material A.
     """
 
     name = "max-pooling"
@@ -40,11 +44,11 @@ class MaxPooling(Loss):
         self.normalization = normalization
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the cross-entropy of the strongest positions: the mean over L, or the sum (`batch`)."""
+        """Return (B,), the cross-entropy of the largest probabilities: its mean over L, its sum with `batch`."""
         if self.normalization == "position":
-            # A bag without instances shows no background either.
+            # A bag without instances has no background either.
             background = torch.ones_like(labels[:, :1]) if mask is None else mask.any(dim=1, keepdim=True)
-            return _mean_cost(_log_highest(logits, mask), torch.cat([labels, background], dim=1))
+            return _mean_over(_log_highest(logits, mask), torch.cat([labels, background], dim=1))
         logits = exclude_masked(logits, mask)
         log_total = _log_total(logits)
         if self.normalization == "batch":
@@ -52,10 +56,10 @@ class MaxPooling(Loss):
         log_max = logits[:, :-1].amax(dim=2) - log_total
         if self.normalization == "batch":
             return torch.where(labels, -log_max, 0.0).sum(dim=1)
-        return _mean_cost(log_max, labels)
+        return _mean_over(log_max, labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), sum_k p_{c,k} (`bag`), the largest raw score (`batch`) or max_k p_{c,k} (`position`)."""
+        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`) or max_k p_{c,k} (`position`)."""
         if self.normalization == "position":
             return _log_highest(logits, mask)[:, :-1].exp()
         logits = exclude_masked(logits, mask)
@@ -66,25 +70,25 @@ class MaxPooling(Loss):
         return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), log max_k p_{c,k}, or the largest raw score (`batch`)."""
+        """Return (B, C), log max_k p_{c,k}, or max_k z_{c,k} with `batch`."""
         if self.normalization == "position":
             return _log_highest(logits, mask)[:, :-1]
         logits = exclude_masked(logits, mask)
         highest = logits[:, :-1].amax(dim=2)
-        # The batch's own total would make a bag's presence depend on the bags it happens to be evaluated with.
+        # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
         return highest - _log_total(logits) if self.normalization == "bag" else highest
 
 
 def _log_total(logits: Tensor) -> Tensor:
-    """Return (B, 1), the log of what P is divided by; finite for a bag without instances, whose log P is then -inf."""
+    """Return (B, 1), the log of the sum of exp z over a bag; finite without instances, so that log P is -inf there."""
     return logits.flatten(1).logsumexp(dim=1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
 
 
 def _log_highest(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C+1), the largest log-probability of each channel, P summing to 1 at every position."""
+    """Return (B, C+1), log max_k p_{c,k} with P the softmax over the channels of each position."""
     return exclude_masked(logits.log_softmax(dim=1), mask).amax(dim=2)
 
 
-def _mean_cost(log_max: Tensor, labels: Tensor) -> Tensor:
-    """Return (B,), the mean of -log max over the label set, 0 of an empty one."""
+def _mean_over(log_max: Tensor, labels: Tensor) -> Tensor:
+    """Return (B,), the mean of -log max over the channels in `labels`; 0 where there are none."""
     return torch.where(labels, -log_max, 0.0).sum(dim=1) / labels.sum(dim=1).clamp(min=1)

@@ -1,4 +1,4 @@
-"""One binary multiple-instance problem a class."""
+"""One-vs-rest: one binary multiple-instance problem a class, on the largest logit of the bag."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Loss
+from milbench import Loss
 
 from ._positions import exclude_masked
 
 
 class OneVsRest(Loss):
-    """Binary cross-entropy of each class's strongest position, summed over classes.
+    """Binary cross-entropy of the largest logit of each class, summed over classes.
 
-    -sum_c log sigmoid(s_c m_c), with m_c = max_k z_{c,k} and s_c = +1 where c is in L, -1 elsewhere: C independent
-    detectors, each with its own logistic output; the background channel is not used. Where several positions tie for
-    the maximum they share its gradient equally, hence no position is preferred for its place.
+        loss = -sum_{c in L} log sigmoid(m_c) - sum_{c not in L} log sigmoid(-m_c),  m_c = max_k z_{c,k}.
 
-    M. Oquab, L. Bottou, I. Laptev and J. Sivic, "Is Object Localization for Free? Weakly-Supervised Learning with
-    Convolutional Neural Networks", CVPR 2015; the max rule for one class: S. Andrews, I. Tsochantaridis and
+    The classes have independent detectors; the background channel is not used.
+
+    Edge cases: positions that tie for a maximum share its gradient equally; a class of the label set in a bag without
+    instances costs +inf where it is not rejected.
+
+    Source: M. Oquab, L. Bottou, I. Laptev and J. Sivic, "Is Object Localization for Free? Weakly-Supervised Learning
+    with Convolutional Neural Networks", CVPR 2015; the maximum for one class: S. Andrews, I. Tsochantaridis and
     T. Hofmann, "Support Vector Machines for Multiple-Instance Learning", NIPS 2002.
     """
 
@@ -27,7 +30,7 @@ class OneVsRest(Loss):
     head = "sigmoid"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the binary cross-entropy of the strongest positions, summed over classes."""
+        """Return (B,), the binary cross-entropy of the largest logits, summed over classes."""
         highest = self.scores(logits, mask)
         return -F.logsigmoid(torch.where(labels, highest, -highest)).sum(dim=1)
 

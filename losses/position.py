@@ -1,11 +1,11 @@
-"""The oracle: what every position shows is known."""
+"""The oracle: cross-entropy with position supervision, where the class of every position is known."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench.api.loss import Loss, bag_sizes
+from milbench import Loss, bag_sizes
 
 from ._positions import expected_counts, flatten_positions, sum_positions
 
@@ -13,9 +13,17 @@ from ._positions import expected_counts, flatten_positions, sum_positions
 class Position(Loss):
     """Cross-entropy of every position, averaged over the positions of a bag.
 
-    An image's position shows the instance whose box has its middle near the position's centre, and background where
-    there is none (`milbench.api.targets`). No loss with less supervision should be expected to do better; one that does
-    has found a better place to look than the middle.
+        loss = -(1 / K) sum_k log p_{t_k,k},
+
+    where P is the softmax over the channels of each of the K positions and t_k the class at position k. In an image
+    that is the class of the instance whose box has its middle near the centre of the position, or background
+    (`milbench.api.targets`). A loss with less supervision may still do better, since it is free to use other positions
+    of an instance than those in its middle.
+
+    Edge cases: the loss of a bag without instances is 0.
+
+    Source: ordinary cross-entropy at every position, as in fully supervised semantic segmentation; J. Long,
+    E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation", CVPR 2015.
     """
 
     name = "position"
@@ -23,7 +31,7 @@ class Position(Loss):
     target_kind = "positions"
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the mean over positions of -log p of what the position shows."""
+        """Return (B,), the mean cross-entropy over positions, from classes `target` (B, *positions), background C."""
         flat, flat_mask = flatten_positions(logits, mask)
         cost = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
         return sum_positions(cost, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
