@@ -68,9 +68,9 @@ def provenance(study: Study) -> Provenance:
     lines = []
     for task in study.tasks:
         metric, rule = study.metric(task), study.rule(task)
-        for row in study.rows_of(task):
-            group = study.group(task, row)
-            sample = study.sample(task, row)
+        for variant in study.variants_of(task):
+            group = study.group(task, variant)
+            sample = study.sample(task, variant)
             digits = decimals(sample.mean, sample.spread, metric)
             for cell, seed, status, run in zip(
                 map(str, group.index), group["seed"], group["status"], group["run_id"], strict=True
@@ -78,9 +78,9 @@ def provenance(study: Study) -> Provenance:
                 value = number(float(sample.by_seed.get(seed, float("nan"))), digits + 1, metric)
                 telling = ", ".join(f"{k}={v}" for k, v in facts[cell].items() if (k, v) not in common)
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
-                anchor = group_anchor(study, task, row)
+                anchor = group_anchor(study, task, variant)
                 origin = _origin(study.results.provenance.get(cell, {}))
-                lines.append(Line(anchor, task, row.label, seed, status, epoch, value, run, origin, cell, telling))
+                lines.append(Line(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, telling))
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["data_name"], group["data_digest"], strict=True))
@@ -99,11 +99,11 @@ def unfinished(study: Study) -> list[str]:
     """Return one line for every cell that is not done, with its reason; cells with one reason share a line."""
     groups: dict[tuple[str, str, str, str], list[tuple[int, str]]] = {}
     for task in study.tasks:
-        for row in study.rows_of(task):
-            group = study.group(task, row)
+        for variant in study.variants_of(task):
+            group = study.group(task, variant)
             for seed, status, reason, run in group[["seed", "status", "reason", "run_id"]].itertuples(index=False):
                 if status != "done":
-                    key = (row.label, task, str(status), shortened(reason or "", 300))
+                    key = (variant.label, task, str(status), shortened(reason or "", 300))
                     groups.setdefault(key, []).append((seed, str(run)))
     lines = []
     for (label, task, status, reason), members in groups.items():

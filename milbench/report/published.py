@@ -12,7 +12,7 @@ from milbench.api.metric_info import describe
 from milbench.api.published import Published
 from milbench.report.formatting import counted, decimals, interval, measured, number, p_value
 from milbench.report.statistics import LEVEL, RULES, best_of, welch
-from milbench.report.study import Row, Sample, Study
+from milbench.report.study import Sample, Study, Variant
 from milbench.report.tables import Entry, Table, group_anchor, lacking
 
 Outcome = Literal["agrees", "better", "worse", "not comparable"]
@@ -38,14 +38,14 @@ _FLATTERY = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A published value beside the sample of one row here.
+    """A published value beside the sample of one variant here.
 
-    sample: the row's values under the rule of the source; value: their mean or best, as the source gives it, nan for
-    none; runs: the number of seeds behind it; reasons: the grounds of the outcome, a sentence each.
+    sample: the variant's values under the rule of the source; value: their mean or best, as the source gives it, nan
+    for none; runs: the number of seeds behind it; reasons: the grounds of the outcome, a sentence each.
     """
 
     task: str
-    row: Row
+    variant: Variant
     published: Published
     sample: Sample
     value: float
@@ -55,13 +55,13 @@ class Comparison:
 
 
 def comparisons(study: Study) -> list[Comparison]:
-    """Return a comparison for each published figure of a planned task and loss, and each row of that loss."""
+    """Return a comparison for each published figure of a planned task and loss, and each variant of that loss."""
     return [
-        _compare(study, task, row, published)
+        _compare(study, task, variant, published)
         for task in study.tasks
         for published in study.published(task)
-        for row in study.rows_of(task)
-        if study.group(task, row)[["loss", "loss_label"]].isin([published.loss]).any(axis=None)
+        for variant in study.variants_of(task)
+        if study.group(task, variant)[["loss", "loss_label"]].isin([published.loss]).any(axis=None)
     ]
 
 
@@ -76,7 +76,7 @@ def verdict_table(study: Study) -> Table | None:
         metric = describe(one.published.metric)
         groups.setdefault(f"{one.task}: {metric.heading}", []).append(
             [
-                Entry(one.row.label),
+                Entry(one.variant.label),
                 _published(one, f"[{sources.index(one.published.source) + 1}]"),
                 _ours(study, one),
                 Entry(one.outcome, strong=one.outcome != "not comparable", tone=_TONES[one.outcome], prose=one.reasons),
@@ -94,18 +94,19 @@ def verdict_table(study: Study) -> Table | None:
 
 def verdict_frame(study: Study) -> pd.DataFrame:
     """Return the comparisons as plain numbers, one a line; empty where nothing was published."""
-    rows = []
+    lines = []
     for one in comparisons(study):
         low, high = one.sample.student
-        rows.append({
-            "task": one.task, "supervision": one.row.supervision, "loss": one.row.loss, "recipe": one.row.recipe,
+        lines.append({
+            "task": one.task, "supervision": one.variant.supervision, "loss": one.variant.loss,
+            "recipe": one.variant.recipe,
             **{name: getattr(one.published, name) for name in ("metric", "rule", "statistic")},
             **{f"published_{name}": getattr(one.published, name) for name in ("value", "spread", "runs", "source")},
             "value": one.value, "runs": one.runs, "mean": one.sample.mean, "spread": one.sample.spread,
             "student_low": low, "student_high": high, "seeds": len(one.sample.by_seed), "planned": one.sample.planned,
             "verdict": one.outcome, "reason": "; ".join(one.reasons),
         })  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(lines)
 
 
 def differences_table(study: Study) -> Table | None:
@@ -141,8 +142,8 @@ def _text(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _compare(study: Study, task: str, row: Row, published: Published) -> Comparison:
-    sample = study.sample(task, row, published.metric, published.rule)
+def _compare(study: Study, task: str, variant: Variant, published: Published) -> Comparison:
+    sample = study.sample(task, variant, published.metric, published.rule)
     lower = describe(published.metric).lower_is_better
     if published.statistic == "best":
         # The best of more seeds than were published would be better by their number alone.
@@ -150,24 +151,24 @@ def _compare(study: Study, task: str, row: Row, published: Published) -> Compari
         value, runs = float(first.min() if lower else first.max()), len(first)
     else:
         value, runs = sample.mean, len(sample.by_seed)
-    params = [study.results.params.get(str(cell), {}) for cell in study.group(task, row).index]
+    params = [study.results.params.get(str(cell), {}) for cell in study.group(task, variant).index]
     minor = deviations(published.minor, params)
     tolerated = ("minor differences: " + ", ".join(minor),) if minor else ()
-    obstacles = _obstacles(study, task, row, published, sample, params)
+    obstacles = _obstacles(study, task, variant, published, sample, params)
     if obstacles:
-        return Comparison(task, row, published, sample, value, runs, "not comparable", (*obstacles, *tolerated))
+        return Comparison(task, variant, published, sample, value, runs, "not comparable", (*obstacles, *tolerated))
     outcome, grounds = _judge(published, sample)
-    return Comparison(task, row, published, sample, value, runs, outcome, (grounds, *tolerated))
+    return Comparison(task, variant, published, sample, value, runs, outcome, (grounds, *tolerated))
 
 
 def _obstacles(
-    study: Study, task: str, row: Row, published: Published, sample: Sample, params: list[dict[str, Any]]
+    study: Study, task: str, variant: Variant, published: Published, sample: Sample, params: list[dict[str, Any]]
 ) -> tuple[str, ...]:
     """Return everything that keeps a figure from being compared with a sample."""
     seeds, runs = len(sample.by_seed), published.runs
     different = deviations(published.protocol, params)
     found = ["another protocol: " + ", ".join(different)] if different else []
-    data = dict.fromkeys(study.group(task, row)["data_digest"].astype(str))
+    data = dict.fromkeys(study.group(task, variant)["data_digest"].astype(str))
     if any(not name.startswith(published.data) for name in data):
         found.append(f"other data: {' and '.join(data)}")
     if published.rule == "validation" and not study.validated(task):
@@ -218,7 +219,7 @@ def _published(one: Comparison, mark: str) -> Entry:
 
 def _ours(study: Study, one: Comparison) -> Entry:
     sample, metric = one.sample, describe(one.published.metric)
-    anchor, warning = group_anchor(study, one.task, one.row), lacking(sample)
+    anchor, warning = group_anchor(study, one.task, one.variant), lacking(sample)
     count = len(sample.by_seed)
     average = measured(sample.mean, sample.spread, metric)
     if one.published.statistic == "best" and count:

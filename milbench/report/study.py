@@ -1,4 +1,4 @@
-"""Results by task and row: which value counts for which seed, and what is missing."""
+"""Results by task and variant: which value counts for which seed, and what is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from milbench.report.statistics import (
 _SUPERVISION_ORDER = list(SUPERVISIONS)
 
 
-class Row(NamedTuple):
+class Variant(NamedTuple):
     """One line of a table: a variant of a loss, trained in one way."""
 
     supervision: str
@@ -73,34 +73,35 @@ class Sample:
 
 
 class Study:
-    """A view of `Results`: tasks in columns, rows grouped by supervision, values under each selection rule."""
+    """A view of `Results`: tasks in columns, variants grouped by supervision, values under each selection rule."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.cells = results.cells
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task_label"].astype(str)))
         keys = self.cells[["supervision", "loss_label", "recipe_label"]].astype(str)
-        rows = dict.fromkeys(Row(*key) for key in keys.itertuples(index=False, name=None))
-        self.rows = sorted(rows, key=lambda row: (_supervision_rank(row.supervision), row.supervision))
-        self._rankings: dict[tuple[str, str], Ranking[Row]] = {}
-        self._groups: dict[tuple[str, Row], pd.DataFrame] = {}
+        variants = dict.fromkeys(Variant(*key) for key in keys.itertuples(index=False, name=None))
+        self.variants = sorted(variants, key=lambda v: (_supervision_rank(v.supervision), v.supervision))
+        self._rankings: dict[tuple[str, str], Ranking[Variant]] = {}
+        self._groups: dict[tuple[str, Variant], pd.DataFrame] = {}
         for (task, *key), group in self.cells.groupby(
             ["task_label", "supervision", "loss_label", "recipe_label"], sort=False
         ):
-            self._groups[str(task), Row(*map(str, key))] = group.sort_values("seed")
+            self._groups[str(task), Variant(*map(str, key))] = group.sort_values("seed")
         self._history = {str(cell): frame for cell, frame in results.history.groupby("cell", sort=False)}
 
-    def group(self, task: str, row: Row) -> pd.DataFrame:
-        """Return the planned cells of one row and task by seed, none where it was not planned."""
-        return self._groups.get((task, row), self.cells.iloc[:0])
+    def group(self, task: str, variant: Variant) -> pd.DataFrame:
+        """Return the planned cells of one variant and task by seed, none where it was not planned."""
+        return self._groups.get((task, variant), self.cells.iloc[:0])
 
-    def rows_of(self, task: str, supervision: str | None = None) -> list[Row]:
-        """Return the rows that were planned for a task."""
-        return [row for row in self.rows if len(self.group(task, row)) and supervision in (None, row.supervision)]
+    def variants_of(self, task: str, supervision: str | None = None) -> list[Variant]:
+        """Return the variants that were planned for a task, those of one kind of supervision where it is named."""
+        planned = [variant for variant in self.variants if len(self.group(task, variant))]
+        return [variant for variant in planned if supervision in (None, variant.supervision)]
 
     def supervisions_of(self, task: str) -> list[str]:
-        """Return the kinds of supervision among the rows of a task."""
-        return list(dict.fromkeys(row.supervision for row in self.rows_of(task)))
+        """Return the kinds of supervision among the variants of a task."""
+        return list(dict.fromkeys(variant.supervision for variant in self.variants_of(task)))
 
     def primary(self, task: str) -> str:
         """Return the name of the metric that the comparison is about."""
@@ -153,17 +154,17 @@ class Study:
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task besides the primary one, known ones first."""
         names: set[str] = set()
-        for row in self.rows_of(task):
-            for cell in self.group(task, row).index:
+        for variant in self.variants_of(task):
+            for cell in self.group(task, variant).index:
                 names.update(self.picked.get((str(cell), "last"), {}))
         tested = {name.removeprefix("test/") for name in names if name.startswith("test/")} - {self.primary(task)}
         order = {name: i for i, name in enumerate(METRICS)}
         return sorted(tested, key=lambda name: (order.get(name, len(order)), name))
 
-    def sample(self, task: str, row: Row, metric: str | None = None, rule: Rule | None = None) -> Sample:
-        """Return a test metric (the primary one) under a rule (the one that counts) for every seed of a row."""
+    def sample(self, task: str, variant: Variant, metric: str | None = None, rule: Rule | None = None) -> Sample:
+        """Return a test metric (the primary one) under a rule (the one that counts) for every seed of a variant."""
         name = f"test/{metric or self.primary(task)}"
-        group = self.group(task, row)
+        group = self.group(task, variant)
         rule = rule or self.rule(task)
         values: dict[int, float] = {}
         lost: list[tuple[int, str]] = []
@@ -184,10 +185,10 @@ class Study:
                 values[seed] = value
         return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
 
-    def ranking(self, task: str, supervision: str) -> Ranking[Row]:
-        """Compare the rows of one kind of supervision by the primary metric under the rule that counts."""
+    def ranking(self, task: str, supervision: str) -> Ranking[Variant]:
+        """Compare the variants of one kind of supervision by the primary metric under the rule that counts."""
         if (task, supervision) not in self._rankings:
-            values = {row: self.sample(task, row).by_seed for row in self.rows_of(task, supervision)}
+            values = {variant: self.sample(task, variant).by_seed for variant in self.variants_of(task, supervision)}
             self._rankings[task, supervision] = tied_with_best(values, self.metric(task).lower_is_better)
         return self._rankings[task, supervision]
 

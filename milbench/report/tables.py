@@ -22,7 +22,7 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.statistics import FEWEST_SEEDS, RULES, Verdict, smallest_p
-from milbench.report.study import Row, Sample, Study
+from milbench.report.study import Sample, Study, Variant
 
 MARKS: dict[Verdict, str] = {"best": "", "tied": "≈", "worse": "", "better": "‡", "unclear": "?"}
 _VERDICTS: dict[Verdict, str] = {
@@ -90,15 +90,17 @@ def main_table(study: Study) -> Table:
     """Losses against tasks: the primary metric on test bags under the rule that counts."""
     rankings = {(task, kind): study.ranking(task, kind) for task in study.tasks for kind in study.supervisions_of(task)}
 
-    def entry(task: str, row: Row) -> Entry:
-        if not len(study.group(task, row)):
+    def entry(task: str, variant: Variant) -> Entry:
+        if not len(study.group(task, variant)):
             return Entry("not planned")
-        sample = study.sample(task, row)
-        verdict = rankings[task, row.supervision].verdicts.get(row, "worse")
-        return value_entry(study, task, row, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
+        sample = study.sample(task, variant)
+        verdict = rankings[task, variant.supervision].verdicts.get(variant, "worse")
+        return value_entry(study, task, variant, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
 
     columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
-    lines = {row: [Entry(row.label), *(entry(task, row) for task in study.tasks)] for row in study.rows}
+    lines = {
+        variant: [Entry(variant.label), *(entry(task, variant) for task in study.tasks)] for variant in study.variants
+    }
     return Table("Every loss on every task", columns, by_supervision(lines), _main_notes(study))
 
 
@@ -107,8 +109,11 @@ def rules_table(study: Study, task: str) -> Table:
     metric = study.metric(task)
     rules: list[Rule] = [rule for rule in RULES if rule != "validation" or study.validated(task)]
     lines = {
-        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, rule=rule)) for rule in rules)]
-        for row in study.rows_of(task)
+        variant: [
+            Entry(variant.label),
+            *(value_entry(study, task, variant, study.sample(task, variant, rule=rule)) for rule in rules),
+        ]
+        for variant in study.variants_of(task)
     }
     notes = [
         "Best on test looks at the test bags to choose the epoch: it is what the paper reports, and it flatters every "
@@ -124,8 +129,11 @@ def metrics_table(study: Study, task: str) -> Table | None:
     if not names:
         return None
     lines = {
-        row: [Entry(row.label), *(value_entry(study, task, row, study.sample(task, row, name), name) for name in names)]
-        for row in study.rows_of(task)
+        variant: [
+            Entry(variant.label),
+            *(value_entry(study, task, variant, study.sample(task, variant, name), name) for name in names),
+        ]
+        for variant in study.variants_of(task)
     }
     columns = ["loss", *(describe(name).heading for name in names)]
     title = f"All other metrics, {RULES[study.rule(task)]}"
@@ -135,21 +143,21 @@ def metrics_table(study: Study, task: str) -> Table | None:
 def paired_table(study: Study, task: str) -> Table | None:
     """Every loss against the best of its supervision, seed by seed; None where there is nothing to compare."""
     metric = study.metric(task)
-    lines: dict[Row, list[Entry]] = {}
+    lines: dict[Variant, list[Entry]] = {}
     seeds: set[int] = set()
     for supervision in study.supervisions_of(task):
         ranking = study.ranking(task, supervision)
         best = ranking.best.label if ranking.best else ""
-        for row, paired in ranking.paired.items():
-            spread = study.sample(task, row).spread
+        for variant, paired in ranking.paired.items():
+            spread = study.sample(task, variant).spread
             digits = decimals(paired.difference, spread, metric)
             bounds = [
                 interval(pair, paired.difference, spread, metric, True) for pair in (paired.bootstrap, paired.student)
             ]
             difference = number(paired.difference, digits, metric, signed=True)
-            verdict = ranking.verdicts[row]
-            lines[row] = [
-                Entry(f"{row.label} − {best}"),
+            verdict = ranking.verdicts[variant]
+            lines[variant] = [
+                Entry(f"{variant.label} − {best}"),
                 *(Entry(text) for text in (str(paired.seeds), difference, *bounds, p_value(paired.p))),
                 Entry(p_value(paired.p_holm)),
                 Entry(_VERDICTS[verdict], mark=MARKS[verdict]),
@@ -170,24 +178,24 @@ def cost_table(study: Study, task: str) -> Table | None:
     kinds = {"loss_seconds": "loss alone, a batch", "step_seconds": "training step", "loss_peak_bytes": "memory of the "
              "loss", "peak_bytes": "peak memory, all", "train_seconds": "training, whole"}  # fmt: skip
     kinds = {name: label for name, label in kinds.items() if name in study.results.costs.columns}
-    rows = study.rows_of(task)
+    variants = study.variants_of(task)
     notes = [
         "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network."
     ]
     columns = ["loss", *kinds.values()]
-    lines = {row: [Entry(row.label), *_costs(study, task, row, list(kinds))] for row in rows}
-    clipped = {row: _clipped(study, task, row) for row in rows}
+    lines = {variant: [Entry(variant.label), *_costs(study, task, variant, list(kinds))] for variant in variants}
+    clipped = {variant: _clipped(study, task, variant) for variant in variants}
     if any(entry.text != NOTHING for entry in clipped.values()):
         columns.append("steps shortened")
-        lines = {row: [*line, clipped[row]] for row, line in lines.items()}
+        lines = {variant: [*line, clipped[variant]] for variant, line in lines.items()}
         notes.append(f"Steps shortened, over all epochs: {describe('clipped').definition}")
     if all(entry.text == NOTHING for line in lines.values() for entry in line[1:]):
         return None
     return Table("Cost", columns, by_supervision(lines), notes)
 
 
-def _costs(study: Study, task: str, row: Row, kinds: list[str]) -> list[Entry]:
-    group = study.group(task, row)
+def _costs(study: Study, task: str, variant: Variant, kinds: list[str]) -> list[Entry]:
+    group = study.group(task, variant)
     medians = study.results.costs.reindex(group.index[group["status"] == "done"])[kinds].median()
     values = {name: float(medians[name]) for name in kinds}
     entries = {name: Entry(size(v) if name.endswith("bytes") else seconds(v)) for name, v in values.items()}
@@ -197,8 +205,8 @@ def _costs(study: Study, task: str, row: Row, kinds: list[str]) -> list[Entry]:
     return list(entries.values())
 
 
-def _clipped(study: Study, task: str, row: Row) -> Entry:
-    group = study.group(task, row)
+def _clipped(study: Study, task: str, variant: Variant) -> Entry:
+    group = study.group(task, variant)
     histories = [study.history(str(cell)) for cell in group.index[group["status"] == "done"]]
     shares = [float(h.loc[h["metric"] == "train/clipped", "value"].mean()) for h in histories]
     known = [share for share in shares if math.isfinite(share)]
@@ -232,27 +240,27 @@ def _finding(study: Study, task: str, supervision: str) -> str:
         "better": "better on the seeds both have",
     }
     for verdict, word in words.items():
-        names = [row.label for row in ranking.paired if ranking.verdicts[row] == verdict]
+        names = [variant.label for variant in ranking.paired if ranking.verdicts[variant] == verdict]
         if names:
             parts.append(f"{word}: {', '.join(names)}")
-    lost = [row.label for row in study.rows_of(task, supervision) if row not in ranking.verdicts]
+    lost = [variant.label for variant in study.variants_of(task, supervision) if variant not in ranking.verdicts]
     if lost:
         parts.append(f"no result: {', '.join(lost)}")
     return "; ".join(parts) + "."
 
 
-def group_anchor(study: Study, task: str, row: Row) -> str:
-    """Return the name of the place where the runs of a row are listed."""
-    return f"runs-{study.tasks.index(task)}-{study.rows.index(row)}"
+def group_anchor(study: Study, task: str, variant: Variant) -> str:
+    """Return the name of the place where the runs of a variant are listed."""
+    return f"runs-{study.tasks.index(task)}-{study.variants.index(variant)}"
 
 
 def value_entry(
-    study: Study, task: str, row: Row, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
+    study: Study, task: str, variant: Variant, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
     strong: bool = False,
 ) -> Entry:  # fmt: skip
     """Return a value as it is written everywhere; reasons: say why seeds are lacking, not only how many."""
     metric = describe(name or study.primary(task))
-    anchor = group_anchor(study, task, row)
+    anchor = group_anchor(study, task, variant)
     count = len(sample.by_seed)
     warning = lacking(sample, reasons)
     if not count:
@@ -272,13 +280,13 @@ def lacking(sample: Sample, reasons: bool = True) -> str:
     return "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
 
 
-def by_supervision(lines: dict[Row, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
-    """Group lines by the supervision of their row."""
-    kinds = dict.fromkeys(row.supervision for row in lines)
+def by_supervision(lines: dict[Variant, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
+    """Group lines by the supervision of their variant."""
+    kinds = dict.fromkeys(variant.supervision for variant in lines)
     return [
         (
             SUPERVISIONS.get(kind, f"{kind} supervision"),
-            [line for row, line in lines.items() if row.supervision == kind],
+            [line for variant, line in lines.items() if variant.supervision == kind],
         )
         for kind in kinds
     ]
@@ -293,7 +301,9 @@ def _main_notes(study: Study) -> list[str]:
         else:
             chosen = "at the last epoch, since not every finished cell has a validation metric to choose by"
         notes.append(f"{task}: {chosen}.")
-    if any(len(study.sample(task, row).by_seed) == 1 for task in study.tasks for row in study.rows_of(task)):
+    if any(
+        len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
+    ):
         notes.append("One seed (n=1): no interval and no test; a bold number is the best one seen, no more.")
     return notes
 

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from milbench.report.figures import charts, published_lines
 from milbench.report.provenance import provenance, results_frame, status_counts, unfinished
 from milbench.report.render import latex_table, render
-from milbench.report.study import Row, Study
+from milbench.report.study import Study, Variant
 from milbench.report.tables import (
     Entry,
     Table,
@@ -28,7 +28,7 @@ from milbench.report.tables import (
 )
 from tests._helpers.report_data import LOSSES, ONE, TWO, constant, make_results
 
-EXACT = Row("set", "exact", "")
+EXACT = Variant("set", "exact", "")
 
 
 def text_of(table: Table) -> str:
@@ -170,7 +170,7 @@ def test_recipes_are_rows_of_their_own() -> None:
     history = pd.concat([one.history, two.history.assign(cell="p" + two.history["cell"])])
     study = Study(replace(one, cells=cells, history=history))
     labels = [f"{loss}, head_init={head}" for head in ("prior", "paper") for loss in TWO]
-    assert [row.label for row in study.rows] == labels
+    assert [row.label for row in study.variants] == labels
     assert len(main_table(study).groups[0][1]) == 4
 
 
@@ -271,7 +271,7 @@ def test_every_value_stands_beside_its_run() -> None:
     study = Study(results)
     for line in provenance(study).lines:
         assert results.cells.loc[line.cell, "run_id"] == line.run_id
-        row = next(row for row in study.rows if row.label == line.label)
+        row = next(row for row in study.variants if row.label == line.label)
         value = study.sample(line.task, row).by_seed[line.seed]
         assert float(line.value) == pytest.approx(100 * value, abs=0.06)
 

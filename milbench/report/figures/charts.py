@@ -22,7 +22,7 @@ from milbench.report.figures.published_lines import caption_of_lines, draw_metho
 from milbench.report.figures.style import DASHES, STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
-from milbench.report.study import Row, Study
+from milbench.report.study import Study, Variant
 
 _CURVES = "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross."
 _COSTS = "Small dots: seeds; large: their median. Right: the result against the time that the loss alone takes."
@@ -68,17 +68,17 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
 
 
 def seeds_figure(study: Study, task: str) -> Figure | None:
-    """Draw a dot for every seed of every row, the mean and its interval."""
-    rows = study.rows_of(task)
+    """Draw a dot for every seed of every variant, the mean and its interval."""
+    variants = study.variants_of(task)
     metric = study.metric(task)
-    samples = {row: study.sample(task, row) for row in rows}
+    samples = {variant: study.sample(task, variant) for variant in variants}
     if not any(len(sample.by_seed) for sample in samples.values()):
         return None
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.62 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.1 + 0.62 * len(variants)), layout="constrained")
     axes = figure.subplots()
     shown: list[float] = []
-    for y, row in enumerate(rows):
-        sample, colour = samples[row], _colour(study, row)
+    for y, variant in enumerate(variants):
+        sample, colour = samples[variant], _colour(study, variant)
         values = [scaled(value, metric) for value in sample.by_seed]
         shown += values
         heights = y + np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [y] * len(values)
@@ -91,7 +91,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
         else:
             axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
-        for fact in of_losses(study, task).get(row, []):
+        for fact in of_losses(study, task).get(variant, []):
             value = scaled(fact.value, metric)
             shown.append(value)
             axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
@@ -101,7 +101,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     _bayes_line(axes, study, task)
     shown += draw_methods(axes, study, task, "x")
     scale_axis(axes, "x", shown)
-    _row_labels(axes, study, task, rows)
+    _name_variants(axes, study, task, variants)
     axes.set_xlabel(metric.heading)
     if axes.get_legend_handles_labels()[1]:
         _legend_below(figure, 3)
@@ -111,7 +111,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
 def curves_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary test metric and the training loss by epoch."""
     primary = study.primary(task)
-    rows = study.rows_of(task)
+    variants = study.variants_of(task)
     frames = {name: _curves(study, task, name) for name in (f"test/{primary}", "train/loss")}
     if all(frame.empty for frame in frames.values()):
         return None
@@ -121,20 +121,20 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
         metric = describe(name.partition("/")[2])
         curves = frame.assign(value=scaled(frame["value"], metric))
-        for row in rows:
-            colour = _colour(study, row)
-            _draw_curves(axes, curves[curves["row"] == row.label], colour, _dash(study, row))
-            for fact in of_losses(study, task).get(row, []) if name.startswith("test/") else []:
+        for variant in variants:
+            colour = _colour(study, variant)
+            _draw_curves(axes, curves[curves["variant"] == variant.label], colour, _dash(study, variant))
+            for fact in of_losses(study, task).get(variant, []) if name.startswith("test/") else []:
                 axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_methods(axes, study, task, "y") if name.startswith("test/") else []
         scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
         axes.set(title=literal(title), xlabel="epoch", ylabel="")
         axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    for row in rows:
-        label = literal(wrapped(row.label, 34))
-        panels[0].plot([], [], color=_colour(study, row), ls=_dash(study, row), lw=2.2, label=label)
-    _legend_below(figure, min(4, len(rows)))
+    for variant in variants:
+        label = literal(wrapped(variant.label, 34))
+        panels[0].plot([], [], color=_colour(study, variant), ls=_dash(study, variant), lw=2.2, label=label)
+    _legend_below(figure, min(4, len(variants)))
     return figure
 
 
@@ -150,44 +150,50 @@ def _legend_below(figure: Figure, most: int) -> None:
 
 def costs_figure(study: Study, task: str) -> Figure | None:
     """Draw what each loss costs in time and memory, and its error against its time."""
-    rows = study.rows_of(task)
+    variants = study.variants_of(task)
     measures = {
         "loss_seconds": ("loss alone", seconds), "step_seconds": ("training step", seconds),
         "loss_peak_bytes": ("memory of the loss", size),
     }  # fmt: skip
     costs = study.results.costs
     values = {
-        (name, row): costs.reindex(group.index[group["status"] == "done"])[name].dropna()
+        (name, variant): costs.reindex(group.index[group["status"] == "done"])[name].dropna()
         for name in measures if name in costs.columns
-        for row in rows if len(group := study.group(task, row))
+        for variant in variants if len(group := study.group(task, variant))
     }  # fmt: skip
     if not any(len(series) for series in values.values()):
         return None
-    figure = Figure(figsize=(WIDTH, max(2.9, 1.4 + 0.5 * len(rows))), layout="constrained")
+    figure = Figure(figsize=(WIDTH, max(2.9, 1.4 + 0.5 * len(variants))), layout="constrained")
     panels = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.2))
     for panel, (axes, (name, (title, unit))) in enumerate(zip(panels, measures.items(), strict=False)):
         shown = []
-        for y, row in enumerate(rows):
-            series = values.get((name, row), pd.Series(dtype=float))
+        for y, variant in enumerate(variants):
+            series = values.get((name, variant), pd.Series(dtype=float))
             shown += list(series)
-            axes.plot(series, [y] * len(series), "o", color=_colour(study, row), alpha=0.4, ms=4, mew=0)
+            axes.plot(series, [y] * len(series), "o", color=_colour(study, variant), alpha=0.4, ms=4, mew=0)
             if len(series):
-                axes.plot([series.median()], [y], "o", color=_colour(study, row), ms=9, mew=0)
+                axes.plot([series.median()], [y], "o", color=_colour(study, variant), ms=9, mew=0)
         unit_axis(axes, shown, unit)
-        _row_labels(axes, study, task, rows, named=panel == 0)
+        _name_variants(axes, study, task, variants, named=panel == 0)
         axes.set_title(title)
-    _tradeoff(panels[3], study, task, {row: values.get(("loss_seconds", row), pd.Series(dtype=float)) for row in rows})
+    _tradeoff(
+        panels[3],
+        study,
+        task,
+        {variant: values.get(("loss_seconds", variant), pd.Series(dtype=float)) for variant in variants},
+    )
     return figure
 
 
-def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Row, pd.Series[float]]) -> None:
+def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Variant, pd.Series[float]]) -> None:
     metric = study.metric(task)
     points = {
-        row: (float(series.median()), scaled(study.sample(task, row).mean, metric)) for row, series in times.items()
+        variant: (float(series.median()), scaled(study.sample(task, variant).mean, metric))
+        for variant, series in times.items()
     }
-    points = {row: point for row, point in points.items() if all(map(math.isfinite, point))}
-    for row, point in points.items():
-        axes.plot(*point, "o", color=_colour(study, row), ms=10, mew=0)
+    points = {variant: point for variant, point in points.items() if all(map(math.isfinite, point))}
+    for variant, point in points.items():
+        axes.plot(*point, "o", color=_colour(study, variant), ms=10, mew=0)
     scale_axis(axes, "y", [y for _, y in points.values()], widest_linear=10)
     unit_axis(axes, [x for x, _ in points.values()], seconds)
     axes.margins(x=0.15, y=0.2)
@@ -196,15 +202,15 @@ def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Row, pd.Series[fl
 
 
 def _curves(study: Study, task: str, name: str) -> pd.DataFrame:
-    """Return a long frame of row, seed, done, epoch, value for one metric; what is not finite is left out."""
+    """Return a long frame of variant, seed, done, epoch, value for one metric; what is not finite is left out."""
     parts = []
-    for row in study.rows_of(task):
-        group = study.group(task, row)
+    for variant in study.variants_of(task):
+        group = study.group(task, variant)
         for cell, seed, status in zip(map(str, group.index), group["seed"], group["status"], strict=True):
             history = study.history(cell)
             part = history.loc[history["metric"] == name, ["epoch", "value"]]
-            parts.append(part.assign(row=row.label, seed=seed, done=status == "done"))
-    columns = ["epoch", "value", "row", "seed", "done"]
+            parts.append(part.assign(variant=variant.label, seed=seed, done=status == "done"))
+    columns = ["epoch", "value", "variant", "seed", "done"]
     frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=columns)])
     return frame[frame["value"].astype(float).abs() < math.inf].reset_index(drop=True)
 
@@ -228,7 +234,7 @@ def _bayes_line(axes: Axes, study: Study, task: str) -> None:
     name = f"bayes_{study.primary(task)}"
     if name not in study.metrics(task):
         return
-    values = pd.concat([study.sample(task, row, name).by_seed for row in study.rows_of(task)])
+    values = pd.concat([study.sample(task, variant, name).by_seed for variant in study.variants_of(task)])
     if len(values):
         value = scaled(float(values.mean()), study.metric(task))
         axes.axvline(value, color=MUTED, ls=":", lw=1.3)
@@ -236,27 +242,29 @@ def _bayes_line(axes: Axes, study: Study, task: str) -> None:
                       textcoords="offset points", color=MUTED, fontsize=8.5)  # fmt: skip
 
 
-def _row_labels(axes: Axes, study: Study, task: str, rows: list[Row], named: bool = True) -> None:
-    """Name the rows on the y axis, from the top, with a line between kinds of supervision."""
+def _name_variants(axes: Axes, study: Study, task: str, variants: list[Variant], named: bool = True) -> None:
+    """Name the variants on the y axis, from the top, with a line between kinds of supervision."""
     labels = []
-    for row in rows:
-        group = study.group(task, row)
+    for variant in variants:
+        group = study.group(task, variant)
         done = int((group["status"] == "done").sum())
-        labels.append(literal(wrapped(row.label)) + ("" if done == len(group) else f"\n({done} of {len(group)} seeds)"))
-    axes.set_yticks(range(len(rows)), labels if named else [""] * len(rows))
+        labels.append(
+            literal(wrapped(variant.label)) + ("" if done == len(group) else f"\n({done} of {len(group)} seeds)")
+        )
+    axes.set_yticks(range(len(variants)), labels if named else [""] * len(variants))
     if named:
         for tick in axes.get_yticklabels():
             tick.set_color(INK)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_ylim(len(variants) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    for y in range(1, len(rows)):
-        if rows[y].supervision != rows[y - 1].supervision:
+    for y in range(1, len(variants)):
+        if variants[y].supervision != variants[y - 1].supervision:
             axes.axhline(y - 0.5, color=LINE, lw=1.4)
 
 
-def _colour(study: Study, row: Row) -> str:
-    return COLOURS[study.rows.index(row) % len(COLOURS)]
+def _colour(study: Study, variant: Variant) -> str:
+    return COLOURS[study.variants.index(variant) % len(COLOURS)]
 
 
-def _dash(study: Study, row: Row) -> str:
-    return DASHES[study.rows.index(row) // len(COLOURS) % len(DASHES)]
+def _dash(study: Study, variant: Variant) -> str:
+    return DASHES[study.variants.index(variant) // len(COLOURS) % len(DASHES)]

@@ -17,7 +17,7 @@ from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
 from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_grey
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Row, Study
+from milbench.report.study import Study, Variant
 
 MOST_BAGS = 5
 MOST_NAMED = 5
@@ -35,35 +35,35 @@ class Seen(NamedTuple):
 
 def gallery_figure(study: Study, task: str) -> Figure | None:
     """Draw the first test bags as every loss with a gallery sees them; None where there is none."""
-    seen = {row: found.gallery for row, found in galleries(study, task).items()}
+    seen = {variant: found.gallery for variant, found in galleries(study, task).items()}
     return _bags_by_loss(seen, _draw_detections)
 
 
 def sensitivity_figure(study: Study, task: str) -> Figure | None:
     """Draw for the same bags which pixels each detected class rests on; None where no gallery has that."""
-    found = {row: found.gallery for row, found in galleries(study, task).items()}
-    seen = {row: gallery for row, gallery in found.items() if gallery.sensitivity is not None}
+    found = {variant: found.gallery for variant, found in galleries(study, task).items()}
+    seen = {variant: gallery for variant, gallery in found.items() if gallery.sensitivity is not None}
     return _bags_by_loss(seen, _draw_sensitivity)
 
 
-def galleries(study: Study, task: str) -> dict[Row, Seen]:
-    """Return the gallery of the first finished seed of every row that has one which can be read."""
+def galleries(study: Study, task: str) -> dict[Variant, Seen]:
+    """Return the gallery of the first finished seed of every variant that has one which can be read."""
     found = {}
-    for row in study.rows_of(task):
-        group = study.group(task, row)
+    for variant in study.variants_of(task):
+        group = study.group(task, variant)
         for cell in map(str, group.index[group["status"] == "done"]):
             path = study.results.galleries.get(cell)
             if path is None:
                 continue
             try:
-                found[row] = Seen(cell, load(path))
+                found[variant] = Seen(cell, load(path))
             except UsageError:
                 continue  # a lost picture is no reason to lose the numbers
             break
     return found
 
 
-def _bags_by_loss(seen: dict[Row, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
+def _bags_by_loss(seen: dict[Variant, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
     """Draw a row a bag and a column a loss, beside a first one for the truth; None for no loss."""
     if not seen:
         return None
@@ -78,7 +78,7 @@ def _bags_by_loss(seen: dict[Row, Gallery], draw: Callable[[Axes, Gallery, int],
         _draw_truth(axes[0], first, bag)
         for one, gallery in zip(axes[1:], seen.values(), strict=True):
             draw(one, gallery, bag)
-    for axes, name in zip(grid[0], ["truth", *(row.label for row in seen)], strict=True):
+    for axes, name in zip(grid[0], ["truth", *(variant.label for variant in seen)], strict=True):
         axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
                       textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
     return figure

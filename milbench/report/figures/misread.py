@@ -24,12 +24,12 @@ _LABEL = 1.2
 
 
 def misread_figures(study: Study, task: str) -> list[tuple[str, str, Figure]]:
-    """Return label, caption and figure of every row whose gallery has examples of what it misreads."""
+    """Return label, caption and figure of every variant whose gallery has examples of what it misreads."""
     figures = []
-    for row, (cell, gallery) in galleries(study, task).items():
+    for variant, (cell, gallery) in galleries(study, task).items():
         if gallery.misread is not None and len(gallery.misread):
-            caption = _caption(gallery.misread, row.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
-            figures.append((row.label, caption, _figure(gallery, gallery.misread)))
+            caption = _caption(gallery.misread, variant.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
+            figures.append((variant.label, caption, _figure(gallery, gallery.misread)))
     return figures
 
 

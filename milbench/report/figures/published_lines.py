@@ -14,19 +14,23 @@ from milbench.api.metric_info import Metric
 from milbench.api.published import Published
 from milbench.report.figures.style import literal
 from milbench.report.formatting import scaled, with_unit
-from milbench.report.study import Row, Study
+from milbench.report.study import Study, Variant
 
 LINES = ("-", "--", "-.", ":")
 """Of other methods, in their order."""
 
 
-def of_losses(study: Study, task: str) -> dict[Row, list[Published]]:
-    """Return the published values of the primary metric, by the rows whose loss they belong to."""
+def of_losses(study: Study, task: str) -> dict[Variant, list[Published]]:
+    """Return the published values of the primary metric, by the variants whose loss they belong to."""
     cells = study.cells[study.cells["task_label"] == task]
     columns = ["supervision", "loss_label", "recipe_label", "loss"]
-    names = {Row(*map(str, key)): str(loss) for *key, loss in cells[columns].itertuples(index=False, name=None)}
+    names = {Variant(*map(str, key)): str(loss) for *key, loss in cells[columns].itertuples(index=False, name=None)}
     facts = [p for p in _of_primary(study, task) if not p.method]
-    return {row: found for row, loss in names.items() if (found := [p for p in facts if p.loss in (loss, row.loss)])}
+    return {
+        variant: found
+        for variant, loss in names.items()
+        if (found := [p for p in facts if p.loss in (loss, variant.loss)])
+    }
 
 
 def of_methods(study: Study, task: str) -> list[Published]:
