@@ -17,11 +17,10 @@ from milbench.errors import UsageError
 from milbench.evaluation.localisation import detections, grown
 from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, kept, rows, spell
 from milbench.evaluation.reading.components import Blobs, find_blobs, winners
-from milbench.evaluation.reading.decoders import columns, read_columns, shown_given
+from milbench.evaluation.reading.decoders import columns, logarithms, read_columns, shown_given
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
-from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
-from milbench.likelihood.search import LISTED_CLASSES
+from milbench.likelihood import best_label_set_of_large_bags, presence_prob
 from milbench.networks.convolutional import AllConvolutional
 
 Decoder = Literal["columns", "posterior", "components", "each"]
@@ -29,8 +28,6 @@ DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The decoders of milbench.evaluation.reading.decoders, and `each`: every component one character, in their order."""
 LEAST_MASS = 0.5
 """A component that no reader has judged is a speck below so many expected positions."""
-CHUNK = 4096
-"""Positions worked on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +64,14 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
-    labels, log_prob = most_probable_set(probs)
+    labels, log_prob = (of_bags[0] for of_bags in best_label_set_of_large_bags(logarithms(probs.unsqueeze(0))))
     blobs = find_blobs(probs.unsqueeze(0))
     reading, written = _read(probs, labels, chosen, model.decoder)
     return Prediction(
         probs=probs,
         centres=where,
         labels=labels,
-        log_prob=log_prob,
+        log_prob=float(log_prob),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         blobs=blobs,
         boxes=_within(grown(detections(blobs, where), margin).boxes, width, height),
@@ -116,31 +113,6 @@ def check_size(model: Trained, width: int, height: int) -> None:
     if isinstance(network, AllConvolutional) and min(network.output_shape(height, width)) < 1:
         least = next(side for side in range(1, 100_000) if min(network.output_shape(side, side)) > 0)
         raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
-
-
-def most_probable_set(probs: Tensor) -> tuple[Tensor, float]:
-    """Return the most probable label set (C,) of P (C+1, *positions) and its log-probability, by the exact likelihood.
-
-    For up to LISTED_CLASSES classes all sets are compared by inclusion and exclusion, whose cost and memory allow for a
-    million positions. It subtracts, with an absolute error near 1e-11; the best set has a probability of at least 2^-C.
-    """
-    flat = probs.double().flatten(1)
-    flat = flat / flat.sum(dim=0)
-    classes = len(flat) - 1
-    if classes > LISTED_CLASSES:
-        best = best_label_set(flat.log().unsqueeze(0), validate=False)
-        return best.labels[0, 0], float(best.log_prob[0, 0])
-    subsets = (torch.arange(2**classes).unsqueeze(1) >> torch.arange(classes) & 1).double()
-    subsets = torch.nn.functional.pad(subsets, (0, 1), value=1.0)
-    log_within = torch.zeros(2**classes, dtype=torch.float64)  # of: no class outside the subset occurs
-    for part in flat.split(CHUNK, dim=1):
-        log_within += (subsets @ part).log_().sum(dim=1)
-    table = log_within.exp()
-    for c in range(classes):
-        halves = table.view(-1, 2, 2**c)
-        halves[:, 1] -= halves[:, 0]
-    labels = subsets[int(table.argmax()), :-1].bool()
-    return labels, float(bag_log_prob(flat.log().unsqueeze(0), labels.unsqueeze(0), validate=False))
 
 
 def _read(

@@ -17,8 +17,7 @@ from milbench._utils import images
 from milbench._utils.palette import CLASS_COLOURS
 from milbench.evaluation.reading.component_decoder import Reader
 from milbench.inference.overlay import DIMMED, STRENGTH
-from milbench.inference.predict import most_probable_set
-from milbench.likelihood import best_label_set, label_set_distribution, presence_prob
+from milbench.likelihood import best_label_set, presence_prob
 from milbench.store.mlflow_store import Store
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
@@ -374,17 +373,3 @@ def test_weights_that_do_not_fit_and_bags_that_are_no_pictures(predict: Milbench
 
     with pytest.raises(ValueError, match="synthetic-bags has no pictures"):
         tasks().create("synthetic-bags", {}).instances_from(Image.new("L", (30, 30)))
-
-
-@pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
-def test_the_most_probable_set_is_that_of_the_whole_distribution(sharpness: float) -> None:
-    rng = torch.Generator().manual_seed(round(10 * sharpness))
-    for classes, positions in ((1, 1), (3, 2), (7, 40), (10, 300)):
-        logits = sharpness * torch.randn(classes + 1, positions, generator=rng, dtype=torch.float64)
-        logits[-1] += math.log(positions) + 2
-        log_probs = logits.log_softmax(dim=0)
-        labels, log_prob = most_probable_set(log_probs.exp())
-        table = label_set_distribution(log_probs.unsqueeze(0))[0]
-        index = int((labels * 2 ** torch.arange(classes)).sum())
-        assert log_prob == pytest.approx(float(table.max()), abs=1e-9)
-        assert float(table[index]) == pytest.approx(float(table.max()), abs=1e-9)

@@ -14,7 +14,9 @@ from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_bounds,
     best_label_set,
+    best_label_set_of_large_bags,
     label_set_distribution,
+    likely_label_set,
     presence_log_odds,
     presence_log_prob,
     presence_prob,
@@ -107,6 +109,51 @@ def test_the_search_bounds_what_it_may_have_missed(seed: int, spread: float, bac
     assert best <= found.log_prob[0, 0].item() + found.excess.item() + 1e-12 * max(1.0, abs(best))
     assert (found.log_prob[0].diff() <= 0).all()
     assert len({tuple(row) for row in found.labels[0].tolist()}) == 3
+
+
+@given(bags(max_classes=5, max_positions=10))
+def test_every_search_finds_the_best_of_all_sets(bag: Bag) -> None:
+    sets = torch.tensor(list(itertools.product([False, True], repeat=bag.labels.shape[1])))
+    best = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).amax()
+    searches = {
+        "listed": best_label_set(bag.log_probs).labels[:, 0],
+        "large": best_label_set_of_large_bags(bag.log_probs)[0],
+        "likely": likely_label_set(bag.log_probs, tried_classes=5),
+    }
+    for name, labels in searches.items():
+        found = bag_log_prob(bag.log_probs, labels)
+        if name == "likely":  # exact, unless the best set is less probable than what counts as sure
+            found, best = found.exp().clamp(min=0.05), best.exp().clamp(min=0.05)
+        assert torch.allclose(found, best, rtol=1e-9, atol=1e-9), name
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
+def test_the_best_set_of_a_large_bag_is_that_of_the_whole_distribution(sharpness: float) -> None:
+    rng = torch.Generator().manual_seed(round(10 * sharpness))
+    for classes, shape in ((1, (1,)), (3, (2,)), (7, (5, 8)), (10, (300,)), (4, (70, 70)), (13, (3,))):
+        logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
+        logits[:, -1] += torch.tensor(logits[0, 0].numel()).log() + 2
+        log_probs = logits.log_softmax(dim=1)
+        labels, log_prob = best_label_set_of_large_bags(log_probs)
+        table = label_set_distribution(log_probs)
+        index = (labels * 2 ** torch.arange(classes)).sum(dim=1)
+        assert log_prob.tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
+        assert table[torch.arange(2), index].tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
+
+
+def test_the_likely_set_settles_sure_classes_and_tries_the_others() -> None:
+    """Class 0 is surely there; 1 and 2 have a presence of 0.6 each, and at one position exclude each other."""
+    probs = torch.zeros(1, 4, 2, dtype=torch.float64)
+    probs[0, :, 0] = torch.tensor([0.99, 0.0, 0.0, 0.01])
+    probs[0, :, 1] = torch.tensor([0.0, 0.52, 0.48, 0.0])
+    log_probs = probs.log()
+    assert likely_label_set(log_probs).tolist() == [[True, True, False]]
+    assert likely_label_set(log_probs, tried_classes=0).tolist() == [[True, True, False]]
+    probs[0, :, 1] = torch.tensor([0.0, 0.48, 0.12, 0.40])
+    assert likely_label_set(probs.log(), tried_classes=0).tolist() == [[True, False, False]]  # each more likely absent
+    assert likely_label_set(probs.log()).tolist() == [[True, True, False]]  # and yet {0, 1} is the best of all sets
+    assert best_label_set(probs.log()).labels[0].tolist() == [[True, True, False]]
+    assert likely_label_set(log_probs[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("method", METHODS)

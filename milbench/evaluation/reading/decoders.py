@@ -16,13 +16,8 @@ from torch import Tensor
 
 from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, spell
 from milbench.evaluation.reading.components import find_blobs, winners
-from milbench.likelihood import bag_log_prob, instance_posterior
+from milbench.likelihood import instance_posterior, likely_label_set
 
-UNSURE = 0.05
-"""A class is sure to occur, or not to, if the other has at most this probability."""
-LISTED = 2
-"""At most so many unsure classes, those nearest to even odds, are tried both ways: 2^LISTED label sets a bag. Trying
-more lowered no error on maps of three small trained networks, and cost up to four times as much."""
 MOST = 6
 """The posterior given a larger label set is taken for P: a network that sees so many classes is not trained yet."""
 CHUNK = 256
@@ -98,7 +93,7 @@ def shown_given(probs: Tensor, labels: Tensor) -> Shown:
 
 def _shown(probs: Tensor) -> Shown:
     log_probs = logarithms(probs)
-    return _shown_given(log_probs, likely_label_sets(log_probs), probs.dtype)
+    return _shown_given(log_probs, likely_label_set(log_probs), probs.dtype)
 
 
 def _shown_given(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Shown:
@@ -115,33 +110,6 @@ def _shown_given(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Shown
         bags, best = bags[chance >= 0], best[chance >= 0]
         shown.flatten(1)[bags, best] = c
     return Shown(shown, given.to(dtype), labels)
-
-
-def likely_label_sets(log_probs: Tensor) -> Tensor:
-    """Return (B, C) bool, the most probable label set of log-probabilities (B, C+1, h, w).
-
-    As `milbench.likelihood.best_label_set`, at a small share of its cost where P is sharp. A class whose marginal is
-    within UNSURE of 0 or 1 is settled by it, as every set without it, or with it, is at most so probable; the others
-    are tried both ways. Where more than LISTED are unsure, or MOST are more likely there than not, the marginals settle
-    all others, and the set found need not be the best.
-    """
-    log_absent = torch.log1p(-log_probs[:, :-1].flatten(2).exp().clamp(max=1)).sum(dim=2)
-    absent = log_absent.exp()
-    sets = absent < 0.5
-    unsure = (absent > UNSURE) & (-torch.expm1(log_absent) > UNSURE)
-    nearest = (absent - 0.5).abs().masked_fill(~unsure, torch.inf).argsort(dim=1)[:, :LISTED]
-    number = unsure.sum(dim=1).clamp(max=LISTED) * (sets.sum(dim=1) <= MOST)
-    for n in range(1, int(number.max()) + 1 if len(number) else 0):
-        bags = (number == n).nonzero().flatten()
-        if not len(bags):
-            continue
-        choices = (torch.arange(2**n).unsqueeze(1) >> torch.arange(n) & 1).bool()
-        tried = sets[bags].unsqueeze(1).repeat(1, len(choices), 1)
-        tried.scatter_(2, nearest[bags, None, :n].expand(-1, len(choices), -1), choices.expand(len(bags), -1, -1))
-        many = log_probs[bags].repeat_interleave(len(choices), dim=0)
-        value = bag_log_prob(many, tried.flatten(0, 1), validate=False).view(len(bags), -1)
-        sets[bags] = tried[torch.arange(len(bags)), value.argmax(dim=1)]
-    return sets
 
 
 def logarithms(probs: Tensor) -> Tensor:

@@ -17,12 +17,11 @@ from milbench.evaluation.reading.components import find_blobs
 from milbench.evaluation.reading.decoders import (
     columns,
     components,
-    likely_label_sets,
     posterior,
-    shown_given_best,
+    shown_given,
     strings,
 )
-from milbench.likelihood import best_label_set, instance_posterior
+from milbench.likelihood import best_label_set, instance_posterior, likely_label_set
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -98,19 +97,16 @@ def test_the_posterior_drops_what_the_label_set_excludes() -> None:
 
 
 @pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
-def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(
-    background: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("milbench.evaluation.reading.decoders.LISTED", 4)  # all of them
+def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(background: float) -> None:
     rng = torch.Generator().manual_seed(1)
     logits = 1.5 * torch.randn(25, 5, 3, 7, generator=rng, dtype=torch.float64)
     logits[:, -1] += background
     logits[torch.arange(25), torch.arange(25) % 4, 1, torch.arange(25) % 7] += 7.0
     log_probs = logits.log_softmax(dim=1)
     best = best_label_set(log_probs).labels[:, 0]
-    assert torch.equal(likely_label_sets(log_probs), best)
+    assert torch.equal(likely_label_set(log_probs, tried_classes=4), best)  # all of them
     given = instance_posterior(log_probs, best)
-    shown = shown_given_best(log_probs.exp())
+    shown = shown_given(log_probs.exp(), best)
     assert torch.allclose(shown.probs, given)
     wins = torch.stack([(shown.classes == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
     assert torch.equal(wins, best)  # every class of the set is shown, and no other
