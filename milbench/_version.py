@@ -1,3 +1,3 @@
-"""The version, alone in a file that needs nothing imported to be read."""
+"""The version, in a file of its own that imports nothing, so that building the package can read it."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The one exception that the command line turns into a single line and exit code 2."""
+"""The exception for a user's mistake, which the command line shows as one line with exit code 2."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ RENAMED = {"tier": "supervision", "tiers": "supervision"}
 
 
 class UsageError(ValueError):
-    """Something the user gave is wrong: its message is one line that names it and what was expected."""
+    """A mistake in what the user gave. The message is one line that names it and what was expected."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

@@ -1,4 +1,4 @@
-"""Bags: instances, the set of classes among them, and (for evaluation alone) where they are."""
+"""Batches of bags: their instances, their label sets, and the truth about each instance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Instance-level facts about a batch of bags, never shown to a loss under set supervision.
+    """Instance-level truth about a batch of bags, which a loss under set supervision is never given.
 
-    Image bags give `boxes`, bags of unordered instances give `position_classes`.
+    Bags that are images have `boxes`, bags that are sets have `position_classes`.
 
-    classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M.
-    boxes: (B, M, 4) float, (left, top, right, bottom) in pixels, right and bottom exclusive.
-    position_classes: (B, K) int64, the class of the instance at each position, C for background.
+    Args:
+        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M.
+        boxes: (B, M, 4) float, the instances' boxes (left, top, right, bottom) in pixels, right and bottom exclusive.
+        position_classes: (B, K) int64, the class of the instance at each position, C for background.
     """
 
     classes: Tensor
@@ -27,7 +28,7 @@ class Truth:
     position_classes: Tensor | None = None
 
     def to(self, device: torch.device) -> Truth:
-        """Return the same facts on `device`."""
+        """Return the same truth on `device`."""
         return _moved(self, device)
 
 

@@ -1,4 +1,4 @@
-"""A cell: one loss on one task with one seed under one recipe, and the plan that holds many."""
+"""Cells (one loss on one task with one seed under one recipe) and plans (the cells of a named comparison)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,29 @@ if TYPE_CHECKING:
     from milbench.api.task import Task
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
-"""What a comparison may be called: its report gets a folder of that name."""
+"""A pattern for the names of comparisons: the report of each is a folder of that name."""
 CELL_FORMAT = 1
-"""Raise it when the trainer computes something else from the same cell: older results are then not reused."""
+"""To be raised when the trainer computes something else from the same cell: older results are then not reused."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that decides what is computed, and nothing else: not the device, the order or the number of jobs."""
+    """Everything that determines the result of a training run, but not where, when or beside what it is computed.
+
+    Args:
+        loss: the name of the loss.
+        loss_params: all arguments of its constructor, defaults included.
+        loss_revision: its `revision`, with a digest of its source where it is a plug-in.
+        supervision: the loss's kind of supervision; the content hash leaves it out, as it follows from the loss.
+        task: the name of the task.
+        task_params: all arguments of its constructor, defaults included.
+        task_revision: its `revision`, with a digest of its source where it is a plug-in.
+        data: the digest that `Task.check_data` returned.
+        recipe: all fields of the `Recipe`.
+        seed: of the initial weights and of the order and content of the bags.
+        loss_file: the path of the file that holds the loss, "" for one that is built in or installed.
+        task_file: the same of the task.
+    """
 
     loss: str
     loss_params: dict[str, Any]
@@ -40,12 +55,15 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """Return the content hash; where a plug-in file lies does not count, what is in it does (its revision)."""
+        """Return the content hash, 16 hexadecimal digits.
+
+        It depends on the content of a plug-in file, which is part of the revision, but not on the file's path.
+        """
         what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "supervision")}
         return hashlib.sha256(json.dumps([CELL_FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
 
     def params(self) -> dict[str, Any]:
-        """Return every parameter in one flat dict, as the tracker and the report show them."""
+        """Return every parameter in one flat dict ("loss", "task", "seed", "loss.KEY", "task.KEY", "recipe.KEY")."""
         flat = {"loss": self.loss, "task": self.task, "seed": self.seed}
         for section, values in (("loss", self.loss_params), ("task", self.task_params), ("recipe", self.recipe)):
             flat |= {f"{section}.{k}": v for k, v in values.items()}
@@ -57,7 +75,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a report must know of a task without importing it."""
+    """What a report needs of a task, so that it need not import the task.
+
+    Args:
+        primary: the name of the task's primary metric, without its split.
+        published: the fields of each `Published`, with the task's name as `task`.
+        chance: the value of the primary metric that guessing gives, None where it is not known.
+    """
 
     primary: str
     published: list[dict[str, Any]]
@@ -65,13 +89,25 @@ class TaskInfo:
 
     @classmethod
     def of(cls, task: Task) -> TaskInfo:
-        """Read them off a task."""
+        """Return what a report needs of `task`."""
         return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published], task.chance)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of one named comparison."""
+    """The cells of one named comparison.
+
+    Args:
+        name: of the comparison, matching `COMPARISON_NAME`.
+        title: of the report, "" for none.
+        source: the spec, such as "built-in demo" or a path, or "flags".
+        cells: every cell once.
+        tasks: task name -> what a report needs of the task.
+        labels: cell id -> names of its loss, task and recipe that distinguish it from the other cells, see `labels`.
+        preset: the preset of the spec, "" for none.
+        notes: what a reader should know of the comparison, such as the limits of a preset.
+        differences: the fields of each `milbench.engine.spec.Difference`.
+    """
 
     name: str
     title: str
@@ -79,12 +115,9 @@ class Plan:
     cells: list[Cell]
     tasks: dict[str, TaskInfo] = field(default_factory=dict)
     labels: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """Cell id -> how to call its loss, task and recipe so that variants can be told apart."""
     preset: str = ""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know of the comparison: the limits of a preset, say."""
     differences: list[dict[str, str]] = field(default_factory=list)
-    """See `milbench.engine.spec.Difference`."""
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -95,7 +128,7 @@ class Plan:
         """Return the plan that `to_json` wrote, of this version or an earlier one.
 
         Raises:
-            UsageError: the text is no plan, or a plan of a version that knows more than this one.
+            UsageError: the text is no plan, or a plan of a later version, with fields that this one does not know.
         """
         try:
             return cls._from_raw(json.loads(text))
@@ -120,7 +153,11 @@ class Plan:
 
 
 def merge(plans: Iterable[Plan]) -> Plan:
-    """Join plans of one name, the newest first: every cell once, labelled among all of them."""
+    """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
+
+    Args:
+        plans: at least one, the newest first; name, title and notes are those of the newest.
+    """
     plans = list(plans)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     facts = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
@@ -128,9 +165,13 @@ def merge(plans: Iterable[Plan]) -> Plan:
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
-    """Name the loss, task and recipe of every cell, with the parameters in which cells of that kind differ.
+    """Return names for the loss, task and recipe of every cell, with the parameters in which cells of that kind differ.
 
-    No two cells with one seed get the same name: what still looks alike (other data, another revision) gets its id.
+    No two cells with one seed have the same names: cells that differ only in their data or in a revision have the
+    beginning of their id in the name of the recipe.
+
+    Returns:
+        Cell id -> (loss, task, recipe); the name of the recipe is "" where all recipes of the task are the same.
     """
     cells = list(cells)
     losses = _differing((c.loss, c.loss_params) for c in cells)
@@ -153,7 +194,7 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
 
 
 def _with_names_of_today(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a cell in JSON; those of earlier versions had `tier` in place of `supervision`."""
+    """Return the fields of a cell; plans of earlier versions have `tier` in place of `supervision`."""
     return {RENAMED.get(name, name): value for name, value in cell.items()}
 
 
@@ -170,5 +211,5 @@ def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[st
     }
 
 
-def _with(name: str, params: dict[str, Any], telling: list[str]) -> str:
-    return " ".join([name, *(f"{k}={params[k]}" for k in telling if k in params)]).strip()
+def _with(name: str, params: dict[str, Any], shown: list[str]) -> str:
+    return " ".join([name, *(f"{k}={params[k]}" for k in shown if k in params)]).strip()

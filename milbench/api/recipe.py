@@ -1,4 +1,4 @@
-"""How a network is trained: every setting that is neither the loss nor the task."""
+"""The recipe: every setting of training that belongs neither to the loss nor to the task."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Recipe(BaseModel):
-    """The training of one cell; a task names its own defaults, a spec or `-p recipe.k=v` overrides them."""
+    """How the network of a cell is trained. A task has defaults of its own; a spec or `-p recipe.KEY=V` changes them.
+
+    Args:
+        optimizer: a name in `milbench.engine.optimizers.OPTIMIZERS`.
+        lr: the peak learning rate.
+        weight_decay: the coefficient of the optimiser's weight decay.
+        schedule: a name in `milbench.engine.optimizers.SCHEDULES`, how the learning rate changes over the steps.
+        clip_norm: the largest norm of a gradient; longer ones are shortened to it. None: no clipping.
+        clip_rms: for psgd, the largest root mean square of a step before it is multiplied by `lr`. None: no clipping.
+        epochs: how many epochs are trained.
+        steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
+        head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
+            `milbench.api.task.Network.start_at_prior`; paper: random ones.
+        precision: of the network in training; the loss and the evaluation always receive float32 logits.
+        loss_precision: in which the loss is computed in training.
+
+    Raises:
+        pydantic.ValidationError: a value has the wrong type or is out of range.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    optimizer: str = Field(default="adamw", description="name in milbench.engine.optimizers")
-    lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False, description="peak learning rate")
+    optimizer: str = "adamw"
+    lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    schedule: str = Field(default="one-cycle", description="name in milbench.engine.optimizers")
-    clip_norm: float | None = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="largest gradient norm; none: no clipping"
-    )
-    clip_rms: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="psgd: largest root mean square of a step before lr"
-    )
+    schedule: str = "one-cycle"
+    clip_norm: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    clip_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     epochs: int = Field(default=10, ge=1)
-    steps_per_epoch: int | None = Field(default=None, ge=1, description="steps of an epoch; none: all of it")
-    head_init: Literal["prior", "paper"] = Field(
-        default="prior", description="prior: a bag starts out with few expected instances; paper: random biases"
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="of the network in training; any loss sees float32 logits, and so does any test",
-    )
-    loss_precision: Literal["float32", "float64"] = Field(
-        default="float32", description="of the loss in training, from the logits on; the network has its own"
-    )
+    steps_per_epoch: int | None = Field(default=None, ge=1)
+    head_init: Literal["prior", "paper"] = "prior"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    loss_precision: Literal["float32", "float64"] = "float32"

@@ -1,4 +1,4 @@
-"""What a report is made from: plain pandas frames, read from the store by `milbench.store.mlflow_store`."""
+"""The results of a comparison as plain pandas frames, from which reports are rendered."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import pandas as pd
 
 STATUSES = ("done", "failed", "interrupted", "running", "missing")
-"""interrupted: stopped before its end, the next launch continues it; missing: planned, never started."""
+"""What may have become of a planned cell. interrupted: it was stopped before its end, and the next launch continues it;
+missing: it was never started."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """Every planned cell of one named comparison and what became of it.
+    """Every planned cell of one named comparison, with its status and what was measured.
 
     cells: one row a planned cell, index `cell` (its content hash), columns
-        loss (name), loss_label (name and the parameters that tell variants apart, such as "max-pooling batch"),
+        loss (name), loss_label (name and the parameters in which variants differ, such as "max-pooling batch"),
         supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
         status (one of STATUSES), reason (one line; why it failed, "" otherwise), run_id (MLflow, "" where missing),
         primary (the task's primary metric without split, such as "instance_error"),
@@ -31,8 +32,15 @@ class Results:
         (the whole process or device), train_seconds; NaN where not measured.
     published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that an
         older plan lacks has its default.
-    chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
     galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
+    chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
+    preset: the preset of the spec, "" for none.
+    notes: what a reader should know of the comparison, such as the limits of a preset.
+    differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
+    title: of the comparison, "" for none.
+    tracking_uri: the address of the store.
+    launched: when the comparison was launched last, in UTC.
+    command: the command line of that launch.
     """
 
     name: str
@@ -47,7 +55,6 @@ class Results:
     preset: str = ""
     notes: list[str] = field(default_factory=list)
     differences: list[dict[str, str]] = field(default_factory=list)
-    """Where a publication and its code differ, keys topic, paper, code, here."""
     title: str = ""
     tracking_uri: str = ""
     launched: str = ""

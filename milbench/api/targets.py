@@ -1,4 +1,4 @@
-"""Training targets beyond the label sets: the one place where instance truth reaches training."""
+"""Training targets for more supervision than label sets: the one place where instance truth reaches training."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from milbench.api.task import Network
 from milbench.errors import UsageError
 
 CENTRAL = 0.25
-"""A position shows an instance if its centre lies within this share of the box's sides from the middle of the box."""
+"""A position shows an instance if its centre is at most this share of the box's width and height from its middle."""
 
 
 def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
-    """Return the training target of `bags`, for logits (B, C+1, *positions); None where the label sets are all.
+    """Return what a loss is given of a batch in training besides the label sets.
 
-    counts: (B, C) int64, how many instances of each class the bag has.
-    order: (B, M) int64, the classes in their order, -1 where a bag has fewer than M.
-    positions: (B, *positions) int64, the class that each position shows, C for background.
-    Raises UsageError where the task does not know that of its bags.
+    Args:
+        kind: the loss's `target_kind`.
+        bags: B bags with their truth.
+        logits: (B, C+1, *positions), the network's logits of these bags, for their shape.
+        network: the network that gave the logits, for where its positions are.
+
+    Returns:
+        For labels: None.
+        For counts: (B, C) int64, how many instances of each class a bag has.
+        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M.
+        For positions: (B, *positions) int64, the class that each position shows, C for background.
+
+    Raises:
+        UsageError: the truth of the bags does not hold the target, or the network does not define its positions.
     """
     if kind == "labels":
         return None
@@ -41,10 +51,10 @@ def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) 
 
 
 def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], background: int) -> Tensor:
-    """Return (B, h, w), the class whose box has its middle nearest, background where none is near enough.
+    """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
-    A box too small for any centre near its middle is shown by the position that comes nearest; one without an area,
-    whose instance augmentation has cut away, by none.
+    A box that is too small to have a position's centre near its middle is shown by the nearest position. A box without
+    area is shown by none: augmentation has cut its instance away.
     """
     ys, xs = (c.to(boxes).view(shape) for c, shape in zip(centres, ((1, 1, -1, 1), (1, 1, 1, -1)), strict=True))
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
