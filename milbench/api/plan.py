@@ -160,8 +160,8 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """
     plans = list(plans)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
-    facts = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
-    return replace(plans[0], cells=list(cells.values()), tasks=facts, labels=labels(cells.values()))
+    infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
+    return replace(plans[0], cells=list(cells.values()), tasks=infos, labels=labels(cells.values()))
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

@@ -1,7 +1,7 @@
-"""Find losses and tasks: built in, from installed packages, or in a file named on the command line.
+"""The registries of losses and tasks: built in, from installed packages, or in a file given by its path.
 
-A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`), so that listing names
-and saying "did you mean" cost nothing, and one broken plug-in does not take the others down.
+A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`), so that names can be
+listed and suggested without importing torch, and a broken plug-in does not affect the others.
 """
 
 from __future__ import annotations
@@ -31,18 +31,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RegistryEntry(Generic[T]):
-    """A name, where it came from, and how to get at its class."""
+    """The name and origin of a loss or task whose class may not be imported yet.
+
+    Args:
+        name: of the loss or task.
+        origin: "milbench", a package with its version, or the path of a file; messages name it.
+        load: imports and returns the class.
+        source_digest: identifies the code of what is not milbench's own: the SHA-256 of a file, or " of " with the name
+            and version of a package.
+        is_file: whether it comes from a file given by its path.
+    """
 
     name: str
     origin: str
     load: Callable[[], type[T]]
     source_digest: str = ""
-    """What pins the code of an entry that is not milbench's: SHA-256 of a file, or name and version of a package."""
     is_file: bool = False
 
 
 class Registry(Generic[T]):
-    """The losses, or the tasks."""
+    """All losses, or all tasks.
+
+    Args:
+        kind: "loss" or "task", for messages.
+        plural: "losses" or "tasks", the name of the package below `milbench` and of the group of entry points.
+        base: returns the base class; a function, so that the registry can be made without importing torch.
+
+    Raises:
+        UsageError: two entries have the same name.
+    """
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         self.kind = kind
@@ -61,7 +78,11 @@ class Registry(Generic[T]):
         return sorted(self.entries)
 
     def entry(self, name: str) -> RegistryEntry[T]:
-        """Return the entry of that name, or of the file where `name` is a path ending in .py. Raises UsageError."""
+        """Return the entry of a name, or of a file where `name` is a path that ends in .py, which is then imported.
+
+        Raises:
+            UsageError: there is no such entry or file, or the file does not hold exactly one class.
+        """
         if name.endswith(".py"):
             return self._add_file(Path(name))
         if name not in self.entries:
@@ -69,7 +90,11 @@ class Registry(Generic[T]):
         return self.entries[name]
 
     def cls(self, name: str) -> type[T]:
-        """Return the class of that name. Raises UsageError if there is none or if its module holds something else."""
+        """Return the class of a name or file.
+
+        Raises:
+            UsageError: there is none, it cannot be imported, or its module holds something else.
+        """
         entry = self.entry(name)
         try:
             cls = entry.load()
@@ -85,7 +110,15 @@ class Registry(Generic[T]):
         return cls
 
     def create(self, name: str, params: Mapping[str, Any]) -> T:
-        """Return an instance with its parameters checked against the annotations of the constructor."""
+        """Return a new instance of the class of a name or file.
+
+        Args:
+            name: a name, or the path of a file.
+            params: arguments of the constructor, checked against its annotations.
+
+        Raises:
+            UsageError: there is no such class, or a parameter is unknown, missing or out of range.
+        """
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
@@ -180,7 +213,16 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate parameters against a constructor's annotations and fill in its defaults. Raises UsageError."""
+    """Return all arguments of a constructor, checked against its annotations, with the defaults filled in.
+
+    Args:
+        owner: what the parameters belong to, such as "loss exact", for messages.
+        cls: the class with the constructor.
+        params: the arguments that are given.
+
+    Raises:
+        UsageError: a parameter is unknown, missing or out of range.
+    """
     from pydantic import ConfigDict, create_model
 
     fields: dict[str, Any] = {
@@ -193,7 +235,16 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
 
 
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
-    """Return a pydantic model of `values`; the first thing wrong with them is the UsageError."""
+    """Return an instance of a pydantic model.
+
+    Args:
+        owner: what the values belong to, such as "loss exact", for messages.
+        model: a class of pydantic models.
+        values: of its fields.
+
+    Raises:
+        UsageError: a value is unknown, missing or out of range; the message names the first one.
+    """
     from pydantic import ValidationError
 
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The contract of a task: bags to train on, bags to test on, a network and a recipe that suit them."""
+"""The contract of a task: training bags, evaluation, and a network and a recipe that suit them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ Split = Literal["validation", "test"]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a loss makes of the logits of one batch, by its own rules: see `milbench.api.loss.Loss`.
+    """The scores of one batch of bags, computed by the methods of `milbench.api.loss.Loss` from the network's logits.
 
-    classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
-    presence: (B, C), how sure the loss is that each class occurs.
-    instances: (B, C+1, *positions), the probability that a position shows each class.
+    Args:
+        classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
+        presence: (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
+        instances: (B, C+1, *positions), the probability that a position shows each class, background last.
     """
 
     classes: Tensor
@@ -40,6 +41,7 @@ class Scores:
 
 
 ScoreFunction = Callable[[Bags], Scores]
+"""From a batch of bags on the training device to the scores that a trained network and its loss give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,81 +107,113 @@ class Network(torch.nn.Module, ABC):
 
 
 class Task(ABC):
-    """Bags with label sets, and how to judge what was learnt from them.
+    """Base class of tasks: bags with label sets to train on, and the evaluation of what was learnt.
 
-    A subclass lives in a file of its own and sets `name` (the file's name with hyphens). Its constructor takes the
-    task's parameters, fully annotated (the command line checks them against the annotations), and touches no data.
+    A subclass lives in a file of its own and sets `name` (the file's name with hyphens), `num_classes` and `positions`.
+    Its constructor takes the task's parameters, all of them annotated (they are checked against the annotations), and
+    reads no data; `prepare` does, and is called before what needs them.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
-    """Raise it when the same parameters give other bags than before: results of the older one are then not reused."""
+    """To be raised when the same parameters give other bags than before: older results are then not reused."""
     num_classes: int
+    """C, the background not counted."""
     positions: int
-    """How many positions a training bag typically has: where `head_init = prior` starts from."""
+    """How many positions a training bag typically has, for the initial biases where `head_init` is `prior`."""
     primary: str = "instance_error"
-    """The metric that the comparison is about, without its split."""
+    """The metric that losses are ranked by, without its split."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
+    """Numbers from the literature to compare with."""
     decoder: ClassVar[str] = "each"
-    """How to read a map of positions where no decoder was learnt, a name in `milbench.inference.predict`."""
-
+    """How a map of positions is read where no decoder was learnt, a name in `milbench.inference.predict`."""
     crop_side: ClassVar[int | None] = None
-    """Side in pixels of the crops that are learnt from, where whole pictures show their instances at any size: what
-    reads such a picture then looks for the size as well."""
+    """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
+    the size is then searched for when such a picture is read. None: there is nothing to search for."""
 
     @property
     def class_names(self) -> list[str]:
-        """Return how to write each class in a picture."""
+        """Return C names, to write beside or into pictures."""
         return [str(c) for c in range(self.num_classes)]
 
     def instances_from(self, picture: Image) -> Tensor:  # noqa: ARG002
-        """Return (N, H, W), what the network is shown of a picture of any size, mode L or RGB: needs no data."""
-        raise UsageError(f"{self.name} has no pictures: its networks cannot look at one")
+        """Return the input of the network for a picture, without the task's data.
+
+        Args:
+            picture: of any size, mode L or RGB.
+
+        Returns:
+            (N, H, W) float32, one bag's instances.
+
+        Raises:
+            UsageError: the bags of this task are not pictures.
+        """
+        raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the data, or raise UsageError with one line that says what is missing or damaged."""
+        """Return a digest of the data, which becomes part of the cells' identity.
+
+        Args:
+            data_dir: the folder of the data; None: the default one.
+
+        Raises:
+            UsageError: a file is missing or damaged; the message names it.
+        """
 
     @abstractmethod
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Load the data onto `device`; called once, after `check_data`."""
+        """Load the data onto `device`; `check_data` has accepted the folder before, perhaps in another process."""
 
     @property
     @abstractmethod
     def steps_per_epoch(self) -> int:
-        """How many batches `train_batches` yields when nobody stops it; known after `prepare`."""
+        """How many batches `train_batches` yields; known after `prepare`."""
 
     @abstractmethod
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
-        """Yield the batches of one epoch; `rng` (on the CPU) is the only source of chance."""
+        """Yield the batches of one epoch, with their truth where it is known.
+
+        Args:
+            epoch: from 0.
+            rng: a generator on the CPU, seeded by task, seed and epoch; there must be no other source of chance.
+        """
 
     @abstractmethod
     def network(self, seed: int) -> Network:
-        """Return the network with its initial weights, which depend on the seed and the shapes alone."""
+        """Return a new network on the CPU; its initial weights depend on the seed and their shapes alone."""
 
     def classifier(self, seed: int) -> Network:  # noqa: ARG002
-        """Return the network for losses that name one class of a whole bag (`Loss.head == "class"`): one position."""
+        """Return a new network with one position, for losses that name one class of a whole bag (head "class").
+
+        Raises:
+            UsageError: the task has none.
+        """
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
     @abstractmethod
     def recipe(self) -> Recipe:
-        """Return the recipe that suits the task, the same for every loss."""
+        """Return the default recipe, the same for every loss."""
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of a network, see `milbench.evaluation.metrics`, and the decoder learnt for it, if any."""
+        """Return the metrics of the validation and test bags, and the decoder that was learnt for them, if any.
+
+        Args:
+            score: gives the scores of a batch of bags.
+        """
 
     @abstractmethod
     def gallery(self) -> Bags:
-        """Return a few test bags, always the same, for pictures of what each loss detects where."""
+        """Return a few test bags, always the same, to show what each loss detects in them."""
 
     def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:  # noqa: ARG002
-        """Return examples of the test bags whose string is misread; None for a task that reads none.
+        """Return examples of the test bags whose string is misread; None where the task reads no strings.
 
         Args:
-            score: the scores of a batch of bags, as for `evaluate`.
+            score: gives the scores of a batch of bags.
             decoder: the one that `evaluate` returned last.
         """
         return None

@@ -1,4 +1,4 @@
-"""The state of a cell between two steps, saved so that it continues bit for bit."""
+"""Checkpoints: the state of training between two steps, from which it continues bit for bit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ from milbench._utils.files import write_atomically
 
 @dataclass
 class Checkpoint:
-    """Where a cell is: whole epochs done, steps done in the next, and what was seen on the way.
+    """How far the training of a cell is, and what was measured so far.
 
-    Weights, optimiser state and the global generators are beside it in the file, which is read with
-    `weights_only=True`: nothing in it is unpickled.
+    The file also has the weights, the state of the optimiser and those of torch's global generators. It is read with
+    `weights_only=True`: no code in it is run.
+
+    Args:
+        cell: the id of the cell.
+        epoch: how many epochs are finished.
+        step: how many steps of the next epoch are done.
+        loss_sum: the sum of the losses of these steps.
+        clipped: in how many of these steps the gradient was longer than the recipe allows.
+        seconds: how long these steps took.
+        history: the metrics of every finished epoch.
+        decoder: that of the last finished epoch, see `milbench.api.task.Evaluation`.
+        loaded: what `load` read besides, until `restore` has used it.
     """
 
     cell: str
@@ -25,21 +36,19 @@ class Checkpoint:
     step: int = 0
     loss_sum: float = 0.0
     clipped: float = 0.0
-    """In how many of these steps the gradient was longer than the recipe allows."""
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
     decoder: dict[str, Any] | None = None
-    """See `milbench.api.task.Evaluation`; of the last whole epoch."""
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def end_epoch(self, metrics: dict[str, float], decoder: dict[str, Any] | None) -> None:
-        """Count the epoch as done; its decoder replaces that of the epoch before."""
+        """Count the epoch as finished, with its metrics and its decoder."""
         self.history.append(metrics)
         self.decoder = decoder
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the state, whole or not at all."""
+        """Write the state to a file, whole or not at all."""
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
         generators = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -54,7 +63,13 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path, cell: str, device: torch.device) -> Checkpoint | None:
-        """Return the state of this cell, or None where there is none or the file is damaged (it is then set aside)."""
+        """Return the state of a cell, None where the file is missing, damaged or of another cell.
+
+        Args:
+            path: of the file; a damaged one is renamed to end in .damaged.
+            cell: the id of the cell.
+            device: where the tensors are to be.
+        """
         if not path.exists():
             return None
         try:
@@ -66,7 +81,7 @@ class Checkpoint:
         return found if found.cell == cell else None
 
     def restore(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Put weights, optimiser state and generators back."""
+        """Set the weights, the state of the optimiser and torch's global generators to those that were loaded."""
         network.load_state_dict(self.loaded["network"])
         optimizer.load_state_dict(self.loaded["optimizer"])
         torch.set_rng_state(self.loaded["generators"]["cpu"].cpu())

@@ -1,4 +1,4 @@
-"""The gallery of a cell that is trained: test bags, what its network detects in them and why, and what it misreads."""
+"""Saves the gallery of a trained cell: test bags with detections and sensitivity maps, and what is misread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from milbench.evaluation.saliency import of_gallery
 def save_gallery(
     path: Path, task: Task, network: Network, loss: Loss, score: ScoreFunction, evaluation: Evaluation
 ) -> None:
-    """Write the gallery of a prepared task. score: by this network and loss; evaluation: of the last epoch."""
+    """Compute and write the gallery of a trained network.
+
+    Args:
+        path: of the file, see `milbench.api.gallery.write`.
+        task: prepared.
+        network: trained.
+        loss: trained with the network.
+        score: gives the scores of a batch of bags by this network and loss.
+        evaluation: of the last epoch.
+    """
     bags = task.gallery()
     scores = score(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))

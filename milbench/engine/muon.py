@@ -1,4 +1,4 @@
-"""torch's own Muon for the weights of every layer, AdamW for the rest."""
+"""The optimiser Muon: torch's own for the weights of every layer, AdamW for biases."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from milbench.errors import UsageError
 class Muon(torch.optim.Optimizer):
     """Momentum whose matrix of every layer is brought near an orthogonal one before the step.
 
-    torch's Muon takes matrices alone: a convolution's weights are given to it as (fan_out, fan_in) views of the same
-    memory, and biases, with whatever else is no matrix, go to AdamW. Steps of the two are of one length
+    torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out, fan_in) views of the same
+    memory, while biases and all other parameters of one dimension go to AdamW. The steps of both have the same length
     (`match_rms_adamw`), so that they share a learning rate.
 
     K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common step length:
@@ -40,7 +40,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Make one step of both with the learning rate of the parameter group."""
+        """Make one step of both optimisers with the learning rate of the parameter group."""
         if closure is not None:
             raise RuntimeError("Muon takes no closure")
         for view, parameter in zip(self.views, self.matrices, strict=True):
@@ -51,17 +51,17 @@ class Muon(torch.optim.Optimizer):
             inner.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of both."""
+        """Return the states of both optimisers."""
         return {"inner": [inner.state_dict() for inner in self.inner]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what `state_dict` returned."""
+        """Restore the states that `state_dict` returned."""
         for inner, state in zip(self.inner, state_dict["inner"], strict=True):
             inner.load_state_dict(state)
 
 
 def _as_matrix(tensor: Tensor) -> Tensor:
-    """Return a (fan_out, fan_in) view; channels are last in memory where they are last in the network's format."""
+    """Return weights as a (fan_out, fan_in) view of their memory, in which a convolution's channels may be last."""
     if tensor.ndim == 4 and not tensor.is_contiguous():
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor.view(tensor.shape[0], -1)

@@ -15,9 +15,10 @@ from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
 
 OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
-"""From a model, a recipe and a seed."""
+"""From a model, a recipe and a seed to an optimiser over the parameters of the model."""
 Schedule = Callable[[int, int], float]
-"""From the step (from 0) and the number of steps to the factor of the peak learning rate: nothing to checkpoint."""
+"""From a step (from 0) and the number of steps to the factor of the peak learning rate. As a schedule has no state,
+checkpoints need not hold it."""
 
 
 def _adamw(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -65,7 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1},
 }
-"""What goes with an optimiser where a task's recipe is written for another one. Of psgd: as published."""
+"""The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
 SCHEDULES: dict[str, Schedule] = {
     "one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "drop-at-thirds": _drop_at_thirds,
     "constant": _constant,
@@ -73,7 +74,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise UsageError if the recipe names what is not here, or sets what its optimiser would ignore."""
+    """Raise UsageError where the recipe names an unknown optimiser or schedule, or has a setting of no effect."""
     if recipe.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
     if recipe.schedule not in SCHEDULES:
@@ -85,12 +86,27 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser over the parameters of `model`; `seed` names what chance it needs."""
+    """Return the recipe's optimiser.
+
+    Args:
+        model: whose trainable parameters are optimised.
+        recipe: with the name of the optimiser and its settings.
+        seed: of the random numbers that the optimiser draws.
+    """
     return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
 
 
 def optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
-    """Make one step from the scalar loss of a batch; return (), 1 where the step had to be shortened, else 0."""
+    """Make one step of an optimiser.
+
+    Args:
+        optimizer: from `make_optimizer`.
+        loss: (), the loss of a batch, with its graph.
+        clip_norm: the largest norm of the gradient, to which longer ones are shortened; None: no clipping.
+
+    Returns:
+        (), nonzero where the gradient or the step was shortened.
+    """
     optimizer.zero_grad(set_to_none=True)
     if isinstance(optimizer, KroneckerPSGD):
         optimizer.backward(loss)

@@ -1,4 +1,4 @@
-"""What a computation costs: seconds by the clock and bytes by the tensors it keeps alive."""
+"""The costs of a computation: seconds, bytes of the tensors that are alive, and memory of the process or the GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class _LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the storages that operators hand out, from birth until they are freed."""
+    """Counts the bytes of the storages that operators return, until they are freed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -55,10 +55,10 @@ class _LiveBytes(TorchDispatchMode):
 
 
 def peak_bytes(fn: Callable[[], object]) -> int:
-    """Return the most bytes that tensors created inside `fn()` held at one time, on whatever device.
+    """Return the most bytes that tensors created inside `fn()` occupied at one time, on any device.
 
-    Tensors that existed before do not count, nor does scratch memory inside a single operator. The same number comes
-    out on a CPU and on a GPU, whatever their allocators round up to.
+    Tensors that existed before do not count, nor does temporary memory inside a single operator. The number is the same
+    on a CPU and on a GPU, as it does not depend on their allocators.
     """
     with _LiveBytes() as mode:
         result = fn()
@@ -68,12 +68,16 @@ def peak_bytes(fn: Callable[[], object]) -> int:
 
 
 def median_seconds(fn: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median seconds of `repeats` calls of `fn()` after one that is not counted, the device waited for."""
+    """Return the median seconds of `repeats` calls of `fn()`, after one call that is not counted."""
     return paired_seconds([fn], repeats)[0]
 
 
 def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
-    """Return each function's median seconds, measured turn by turn so that a busy machine slows all alike."""
+    """Return the median seconds of each function over `repeats` calls, after one call that is not counted.
+
+    The functions are called in turn, so that other work on the machine slows all of them alike. Each measurement waits
+    for the accelerator to finish.
+    """
     taken: list[list[float]] = [[] for _ in fns]
     for turn in range(repeats + 1):
         for fn, times in zip(fns, taken, strict=True):

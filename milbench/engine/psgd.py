@@ -19,15 +19,23 @@ class KroneckerPSGD(torch.optim.Optimizer):
 
     The weights of a layer and its biases are one (fan_in + 1, fan_out) matrix W. Its preconditioner is a Kronecker
     product, G -> L^T L G R^T R with upper triangular L and R. Every step draws a direction v ~ N(0, I) over all
-    parameters together, takes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
-    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint its minimum has P E[h h^T] P =
-    E[v v^T]: |Hessian|^-1 for a fixed Hessian, also an indefinite one. The step that the factors make is normalised by
-    the largest entry of that gradient; they start at the identity.
+    parameters together, computes the exact Hessian-vector product h of the batch's loss along it, and moves L and R
+    against the relative gradient of E[h^T P h + v^T P^-1 v]. Without the constraint, the minimum over P satisfies
+    P E[h h^T] P = E[v v^T]: for a fixed Hessian, also an indefinite one, P is |Hessian|^-1. The step of the factors is
+    normalised by the largest entry of that gradient; the factors start at the identity.
 
-    Directions come from the suite's own generator, named by `seed` and the number of the step, so that two losses see
-    the same ones and a resumed run goes on with the next.
+    The directions are drawn from a generator that is seeded by `seed` and the number of the step, so that two losses
+    get the same ones and a resumed run continues with the next.
 
-    Not known to torch: `backward(loss)` takes the place of `loss.backward()` and must be called before `step`.
+    Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()` and must be called before `step`.
+
+    Args:
+        model: whose trainable parameters are optimised, grouped by layer.
+        lr: the learning rate, by which the preconditioned gradient is multiplied.
+        factor_step: the step size of the factors.
+        clip_rms: the largest root mean square, over all parameters, of the preconditioned gradient; longer ones are
+            shortened to it. None: no clipping.
+        seed: of the directions.
 
     X.-L. Li, "Preconditioned Stochastic Gradient Descent", arXiv:1512.04202, 2015; settings as in
     X.-L. Li, arXiv:1811.12346, 2018.
@@ -36,11 +44,6 @@ class KroneckerPSGD(torch.optim.Optimizer):
     def __init__(
         self, model: nn.Module, *, lr: float, factor_step: float = 0.01, clip_rms: float | None = None, seed: int = 0
     ) -> None:
-        """Take every trainable parameter of `model`, grouped by layer.
-
-        clip_rms: the largest root mean square, over all parameters, of the preconditioned gradient; longer ones are
-            shortened to it. None: no clipping.
-        """
         super().__init__(_layers(model), {"lr": lr})
         self.factor_step = factor_step
         self.clip_rms = clip_rms
@@ -56,12 +59,12 @@ class KroneckerPSGD(torch.optim.Optimizer):
             self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Fill the gradients of all parameters, and keep the Hessian-vector products for `step`."""
+        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, from the loss ()."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
         first = self.state[self.param_groups[0]["params"][0]]
         rng = generator("curvature probe", self.seed, int(first["step"]))
-        # Drawn on the CPU, so that a GPU sees the same directions.
+        # Drawn on the CPU, so that the directions are the same on a GPU.
         directions = [torch.randn(p.shape, generator=rng).to(p) for p in parameters]
         # A gradient that does not depend on any weight has no curvature: its products are zeros.
         curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
@@ -111,9 +114,14 @@ class KroneckerPSGD(torch.optim.Optimizer):
 def update_factors(
     left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the triangular factors (rows, rows) and (columns, columns) after one step.
+    """Return the triangular factors of a layer after one step.
 
-    direction, product: (rows, columns), V and the Hessian-vector product along it.
+    Args:
+        left: (rows, rows), the upper triangular factor L.
+        right: (columns, columns), the upper triangular factor R.
+        direction: (rows, columns), the direction V.
+        product: (rows, columns), the Hessian-vector product H along it.
+        factor_step: the step size, relative to the largest entry of the gradient.
     """
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T
@@ -121,7 +129,7 @@ def update_factors(
     b = torch.linalg.solve_triangular(right, b, upper=True, left=False)
     left = _moved(left, a @ a.T - b @ b.T, factor_step)
     right = _moved(right, a.T @ a - b.T @ b, factor_step)
-    # Only the product is determined: neither factor may wander off to overflow while the other one vanishes.
+    # Only the product of the factors is determined: without this, one could overflow while the other one vanishes.
     balance = (left.diagonal().abs().max() / right.diagonal().abs().max()).sqrt()
     return left / balance, right * balance
 

@@ -1,4 +1,4 @@
-"""Many cells: what is done already, what is left, and how it went."""
+"""The runner: finds the cells of a plan that are to be computed and distributes them over worker processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ Rerun = Literal["missing", "failed", "all"]
 
 @dataclass
 class Launch:
-    """The cells of a plan, sorted into those to compute now and those to leave."""
+    """A plan with the cells that are to be computed.
+
+    Args:
+        plan: all cells of the comparison.
+        known: cell id -> the run of the cell in the store.
+        rerun: which cells to compute: those that are missing or interrupted, also those that failed, or all.
+
+    Attributes:
+        to_run: the cells to compute, in the order of the plan.
+    """
 
     plan: Plan
     known: dict[str, CellRun]
@@ -43,7 +52,16 @@ class Launch:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run, none of which changes what comes out."""
+    """Where and how cells are computed; the results do not depend on it.
+
+    Args:
+        device: such as "cpu" or "cuda:0".
+        jobs: how many cells are computed at a time.
+        threads: how many threads each of them uses.
+        data_dir: the folder of the data; None: the default one.
+        fail_fast: whether to stop at the first cell that fails.
+        cluster: the address of a dask scheduler; None: processes on this machine.
+    """
 
     device: str
     jobs: int
@@ -60,7 +78,19 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 def execute(
     launch: Launch, store: Store, root: Workspace, options: Options, command: str, report: Callable[[JobResult], None]
 ) -> None:
-    """Compute what a launch wants, one report a cell as it ends. Raises Interrupted after Ctrl-C or SIGTERM."""
+    """Compute the cells of a launch and log them.
+
+    Args:
+        launch: with the cells to compute.
+        store: where the runs are logged.
+        root: the workspace, for checkpoints, locks and files of progress.
+        options: where and how cells are computed.
+        command: the command line, logged with the launch.
+        report: is called with the result of each cell as it ends.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
+    """
     parent = ""
     jobs: list[Job] = []
     outcome = "KILLED"
@@ -84,7 +114,7 @@ def execute(
         raise Interrupted from None
     finally:
         _stop_workers(options)
-        for job in jobs:  # a worker that was killed could not
+        for job in jobs:  # a worker that was killed could not remove its file
             root.progress(job.cell.id).unlink(missing_ok=True)
         store.abandon([job.run_id for job in jobs])
         if parent:
@@ -93,7 +123,7 @@ def execute(
 
 
 def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Options, parent: str) -> Job:
-    """Give a cell a new run, or the one that was stopped half way, whose checkpoint is still there."""
+    """Return the job of a cell: with a new run, or with the interrupted one where its checkpoint exists."""
     known = launch.known.get(cell.id)
     resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
     run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
@@ -111,15 +141,15 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Opt
 
 
 def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -> Iterator[JobResult]:
-    """Yield reports as cells end; a worker that dies takes its own cell down and no other."""
+    """Yield results as cells end. A worker process that dies makes its own cell fail, and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     left = {job.cell.id: job for job in jobs}
     suspects: list[Job] = []
     while left:
-        # A pool whose worker died is gone, and its other cells with it; the one to blame dies again when it is alone.
-        # It goes on from its checkpoint.
+        # A worker that dies ends the whole pool. The cells that were running are then computed one by one, from their
+        # checkpoints, so that the one that makes its process die is found.
         batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
         parallel = joblib.Parallel(
             n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
@@ -153,7 +183,7 @@ def _backend(options: Options) -> Iterator[None]:
 
 
 def check_cluster(address: str) -> None:
-    """Raise UsageError, before anything is planned into the store, if no scheduler answers at the address."""
+    """Raise UsageError if no dask scheduler answers at the address."""
     with _client(address):
         pass
 
@@ -171,7 +201,7 @@ def _client(address: str) -> Any:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let SIGTERM end a launch as cleanly as Ctrl-C does."""
+    """Turn SIGTERM into KeyboardInterrupt, so that it ends a launch as cleanly as Ctrl-C."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -191,5 +221,12 @@ def _stop_workers(options: Options) -> None:
 
 
 def default_jobs(device: str, cells: int) -> int:
-    """Return one job a core on a CPU (cells beside each other use it better than threads in one), one on a GPU."""
+    """Return how many cells to compute at a time.
+
+    On a CPU as many as there are cores, since parallel cells use them better than threads in one cell; on a GPU one.
+
+    Args:
+        device: such as "cpu" or "cuda:0".
+        cells: how many cells there are.
+    """
     return max(1, min(cells, os.cpu_count() or 1)) if device == "cpu" else 1

@@ -17,10 +17,13 @@ from milbench.errors import UsageError
 
 
 def check(plan: Plan, data_dir: Path | None) -> None:
-    """Run every loss once on the first batch of every task, untrained. Raises UsageError where the bags are at fault.
+    """Run every loss of a plan once on the first batch of every task, with untrained networks.
 
-    Any other failure is the loss's or the task's own: its cells will fail, with a traceback in the store, and the
-    others will not.
+    Any failure but a UsageError is left to the cells: those of the loss or task at fault will fail, with a traceback
+    in the store, and the others will be computed.
+
+    Raises:
+        UsageError: a loss does not accept the bags of a task.
     """
     batches: dict[str, tuple[Task, Bags]] = {}
     for cell in _one_a_pair(plan):

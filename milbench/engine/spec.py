@@ -1,6 +1,6 @@
-"""What to run: a spec (a TOML file, or the same from flags) and the cells it stands for.
+"""Specs (what to run, from a TOML file or from flags) and how they become plans of cells.
 
-A parameter given as a list is an axis: the spec is run for each of its values, and for all combinations of axes.
+A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,41 @@ Params = dict[str, Any]
 
 
 class Difference(BaseModel):
-    """Where a publication and the code behind it differ: both are variants here, by name."""
+    """A point in which a publication and its code differ.
+
+    Args:
+        topic: what differs.
+        paper: what the publication states.
+        code: what its code does.
+        here: the parameter that chooses between the two, and what this comparison uses.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     topic: str
     paper: str
     code: str
-    here: str = Field(description="what chooses between them, and what this comparison uses")
+    here: str
 
 
 class Spec(BaseModel):
-    """A comparison: every loss on every task with every seed, under one recipe or several."""
+    """A comparison: every loss on every task with every seed, under one recipe or several.
+
+    Args:
+        name: of the comparison, matching `milbench.api.plan.COMPARISON_NAME`.
+        title: of its report, "" for none.
+        losses: names of losses or paths of files, at least one.
+        tasks: names of tasks or paths of files, at least one.
+        seeds: a number, a list of numbers, or text such as "0-9" or "0,2,5".
+        loss: the name of a loss -> arguments of its constructor.
+        task: the name of a task -> arguments of its constructor.
+        recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
+        supervision: the kinds of supervision that are compared on purpose, where there are several.
+        preset: the preset that was chosen, "" for none.
+        notes: what a reader of the report should know, such as the limits of a preset.
+        differences: between a publication and its code.
+        source: where the spec comes from: "built-in NAME", a path, or "flags".
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,22 +68,25 @@ class Spec(BaseModel):
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
     seeds: str | int | list[int] = "0"
-    loss: dict[str, Params] = Field(default_factory=dict, description="parameters by loss name")
-    task: dict[str, Params] = Field(default_factory=dict, description="parameters by task name")
-    recipe: Params = Field(
-        default_factory=dict, description="what differs from the task's own recipe; in a table, for the task it names"
-    )
-    supervision: list[Supervision] = Field(default_factory=list, description="kinds compared on purpose, if several")
+    loss: dict[str, Params] = Field(default_factory=dict)
+    task: dict[str, Params] = Field(default_factory=dict)
+    recipe: Params = Field(default_factory=dict)
+    supervision: list[Supervision] = Field(default_factory=list)
     preset: str = ""
-    notes: list[str] = Field(default_factory=list, description="what the report must say, such as a preset's limits")
+    notes: list[str] = Field(default_factory=list)
     differences: list[Difference] = Field(default_factory=list)
     source: str = "flags"
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
-    """Read a spec from a path, or a built-in one by its name, with one of its presets. Raises UsageError.
+    """Read a spec with one of its presets: tables `[presets.NAME]` of changes to the rest of it.
 
-    A spec may have a table `[presets.NAME]` of what to change under that name; the first one is the default.
+    Args:
+        given: the path of a TOML file, or the name of a built-in spec.
+        preset: the name of a preset; None: the first one, if there are any.
+
+    Raises:
+        UsageError: there is no such spec or preset, or something in the spec is wrong.
     """
     path = Path(given)
     with as_usage():
@@ -101,7 +127,7 @@ def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
 
 
 def _merged(values: Params, changes: Params) -> Params:
-    """Return `values` with `changes`, table by table."""
+    """Return `values` with `changes`; tables in both are merged."""
     both = {
         k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
     }
@@ -115,7 +141,15 @@ def built_in_specs() -> dict[str, Traversable]:
 
 
 def make_spec(values: Params, owner: str = "the run") -> Spec:
-    """Validate the values of a spec. Raises UsageError."""
+    """Return a spec of these values.
+
+    Args:
+        values: of the fields of `Spec`.
+        owner: what the values belong to, for messages.
+
+    Raises:
+        UsageError: a value is unknown, missing or wrong, or a section belongs to no loss or task.
+    """
     spec: Spec = validated(owner, Spec, values)
     tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
@@ -123,7 +157,7 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
         ("task", list(spec.task), spec.tasks, tasks()),
         ("recipe", tables, spec.tasks, tasks()),
     ):
-        # A section of one that exists and does not take part is no mistake: a flag may have left it out of this run.
+        # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
         known = {registry.entry(name).name for name in chosen} | {*registry.names()}
         for section in sections:
             if section not in known:
@@ -153,9 +187,15 @@ def parse_seeds(given: str | int | list[int]) -> list[int]:
 
 
 def parse_setting(spec_values: Params, setting: str) -> None:
-    """Put one `-p` setting into a spec's values: recipe.k=v, recipe.TASK.k=v, loss.k=v, loss.NAME.k=v (task likewise).
+    """Change the values of a spec by one setting of the command line (`-p`).
 
-    `recipe.k=v` goes to all tasks, `loss.k=v` to every chosen loss that has a parameter k. Commas make an axis.
+    Args:
+        spec_values: the values of the fields of `Spec`, with "losses" and "tasks"; changed in place.
+        setting: recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss
+            that has such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise). Commas between values make an axis.
+
+    Raises:
+        UsageError: the setting has another form, or no chosen loss or task has such a parameter.
     """
     key, equals, text = setting.partition("=")
     place = key.strip().split(".")
@@ -169,7 +209,7 @@ def parse_setting(spec_values: Params, setting: str) -> None:
     kind, *_, parameter = place
     if kind == "recipe":
         recipe, change = spec_values.get("recipe", {}), {parameter: value}
-        if len(place) == 2:  # what a spec says for one task gives way as well
+        if len(place) == 2:  # replaces the values of single tasks in the spec as well
             own = {k: {n: x for n, x in v.items() if n != parameter} for k, v in recipe.items() if isinstance(v, dict)}
             spec_values["recipe"] = {**recipe, **own, **change}
         else:
@@ -192,18 +232,27 @@ def parse_setting(spec_values: Params, setting: str) -> None:
 
 
 def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
-    """Expand a spec into its cells, with every name, parameter and data set checked. Raises UsageError."""
+    """Expand a spec into its cells, with every name, parameter and data set checked.
+
+    Args:
+        spec: from `make_spec` or `read_spec`.
+        data_dir: the folder of the data; None: the default one.
+
+    Raises:
+        UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
+            without `spec.supervision`.
+    """
     seeds = parse_seeds(spec.seeds)
     loss_variants = list(_variants(losses(), spec.losses, spec.loss))
     _check_supervision(spec)
     cells: dict[str, Cell] = {}
-    facts: dict[str, TaskInfo] = {}
+    infos: dict[str, TaskInfo] = {}
     for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
         entry = tasks().entry(task_name)
         task = tasks().create(task_name, task_params)
         with as_usage():
             digest = task.check_data(data_dir)
-        facts[entry.name] = TaskInfo.of(task)
+        infos[entry.name] = TaskInfo.of(task)
         common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
         recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
         for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
@@ -229,7 +278,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         title=spec.title,
         source=spec.source,
         cells=list(cells.values()),
-        tasks=facts,
+        tasks=infos,
         labels=labels(cells.values()),
         preset=spec.preset,
         notes=spec.notes,
@@ -238,18 +287,18 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
 
 
 def _check_supervision(spec: Spec) -> None:
-    """Raise UsageError where losses of different supervision meet and the spec does not say so."""
+    """Raise UsageError where losses of different supervision are compared and the spec does not list their kinds."""
     found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
     if len(found) > 1 and not set(found) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
-        wanted = ",".join(found)
+        kinds = ",".join(found)
         raise UsageError(
-            f"the losses do not have the same supervision: {listed}; if that is meant, say --supervision {wanted}"
+            f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
         )
 
 
 def _recipe(defaults: Params, changes: Params) -> Params:
-    """Return the task's recipe with the changes; another optimiser than the task's brings its own settings along."""
+    """Return the task's recipe with the changes; another optimiser than the task's comes with settings of its own."""
     from milbench.api.recipe import Recipe
     from milbench.engine.optimizers import SETTINGS, check_recipe
 
@@ -286,7 +335,7 @@ def _parameter_names(registry: Any, name: str) -> set[str]:
 
 
 def _scalar(text: str) -> Any:
-    """Read a value as TOML would (numbers, true, false, quoted strings), any other word as a string."""
+    """Return the value of TOML text (numbers, true, false, quoted strings), any other text as a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits

@@ -27,27 +27,41 @@ from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_
 from milbench.errors import UsageError
 
 PROGRESS_INTERVAL = 0.5
-"""Seconds between reports of progress inside an epoch, at least; for each the host waits for the device."""
+"""Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
 CHECKPOINT_INTERVAL = 60.0
-"""Seconds between checkpoints inside an epoch: a killed run loses at most this much work, and the step it was in."""
+"""Least seconds between checkpoints inside an epoch: a killed run loses this much work, and the step it was in."""
 
 
 class Callback(Protocol):
-    """What is called as a cell is trained."""
+    """The methods that are called while a cell is trained."""
 
     def resumed(self, epoch: int, step: int) -> None:
-        """Receive that the cell continues after `step` steps of the epoch (from 1)."""
+        """Handle that training continues from a checkpoint, after `step` steps of an epoch (from 1)."""
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        """Receive progress inside an epoch (from 1), a few times a second at most."""
+        """Handle progress inside an epoch, at most twice a second.
+
+        Args:
+            epoch: from 1.
+            step: how many steps of the epoch are done.
+            steps: how many steps the epoch has.
+            loss: the mean loss of the steps that are done.
+        """
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Receive the metrics at the end of an epoch (from 1)."""
+        """Handle the metrics at the end of an epoch (from 1), by `split/metric`."""
 
 
 @dataclass
 class TrainedCell:
-    """What is left of a cell once it is trained."""
+    """The results of a cell.
+
+    Args:
+        history: the metrics of every epoch, by `split/metric`.
+        costs: seconds and bytes, by the names of `milbench.api.results.Results.costs` after "cost/".
+        weights: of the network and the loss after the last epoch, on the CPU.
+        save_gallery: writes the gallery to a path.
+    """
 
     history: list[dict[str, float]]
     costs: dict[str, float]
@@ -59,18 +73,31 @@ class TrainedCell:
 
 @dataclass
 class Trainer:
-    """One cell on one device."""
+    """Trains and evaluates one cell on one device.
+
+    Args:
+        cell: what to train.
+        device: of the network, the loss and the data.
+        data_dir: the folder of the task's data; None: the default one.
+        callback: is called as training goes on.
+        checkpoint: the file from which training continues, if there is one for this cell, and which is kept up to date.
+    """
 
     cell: Cell
     device: torch.device
     data_dir: Path | None
     callback: Callback
     checkpoint: Path
-    heard: float = field(default=0.0, init=False)
-    saved: float = field(default_factory=time.monotonic, init=False)
+    _reported: float = field(default=0.0, init=False)
+    _saved: float = field(default_factory=time.monotonic, init=False)
 
     def run(self) -> TrainedCell:
-        """Train to the last epoch, evaluating after each. Raises FloatingPointError where the loss diverges."""
+        """Train to the last epoch, with an evaluation after each.
+
+        Raises:
+            FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
+            UsageError: a plug-in file was changed since the cell was planned, or the task does not suit the loss.
+        """
         self._set_up()
         state = Checkpoint.load(self.checkpoint, self.cell.id, self.device)
         if state is None:
@@ -103,32 +130,32 @@ class Trainer:
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
         self.task.prepare(self.data_dir, self.device)
         profiling.reset_memory_peak(self.device)
-        # Only a loss of somebody else's could draw from the global generator; it is paired all the same.
+        # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
         torch.manual_seed(cell.seed)
         self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
         network = network_for(self.loss, self.task, cell.seed)
         if self.recipe.head_init == "prior" and self.loss.head != "class":
             network.start_at_prior(self.task.positions)
         self.network: Network = network.move_to(self.device)
-        # A loss may have weights of its own: they are trained, clipped, checkpointed and kept with the network's.
+        # A loss may have weights of its own, which are trained, clipped and stored together with the network's.
         self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
         self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
 
     def _batches(self, epoch: int) -> itertools.islice[Bags]:
-        """Return the batches of an epoch (from 0): chance comes from task, seed and epoch, never from the loss."""
+        """Return the batches of an epoch (from 0), which depend on task, seed and epoch, but not on the loss."""
         rng = generator("bags", self.task.name, self.cell.seed, epoch)
         return itertools.islice(self.task.train_batches(epoch, rng), self.steps)
 
     def _train_epoch(self, state: Checkpoint) -> None:
         self.network.train()
-        # The sum goes on from the checkpoint's, in the same order, so that it too ends bit for bit the same.
+        # The sum continues from that of the checkpoint in the same order, so that it too is the same bit for bit.
         total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
         begun, seconds_before = time.perf_counter(), state.seconds
 
         def settle(step: int) -> None:
-            """Bring the counters up to date; the only place where the host waits for the device."""
+            """Bring the counters up to date. Nowhere else in the epoch does the host wait for the device."""
             state.loss_sum, state.clipped = total.tolist()
             state.step, state.seconds = step, seconds_before + time.perf_counter() - begun
             if not math.isfinite(state.loss_sum):
@@ -138,20 +165,20 @@ class Trainer:
         for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
             total += self._train_step(bags, state.epoch * self.steps + step - 1)
             now = time.monotonic()
-            if now - self.heard > PROGRESS_INTERVAL or now - self.saved > CHECKPOINT_INTERVAL:
+            if now - self._reported > PROGRESS_INTERVAL or now - self._saved > CHECKPOINT_INTERVAL:
                 settle(step)
-                self.heard = now
+                self._reported = now
                 self.callback.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
-            if now - self.saved > CHECKPOINT_INTERVAL:
+            if now - self._saved > CHECKPOINT_INTERVAL:
                 self._save(state)
         settle(self.steps)
 
     def _train_step(self, bags: Bags, step: int) -> Tensor:
-        """Return (2,), the loss before the step, and 1 where its gradient had to be clipped."""
+        """Make one step; return (2,), the loss before it, and 1 where its gradient was clipped, else 0."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
         logits = self._for_loss(self._logits(bags, self.recipe.precision == "bfloat16"))
-        # After the first batch a GPU is not made to wait for a check of every value.
+        # A check of every value makes the host wait for a GPU: there it is done for the first batch alone.
         self.loss.validate = self.device.type == "cpu" or step == 0
         self._check_finite("logits", logits, step)
         target = make_target(self.loss.target_kind, bags, logits, self.network)
@@ -161,7 +188,7 @@ class Trainer:
         return torch.stack([loss.detach(), clipped.to(loss)])
 
     def _check_finite(self, what: str, values: Tensor, step: int) -> None:
-        """Say where training diverged; a GPU is not made to wait, there `settle` finds out a little later."""
+        """Raise FloatingPointError where training diverged; on a GPU `settle` does so later, without more waiting."""
         if self.device.type == "cpu" and not bool(torch.isfinite(values).all()):
             epoch, step = divmod(step, self.steps)
             raise FloatingPointError(f"the {what} in training: not finite at epoch {epoch + 1}, step {step + 1}")
@@ -187,7 +214,7 @@ class Trainer:
         )
 
     def _costs(self, history: list[dict[str, float]]) -> dict[str, float]:
-        """Measure what the loss alone costs on one training batch, beside the whole step."""
+        """Return the costs of training, with those of the loss alone on one training batch."""
         bags = next(self._batches(0))
         with torch.no_grad():
             logits = self._for_loss(self._logits(bags))
@@ -212,16 +239,16 @@ class Trainer:
 
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer)
-        self.saved = time.monotonic()
+        self._saved = time.monotonic()
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:
-    """Return the network that the task has for this kind of loss. Raises UsageError where it has none."""
+    """Return a new network of the task for this kind of loss. Raises UsageError where it has none."""
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 
 def check_unchanged(cell: Cell) -> None:
-    """Raise UsageError if a plug-in file is no longer the one that was planned and hashed."""
+    """Raise UsageError if a plug-in file was changed since the cell was planned."""
     for registry, file, revision in (
         (losses(), cell.loss_file, cell.loss_revision),
         (tasks(), cell.task_file, cell.task_revision),

@@ -1,4 +1,4 @@
-"""Compute one cell in this process, wherever it was started, and keep the store informed."""
+"""The worker: computes one cell in this process and logs it to the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,19 @@ from milbench.store.workspace import Workspace
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker gets: a cell, its run, and where things are."""
+    """One cell to compute, in plain data that can be sent to another process.
+
+    Args:
+        cell: what to compute.
+        run_id: of the run in the store that was opened for the cell.
+        root: the path of the workspace.
+        tracking_uri: the address of the store.
+        device: such as "cpu" or "cuda:0".
+        threads: how many threads PyTorch uses.
+        data_dir: the folder of the data; None: the default one.
+        resume: whether to continue from the cell's checkpoint, if there is one.
+        again: whether to compute the cell even if another launch has finished it in the meantime.
+    """
 
     cell: Cell
     run_id: str
@@ -29,25 +41,30 @@ class Job:
     threads: int
     data_dir: str | None
     resume: bool = False
-    """Go on from the checkpoint, if there is one."""
     again: bool = False
-    """Compute the cell even if somebody has done so in the meantime."""
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a worker says at the end."""
+    """What became of a job.
+
+    Args:
+        cell_id: of the cell.
+        run_id: of the run that holds the results.
+        status: done, failed or elsewhere (another process is computing the cell).
+        reason: one line, why it is not done.
+        metrics: of the last epoch; None where they were not computed just now.
+    """
 
     cell_id: str
     run_id: str
     status: str
-    """done, failed or elsewhere (another process computes the cell now)"""
     reason: str = ""
     metrics: dict[str, float] | None = None
 
 
 def compute_cell(job: Job) -> JobResult:
-    """Train and evaluate the cell of a job; whatever goes wrong in it is reported, not raised."""
+    """Train and evaluate the cell of a job. Errors are not raised: they are logged and part of the result."""
     if _is_child():
         _leave_interrupts_to_the_launcher()
     root = Workspace(Path(job.root))
@@ -56,7 +73,7 @@ def compute_cell(job: Job) -> JobResult:
             if not mine:
                 return JobResult(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
             return _compute(job, root)
-    except Exception as error:  # noqa: BLE001 the store itself failed; the launcher tries to write that down
+    except Exception as error:  # noqa: BLE001 the store itself failed; the launcher will try to log that
         return JobResult(job.cell.id, job.run_id, "failed", _reason(error))
 
 
@@ -120,7 +137,7 @@ def _keep_artifacts(job: Job, store: Any, root: Workspace, outcome: Any) -> None
 
 
 class _StoreCallback:
-    """Logs epochs to the store, and the way there to a small file that the launcher reads."""
+    """Logs epochs to the store, and writes progress inside an epoch to a small file that the launcher reads."""
 
     def __init__(self, job: Job, store: Any, progress: Path) -> None:
         self.job, self.store, self.progress = job, store, progress
@@ -147,6 +164,6 @@ def _is_child() -> bool:
 
 
 def _leave_interrupts_to_the_launcher() -> None:
-    """Ctrl-C reaches every process of the terminal; only the launcher shall act on it."""
+    """Ignore SIGINT: Ctrl-C reaches every process of the terminal, and the launcher alone acts on it."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
