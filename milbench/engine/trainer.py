@@ -60,6 +60,7 @@ class TrainedCell:
         history: the metrics of every epoch, by `split/metric`.
         costs: seconds and bytes, by the names of `milbench.api.results.Results.costs` after "cost/".
         weights: of the network and the loss after the last epoch, on the CPU.
+        decoder: learnt from validation bags in the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
     """
 
@@ -67,7 +68,6 @@ class TrainedCell:
     costs: dict[str, float]
     weights: dict[str, Tensor]
     decoder: dict[str, Any] | None
-    """See `milbench.api.task.Evaluation`; of the last epoch."""
     save_gallery: Callable[[Path], None]
 
 
