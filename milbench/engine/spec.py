@@ -12,14 +12,17 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, TaskInfo, labels
-from milbench.api.registry import check_params, losses, tasks, validated
+from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, as_usage, unknown
+
+if TYPE_CHECKING:
+    from milbench.api.task import Task
 
 Params = dict[str, Any]
 
@@ -206,29 +209,36 @@ def parse_setting(spec_values: Params, setting: str) -> None:
         )
     values = [_scalar(part.strip()) for part in text.split(",")]
     value = values if len(values) > 1 else values[0]
-    kind, *_, parameter = place
+    kind, *names, parameter = place
     if kind == "recipe":
-        recipe, change = spec_values.get("recipe", {}), {parameter: value}
-        if len(place) == 2:  # replaces the values of single tasks in the spec as well
-            own = {k: {n: x for n, x in v.items() if n != parameter} for k, v in recipe.items() if isinstance(v, dict)}
-            spec_values["recipe"] = {**recipe, **own, **change}
-        else:
-            spec_values["recipe"] = _merged(recipe, {place[1]: change})
+        spec_values["recipe"] = _with_setting(spec_values.get("recipe", {}), names, {parameter: value})
         return
-    registry = losses() if kind == "loss" else tasks()
-    chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
-    if len(place) == 3:
-        if place[1] not in chosen:
-            raise unknown(f"{kind} of this run in -p {setting}", place[1], chosen)
-        takers = [place[1]]
-    else:
-        have = {name: _parameter_names(registry, name) for name in chosen}
-        takers = [name for name in chosen if parameter in have[name]]
-        if not takers:
-            raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*have.values()))
     sections = spec_values.setdefault(kind, {})
-    for name in takers:
+    for name in _takers(spec_values, kind, names, parameter, setting):
         sections[name] = {**sections.get(name, {}), parameter: value}
+
+
+def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
+    """Return a spec's recipe with a change, for one task where its name is given; else single tasks lose their own."""
+    if task:
+        return _merged(recipe, {task[0]: change})
+    of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}
+    return {**recipe, **of_tasks, **change}
+
+
+def _takers(spec_values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
+    """Return the chosen losses or tasks that a setting is for: the one it names, else all with such a parameter."""
+    registry: Registry[Any] = losses() if kind == "loss" else tasks()
+    chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
+    if names:
+        if names[0] not in chosen:
+            raise unknown(f"{kind} of this run in -p {setting}", names[0], chosen)
+        return names
+    known = {name: {*constructor_parameters(registry.cls(name))} for name in chosen}
+    takers = [name for name in chosen if parameter in known[name]]
+    if not takers:
+        raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*known.values()))
+    return takers
 
 
 def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
@@ -243,35 +253,16 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
             without `spec.supervision`.
     """
     seeds = parse_seeds(spec.seeds)
-    loss_variants = list(_variants(losses(), spec.losses, spec.loss))
+    loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
     cells: dict[str, Cell] = {}
     infos: dict[str, TaskInfo] = {}
-    for task_name, task_params in _variants(tasks(), spec.tasks, spec.task):
-        entry = tasks().entry(task_name)
-        task = tasks().create(task_name, task_params)
-        with as_usage():
-            digest = task.check_data(data_dir)
-        infos[entry.name] = TaskInfo.of(task)
-        common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
-        recipes = list(_axes(common | spec.recipe.get(entry.name, {})))
-        for recipe, (loss_name, loss_params), seed in itertools.product(recipes, loss_variants, seeds):
-            loss_entry = losses().entry(loss_name)
-            loss_class = losses().cls(loss_name)
-            cell = Cell(
-                loss=loss_entry.name,
-                loss_params=loss_params,
-                loss_file=loss_entry.origin if loss_entry.is_file else "",
-                loss_revision=f"{loss_class.revision}{loss_entry.source_digest}",
-                supervision=loss_class.supervision,
-                task=entry.name,
-                task_params=task_params,
-                task_file=entry.origin if entry.is_file else "",
-                task_revision=f"{task.revision}{entry.source_digest}",
-                data=digest,
-                recipe=_recipe(task.recipe().model_dump(), recipe),
-                seed=seed,
-            )
+    for name, params in _variants(tasks(), spec.tasks, spec.task):
+        task = tasks().create(name, params)
+        task_fields = _task_fields(name, params, task, data_dir)
+        infos[task.name] = TaskInfo.of(task)
+        for recipe, of_loss, seed in itertools.product(_recipes(spec, task), loss_fields, seeds):
+            cell = Cell(**of_loss, **task_fields, recipe=recipe, seed=seed)
             cells[cell.id] = cell
     return Plan(
         name=spec.name,
@@ -295,6 +286,38 @@ def _check_supervision(spec: Spec) -> None:
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
         )
+
+
+def _loss_fields(name: str, params: Params) -> Params:
+    """Return the fields of a cell that a loss determines."""
+    entry, cls = losses().entry(name), losses().cls(name)
+    return {
+        "loss": entry.name,
+        "loss_params": params,
+        "loss_file": entry.origin if entry.is_file else "",
+        "loss_revision": f"{cls.revision}{entry.source_digest}",
+        "supervision": cls.supervision,
+    }
+
+
+def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -> Params:
+    """Return the fields of a cell that a task determines, with the digest of its data."""
+    entry = tasks().entry(name)
+    with as_usage():
+        digest = task.check_data(data_dir)
+    return {
+        "task": entry.name,
+        "task_params": params,
+        "task_file": entry.origin if entry.is_file else "",
+        "task_revision": f"{task.revision}{entry.source_digest}",
+        "data": digest,
+    }
+
+
+def _recipes(spec: Spec, task: Task) -> list[Params]:
+    """Return the recipes of a task: its own with the changes of the spec, one for every combination of axes."""
+    common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
+    return [_recipe(task.recipe().model_dump(), changes) for changes in _axes(common | spec.recipe.get(task.name, {}))]
 
 
 def _recipe(defaults: Params, changes: Params) -> Params:
@@ -326,12 +349,6 @@ def _axes(params: Params) -> Iterator[Params]:
     values = [v if isinstance(v, list) else [v] for v in params.values()]
     for combination in itertools.product(*values):
         yield dict(zip(params, combination, strict=True))
-
-
-def _parameter_names(registry: Any, name: str) -> set[str]:
-    from milbench.api.registry import constructor_parameters
-
-    return set(constructor_parameters(registry.cls(name)))
 
 
 def _scalar(text: str) -> Any:
