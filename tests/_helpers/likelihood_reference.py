@@ -1,4 +1,4 @@
-"""Independent truth: enumeration, and a sum over subsets in 80 digits of mpmath. Nothing here uses the package."""
+"""The likelihood of small bags without the package: by enumeration, and by a sum over label sets in 80 digits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ DIGITS = 80
 
 
 def enumerate_bag(log_probs: Tensor, label_set: set[int]) -> tuple[float, Tensor]:
-    """Return Prb and the joint probability with each emission, over all (C+1)^K ways; log_probs is (C+1, K)."""
+    """Sum over all (C+1)^K label maps of one bag.
+
+    Returns:
+        Prb(label_set | P), and (C+1, K), the probability of the label set and of that emission together.
+    """
     classes, positions = log_probs.shape
     probs = log_probs.double().exp()
     total, joint = 0.0, torch.zeros(classes, positions, dtype=torch.float64)
@@ -27,8 +31,13 @@ def enumerate_bag(log_probs: Tensor, label_set: set[int]) -> tuple[float, Tensor
     return total, joint
 
 
-class Precise:
-    """One bag in 80 digits: `log_probs` (C+1, K), taken exactly as the floats they are."""
+def every_label_set(classes: int) -> Tensor:
+    """Return (2^C, C) bool, every label set of C classes."""
+    return torch.tensor(list(itertools.product([False, True], repeat=classes)))
+
+
+class PreciseBag:
+    """The likelihood of a label set in 80 digits, from log-probabilities (C+1, K) that are read as exact numbers."""
 
     def __init__(self, log_probs: Tensor, label_set: list[int]) -> None:
         with mpmath.workdps(DIGITS):
@@ -48,7 +57,7 @@ class Precise:
             self._posteriors: dict[tuple[int, int], mpmath.mpf] = {}
 
     def _sum(self, columns: list[list[mpmath.mpf]]) -> mpmath.mpf:
-        """Sum over what has been emitted so far, position by position: positive terms alone."""
+        """Return the probability by a recursion over positions and the sets emitted so far; all terms are positive."""
         seen = {0: mpmath.mpf(1)}
         for column in columns:
             after: dict[int, mpmath.mpf] = {}

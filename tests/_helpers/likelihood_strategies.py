@@ -1,4 +1,4 @@
-"""Random bags for the property tests, from all but flat to all but certain."""
+"""Random bags for property tests, from uniform to almost certain, some with impossible classes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 
-class Bag(NamedTuple):
-    """log_probs (1, C+1, K), labels (1, C)."""
+class RandomBag(NamedTuple):
+    """A batch of one bag: log_probs (1, C+1, K) float64, labels (1, C) bool."""
 
     log_probs: Tensor
     labels: Tensor
 
 
 @st.composite
-def bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> Bag:
+def random_bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> RandomBag:
     classes = draw(st.integers(1, max_classes))
     positions = draw(st.integers(1, max_positions))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -29,4 +29,4 @@ def bags(draw: st.DrawFn, max_classes: int = 4, max_positions: int = 8) -> Bag:
         ruled_out[:, draw(st.integers(0, classes))] = False
         logits = logits.masked_fill(ruled_out, -torch.inf)
     labels = torch.tensor([draw(st.lists(st.booleans(), min_size=classes, max_size=classes))])
-    return Bag(logits.log_softmax(dim=1), labels)
+    return RandomBag(logits.log_softmax(dim=1), labels)

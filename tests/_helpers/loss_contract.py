@@ -1,10 +1,10 @@
-"""What every loss must do, whatever it computes: inherit `LossContract` and name the variants to try.
+"""Tests of what every loss must do. To test a loss, inherit `LossContract` and list its variants:
 
     class TestMyLoss(LossContract):
         variants = (Variant("path/to/my_loss.py"), Variant("path/to/my_loss.py", {"margin": 2.0}))
 
-Values are checked against independent brute force beside each loss, here only what holds for all of them. A loss of a
-more supervision gets the target that `target_for` makes up for the label sets.
+The values of a loss are tested in a file of its own, against an independent implementation. A loss with more
+supervision than label sets is called with the target that `target_for` derives from the label sets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 
 
 class LossContract:
-    """Inherit, set `variants`; every test runs for each of them."""
+    """The contract tests of the losses in `variants`; each runs for every variant."""
 
     variants: ClassVar[tuple[Variant, ...]]
 
@@ -99,7 +99,7 @@ class LossContract:
             assert_close(got, expected)
 
     def test_positions_that_are_alike_get_the_same_gradient(self, loss: Loss, labels: Tensor) -> None:
-        """A maximum that prefers the first of several equal positions teaches a network where, not what."""
+        """A maximum with its gradient at the first of several equal positions alone would prefer a place in the bag."""
         logits = some_logits(1).expand(-1, -1, K)
         _, gradient = value_and_gradient(loss, logits, labels)
         assert gradient.abs().sum() > 0
@@ -127,7 +127,7 @@ class LossContract:
             for got, expected in zip(outputs(loss, other, MASK), outputs(loss, logits, MASK), strict=True):
                 assert_close(got, expected, rtol=0, atol=0)
 
-    def test_a_mask_that_leaves_out_nothing_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
+    def test_a_mask_without_masked_positions_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
         logits, everything = some_logits(K), torch.ones(B, K, dtype=torch.bool)
         for got, expected in zip(
             value_and_gradient(loss, logits, labels, everything), value_and_gradient(loss, logits, labels), strict=True
@@ -251,7 +251,7 @@ class LossContract:
         logits[:, 1, 2], logits[:, C, 2] = 5.0, -5.0
         best = loss.instance_probs(logits).argmax(dim=1)
         assert (best[:, 2] == 1).all()
-        if loss.head != "class":  # where a bag is of one class, so is every position
+        if loss.head != "class":  # with this head every position has the class of the bag
             assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
 
     def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
@@ -300,11 +300,11 @@ class LossContract:
         assert naming in str(error.value)
         assert "\n" not in str(error.value)
 
-    def test_a_bag_without_instances_and_classes_is_no_trouble(
+    def test_a_bag_without_instances_and_classes_has_no_gradient(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
         if variant.one_class:
-            pytest.skip("a bag without classes is refused")
+            pytest.skip("the loss refuses a bag without classes")
         mask = MASK.clone()
         mask[2] = False
         value, gradient = value_and_gradient(loss, some_logits(K), labels & MASK[:, :C], mask)
@@ -313,10 +313,10 @@ class LossContract:
         assert (gradient[2] == 0).all()
         assert not any(t.isnan().any() for t in outputs(loss, some_logits(K), mask))
 
-    def test_unchecked_a_bag_without_instances_harms_no_other(
+    def test_unchecked_a_bag_without_instances_does_not_change_others(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
-        """Its classes cannot occur: its loss is +inf or finite, never NaN, and the other bags learn as without it."""
+        """Its classes cannot occur: its loss may be +inf but not NaN, and the other bags keep their gradients."""
         loss.validate = False
         logits, labels, mask = some_logits(K), labels & MASK[:, :C], MASK.clone()
         mask[0] = False

@@ -1,4 +1,4 @@
-"""One core, so that sums come out the same everywhere."""
+"""Settings of the likelihood tests: one thread and one seed, so that every run computes the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ settings.load_profile("likelihood")
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def reproducible() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)

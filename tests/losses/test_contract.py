@@ -1,4 +1,4 @@
-"""Every built-in loss, in every variant, keeps the contract; so does one from a file of a third party."""
+"""The contract tests of every built-in loss in every variant, and of a loss from a file of a third party."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class TestBuiltIn(LossContract):
 
     @pytest.mark.parametrize("background", [-200.0, 0.0, 200.0])
     def test_a_class_missed_everywhere_is_still_learnt(self, loss: Loss, labels: Tensor, background: float) -> None:
-        """Saturation: at -200 in float32 probabilities are 0, yet raising the logit must lower the loss."""
+        """At logits of -200 probabilities are 0 in float32; a larger logit must lower the loss all the same."""
         if getattr(loss, "normalization", "") == "position" and background == -200:
-            pytest.skip("all channels alike, and each of them asked for: a point of symmetry, nothing to do with -200")
+            pytest.skip("all channels are equal and all are in the label set: the gradient is 0 by symmetry")
         logits = torch.full((B, C + 1, K), -200.0)
         logits[:, C] = background
-        shown = torch.where(labels, torch.arange(C), C).repeat(1, K // C)
-        facts = {"counts": K * labels.long(), "positions": shown}.get(loss.target_kind)
+        classes = torch.where(labels, torch.arange(C), C).repeat(1, K // C)
+        target = {"counts": K * labels.long(), "positions": classes}.get(loss.target_kind)
         leaf = logits.requires_grad_()
-        (gradient,) = torch.autograd.grad(loss(leaf, labels, None, facts).sum(), leaf)
+        (gradient,) = torch.autograd.grad(loss(leaf, labels, None, target).sum(), leaf)
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
 
     def test_unchecked_classes_of_a_bag_without_instances_cost_infinity(self, loss: Loss, labels: Tensor) -> None:
@@ -56,9 +56,9 @@ class TestThirdParty(LossContract):
     variants = (Variant(str(PLUGINS / "third_party_loss.py")),)
 
 
-def test_every_built_in_loss_is_tried() -> None:
+def test_every_built_in_loss_has_contract_tests() -> None:
     registry = losses()
-    # ctc reads columns from left to right: what holds for it of the contract is tried in test_ctc.py.
+    # For ctc positions have an order: test_ctc.py tests what it keeps of the contract.
     tried = {v.loss for v in BUILT_IN} | {"ctc"}
     assert tried == {n for n in registry.names() if registry.entry(n).origin == "milbench"}
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from milbench import UsageError, load_loss
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
@@ -19,8 +20,7 @@ EVERYWHERE = torch.ones(B, H * W, dtype=torch.bool)
 
 
 def some_logits(seed: int) -> Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(B, C + 1, H, W, generator=rng, dtype=torch.float64)
+    return random_logits(B, C + 1, H, W, seed=seed)
 
 
 def aggregation(logits: Tensor, counts: list[int], mask: Tensor) -> float:
@@ -37,7 +37,7 @@ def aggregation(logits: Tensor, counts: list[int], mask: Tensor) -> float:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])
-def test_value_is_the_formula_s(seed: int, mask: Tensor) -> None:
+def test_value_is_that_of_the_formula(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
     value = load_loss("count")(logits, COUNTS > 0, mask.view(B, H, W), COUNTS)
     for b in range(B):
@@ -45,7 +45,7 @@ def test_value_is_the_formula_s(seed: int, mask: Tensor) -> None:
 
 
 def test_the_smallest_value_is_where_the_expected_counts_are_the_true_ones() -> None:
-    """At mean_k p = N / K the cost is the entropy of the shares, and its gradient is 0: half the bag is of class 0."""
+    """At mean_k p = N / K the loss is the entropy of the shares, and its gradient is 0: half the bag is of class 0."""
     logits = torch.tensor([[[2.0, 0.0], [-9.0, -9.0], [0.0, 2.0]]], dtype=torch.float64).log_softmax(dim=1)
     logits[:, 1] = -200  # never shown
     leaf = logits.requires_grad_()

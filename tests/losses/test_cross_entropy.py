@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milbench import UsageError, load_loss
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
@@ -17,10 +18,10 @@ LABELS = F.one_hot(CLASSES, C).bool()
 
 
 def some_logits(*positions: int) -> Tensor:
-    return 3 * torch.randn(B, C + 1, *positions, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return random_logits(B, C + 1, *positions, seed=1, scale=3.0)
 
 
-def test_with_one_position_it_is_torch_s_cross_entropy_of_the_classes() -> None:
+def test_at_one_position_it_is_the_cross_entropy_of_torch() -> None:
     logits = some_logits(1, 1).requires_grad_()
     value = load_loss("cross-entropy")(logits, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
@@ -32,7 +33,7 @@ def test_with_one_position_it_is_torch_s_cross_entropy_of_the_classes() -> None:
     assert (gradient[:, C] == 0).all()  # there is no background
 
 
-def test_with_several_positions_it_is_that_of_their_mean() -> None:
+def test_at_several_positions_it_is_that_of_their_mean_logits() -> None:
     logits = some_logits(2, 3)
     mask = torch.tensor([[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 0, 1]]] + [[[0, 1, 1], [0, 1, 0]]] * 3).bool()
     means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])

@@ -1,4 +1,4 @@
-"""CTC over columns against every alignment one by one, against torch's own, and against the contract of a loss."""
+"""CTC over columns against the enumeration of alignments, against `torch.nn.functional.ctc_loss`, and its contract."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from milbench import Loss, UsageError, label_matrix, load_loss
 from tests._helpers.label_maps import LabelMaps
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
@@ -21,8 +22,7 @@ SEQUENCES = [(), (0,), (2,), (0, 1), (1, 0), (1, 1), (0, 0, 1), (2, 2, 2), (0, 1
 
 
 def some_logits(B: int, *positions: int, seed: int = 0, scale: float = 2.0) -> Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)
+    return random_logits(B, C + 1, *positions, seed=seed, scale=scale)
 
 
 def padded(sequences: list[tuple[int, ...]], length: int | None = None) -> Tensor:
@@ -36,24 +36,24 @@ def call(loss: Loss, logits: Tensor, target: Tensor, mask: Tensor | None = None)
 
 
 def column_prob(logits: Tensor) -> list[float]:
-    """Return what one column (C+1, h) shows, blank last, from all its label maps: its set, given one class at most."""
+    """Return the probabilities of the classes of one column (C+1, h), blank last, given at most one class in it."""
     maps = LabelMaps(logits)
     weights = [maps.set_prob[frozenset({c})] for c in range(C)] + [maps.set_prob[frozenset()]]
     return [float(w / sum(weights)) for w in weights]
 
 
 def by_enumeration(columns: list[list[float]], sequence: tuple[int, ...]) -> float:
-    """Return Prb(sequence) of columns[t][c], over all (C+1)^w paths: repeats are one, blanks are taken out."""
+    """Return Prb(sequence) of columns[t][c], over all (C+1)^w alignments: repeats are merged, then blanks removed."""
     total = 0.0
-    for path in itertools.product(range(C + 1), repeat=len(columns)):
-        read = tuple(c for c, _ in itertools.groupby(path) if c != C)
+    for alignment in itertools.product(range(C + 1), repeat=len(columns)):
+        read = tuple(c for c, _ in itertools.groupby(alignment) if c != C)
         if read == sequence:
-            total += math.prod(column[c] for column, c in zip(columns, path, strict=True))
+            total += math.prod(column[c] for column, c in zip(columns, alignment, strict=True))
     return total
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 5), (2, 4), (3, 3)])
-def test_value_is_the_sum_over_all_paths(height: int, width: int) -> None:
+def test_value_is_the_sum_over_all_alignments(height: int, width: int) -> None:
     loss = load_loss("ctc")
     logits = some_logits(1, height, width, seed=height)
     columns = [column_prob(logits[0, :, :, t]) for t in range(width)]
@@ -103,7 +103,7 @@ def test_first_and_second_derivatives() -> None:
             assert torch.autograd.gradgradcheck(lambda z, m=m: call(loss, z, target, m), logits, fast_mode=True)
 
 
-def test_last_dimension_is_read_and_the_rows_have_no_order() -> None:
+def test_columns_have_an_order_and_rows_have_none() -> None:
     loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 2, 3, 4)
     value = call(loss, logits, target)
@@ -191,7 +191,7 @@ def test_it_needs_a_target_of_sequences(target: Tensor | None) -> None:
         load_loss("ctc")(some_logits(2, 3, 4), torch.ones(2, C).bool(), None, target)
 
 
-def test_evaluation_reads_the_softmax() -> None:
+def test_outputs_for_evaluation_come_from_the_softmax() -> None:
     loss, logits = load_loss("ctc"), some_logits(2, 3, 4)
     mask = torch.ones(2, 3, 4).bool()
     mask[:, 0] = False

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from milbench import UsageError, load_loss
 from tests._helpers.label_maps import LabelMaps, exactly, softmax
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
@@ -22,7 +23,7 @@ LABELS = torch.tensor([[c in label_set for c in range(C)] for label_set in ALL_S
 
 def bag(seed: int, scale: float = 2.0) -> Tensor:
     """Return the (C+1, K) logits of one bag."""
-    return scale * torch.randn(C + 1, K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return random_logits(C + 1, K, seed=seed, scale=scale)
 
 
 def extreme_bags() -> list[Tensor]:
@@ -77,7 +78,7 @@ def test_one_position_is_cross_entropy() -> None:
 
 
 @pytest.mark.parametrize("per_position", [True, False])
-def test_an_impossible_label_set_costs_infinity_where_nobody_checks(per_position: bool) -> None:
+def test_an_impossible_label_set_costs_infinity_where_it_is_not_checked(per_position: bool) -> None:
     loss = load_loss("exact", per_position=per_position)
     loss.validate = False
     logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
@@ -106,7 +107,7 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
         assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
 
 
-def test_the_exact_rule_tells_classes_apart_under_a_sure_background() -> None:
+def test_the_exact_rule_distinguishes_classes_under_an_almost_certain_background() -> None:
     logits = bag(2).float()
     logits[-1] += 40.0
     maps = LabelMaps(logits)
@@ -116,8 +117,8 @@ def test_the_exact_rule_tells_classes_apart_under_a_sure_background() -> None:
     assert len(set(scores.tolist())) == C
 
 
-def test_the_two_rules_can_name_different_classes() -> None:
-    """Class 0 is weak everywhere, class 1 all but sure once: the sum prefers many, the likelihood the sure one."""
+def test_the_two_rules_may_prefer_different_classes() -> None:
+    """Class 0 has a probability of 0.23 everywhere, class 1 one of 0.76 once: sum and likelihood differ in order."""
     p = torch.tensor([[0.30, 0.30, 0.30, 0.30], [0.99, 0.02, 0.02, 0.02], [0.0, 0.0, 0.0, 0.0]]) / 1.31
     logits = torch.cat([p, 1 - p.sum(dim=0, keepdim=True)]).clamp(min=1e-9).log().unsqueeze(0)
     assert load_loss("exact", rule="sum").class_scores(logits).argmax() == 0
@@ -143,14 +144,14 @@ def test_instance_probs_are_the_softmax() -> None:
     assert_close(probs, torch.tensor([[float(v) for v in row] for row in softmax(bag(0))], dtype=torch.float64))
 
 
-def crowd() -> tuple[Tensor, Tensor]:
+def large_label_sets() -> tuple[Tensor, Tensor]:
     """Return logits of 20 classes at 40 positions, and label sets of 3, 18 and 17 of them."""
     logits = torch.randn(3, 21, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return logits, torch.arange(20) < torch.tensor([[3], [18], [17]])
 
 
 def by_recursion(logits: Tensor, classes: int) -> float:
-    """Return log Prb({0, ..., classes - 1}) by following the set of classes seen so far, position by position."""
+    """Return log Prb({0, ..., classes - 1}) by a recursion over positions and the sets of classes emitted so far."""
     p = logits.softmax(dim=0)
     seen = torch.zeros(2**classes, dtype=torch.float64)
     seen[0], log_scale = 1.0, 0.0
@@ -164,8 +165,8 @@ def by_recursion(logits: Tensor, classes: int) -> float:
     return log_scale + math.log(seen[-1])
 
 
-def test_bounds_take_over_where_the_sum_ends() -> None:
-    logits, labels = crowd()
+def test_bounds_replace_the_sum_for_large_label_sets() -> None:
+    logits, labels = large_label_sets()
     truth = [-by_recursion(bag, int(chosen.sum())) for bag, chosen in zip(logits, labels, strict=True)]
     found = {m: load_loss("exact", per_position=False, method=m)(logits, labels) for m in ("auto", "lower", "upper")}
     for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
@@ -176,8 +177,8 @@ def test_bounds_take_over_where_the_sum_ends() -> None:
     assert load_loss("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
 
 
-def test_a_set_beyond_the_sum_says_what_would_bound_it() -> None:
-    logits, labels = crowd()
+def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
+    logits, labels = large_label_sets()
     exact = load_loss("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
     with pytest.raises(
@@ -187,7 +188,7 @@ def test_a_set_beyond_the_sum_says_what_would_bound_it() -> None:
 
 
 def test_bounds_have_gradients() -> None:
-    logits, labels = crowd()
+    logits, labels = large_label_sets()
     for method in ("auto", "lower", "upper"):
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(load_loss("exact", method=method)(leaf, labels).sum(), leaf)

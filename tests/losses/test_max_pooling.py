@@ -1,4 +1,4 @@
-"""Max-pooling, as written and as its code has it, against loops over the formula."""
+"""Max-pooling in its three variants against loops over the formula."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from milbench import load_loss
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
@@ -18,12 +19,11 @@ MASK = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1
 
 
 def some_logits(seed: int) -> Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(B, C + 1, K, generator=rng, dtype=torch.float64)
+    return random_logits(B, C + 1, K, seed=seed)
 
 
 def probabilities(logits: Tensor, mask: Tensor, bags: list[list[int]]) -> dict[tuple[int, int, int], float]:
-    """Return p[b, c, k] for every position that is there, normalised over each group of bags."""
+    """Return p[b, c, k] for every position that is not masked, normalised over each group of bags."""
     p: dict[tuple[int, int, int], float] = {}
     for group in bags:
         odds = {
@@ -40,7 +40,7 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
-def test_normalised_over_a_bag_the_cost_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
+def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
     p = probabilities(logits, mask, [[b] for b in range(B)])
     value = load_loss("max-pooling")(logits, LABELS, mask)
@@ -51,7 +51,7 @@ def test_normalised_over_a_bag_the_cost_is_the_mean_over_its_label_set(seed: int
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
-def test_normalised_over_the_batch_the_cost_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
+def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
     p = probabilities(logits, mask, [list(range(B))])
     value = load_loss("max-pooling", normalization="batch")(logits, LABELS, mask)
@@ -81,7 +81,7 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
             assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
 
 
-def test_normalised_at_every_position_a_bag_without_any_costs_nothing() -> None:
+def test_normalised_at_every_position_a_bag_without_instances_costs_nothing() -> None:
     logits = some_logits(0).requires_grad_()
     mask = MASK.clone()
     mask[2] = False
@@ -142,7 +142,7 @@ def test_presence_does_not_depend_on_the_batch() -> None:
         assert torch.equal(loss.presence_scores(logits)[:1], loss.presence_scores(logits[:1]))
 
 
-def test_only_the_batch_variant_sees_the_other_bags() -> None:
+def test_only_the_batch_variant_depends_on_the_other_bags() -> None:
     logits, other = some_logits(3), some_logits(3)
     other[1] += 3.0
     for normalization in ("bag", "batch", "position"):

@@ -1,4 +1,4 @@
-"""Noisy-OR against its definition in many digits, and against the enumeration of what can fire."""
+"""Noisy-OR against its definition in many digits, and against the enumeration of its detectors' outcomes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from torch.testing import assert_close
 
 from milbench import load_loss
 from tests._helpers.label_maps import LabelMaps, exactly, numbers, softmax
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
 C, K = 3, 4
 Head = Literal["sigmoid", "softmax"]
 HEADS: tuple[Head, ...] = ("sigmoid", "softmax")
-ALL_LABELS = torch.tensor(list(itertools.product([False, True], repeat=C)))
+ALL_LABELS = every_label_set(C)
 
 
 def bag(seed: int, scale: float = 2.0) -> Tensor:
     """Return the (C+1, K) logits of one bag."""
-    return scale * torch.randn(C + 1, K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return random_logits(C + 1, K, seed=seed, scale=scale)
 
 
 def detectors(logits: Tensor, head: Head) -> list[list[Any]]:
@@ -58,7 +60,7 @@ def definition(logits: Tensor, labels: list[bool], head: Head) -> tuple[float, l
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("seed", range(4))
-def test_value_and_gradient_are_the_definitions(seed: int, head: Head) -> None:
+def test_value_and_gradient_are_those_of_the_definition(seed: int, head: Head) -> None:
     logits = bag(seed).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
     value = load_loss("noisy-or", head=head)(logits, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
@@ -95,7 +97,7 @@ def test_extreme_logits_in_float32(name: str, head: Head) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_sigmoid_presence_is_the_chance_that_any_detector_fires(seed: int) -> None:
+def test_sigmoid_presence_is_the_probability_that_any_detector_fires(seed: int) -> None:
     presence = load_loss("noisy-or").presence_scores(bag(seed).unsqueeze(0))[0]
     p = detectors(bag(seed), "sigmoid")
     for c in range(C):

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
 
 from milbench import load_loss
 from tests._helpers.label_maps import exactly, numbers
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
 C, K = 3, 4
-ALL_LABELS = torch.tensor(list(itertools.product([False, True], repeat=C)))
+ALL_LABELS = every_label_set(C)
 
 
 def bag(seed: int, scale: float = 2.0) -> Tensor:
     """Return the (C+1, K) logits of one bag."""
-    return scale * torch.randn(C + 1, K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return random_logits(C + 1, K, seed=seed, scale=scale)
 
 
 def definition(logits: Tensor, labels: list[bool]) -> tuple[float, list[list[float]]]:
@@ -36,7 +36,7 @@ def definition(logits: Tensor, labels: list[bool]) -> tuple[float, list[list[flo
 
 @pytest.mark.parametrize("scale", [2.0, 40.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_value_and_gradient_are_the_definitions(dtype: torch.dtype, scale: float) -> None:
+def test_value_and_gradient_are_those_of_the_definition(dtype: torch.dtype, scale: float) -> None:
     logits = bag(0, scale).clamp(-200, 200).to(dtype)
     rel = 1e-5 if dtype == torch.float32 else 1e-12
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()

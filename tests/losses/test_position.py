@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from milbench import UsageError, load_loss
+from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
 B, C, H, W = 3, 2, 2, 3
-SHOWN = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])
+TARGET = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])
 LABELS = torch.tensor([[1, 1], [0, 0], [1, 1]], dtype=torch.bool)
 MASK = torch.tensor([[[1, 1, 0], [1, 1, 0]], [[0, 1, 0], [0, 0, 0]], [[1, 1, 1], [1, 1, 1]]]).bool()
 
 
 def some_logits(seed: int) -> Tensor:
-    rng = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(B, C + 1, H, W, generator=rng, dtype=torch.float64)
+    return random_logits(B, C + 1, H, W, seed=seed)
 
 
-def definition(logits: Tensor, shown: Tensor, mask: Tensor) -> tuple[float, list[list[list[float]]]]:
+def definition(logits: Tensor, target: Tensor, mask: Tensor) -> tuple[float, list[list[list[float]]]]:
     """Return the loss of one bag and its gradient."""
     there = int(mask.sum())
     value, gradient = 0.0, [[[0.0] * W for _ in range(H)] for _ in range(C + 1)]
@@ -31,7 +31,7 @@ def definition(logits: Tensor, shown: Tensor, mask: Tensor) -> tuple[float, list
         for x in range(W):
             if mask[y, x]:
                 odds = [math.exp(logits[c, y, x]) for c in range(C + 1)]
-                truth = int(shown[y, x])
+                truth = int(target[y, x])
                 value -= math.log(odds[truth] / sum(odds)) / there
                 for c in range(C + 1):
                     gradient[c][y][x] = (odds[c] / sum(odds) - (c == truth)) / there
@@ -40,13 +40,13 @@ def definition(logits: Tensor, shown: Tensor, mask: Tensor) -> tuple[float, list
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mask", [MASK, None], ids=["masked", "full"])
-def test_value_and_gradient_are_the_definition_s(seed: int, mask: Tensor | None) -> None:
+def test_value_and_gradient_are_those_of_the_definition(seed: int, mask: Tensor | None) -> None:
     logits = some_logits(seed).requires_grad_()
-    value = load_loss("position")(logits, LABELS, mask, SHOWN)
+    value = load_loss("position")(logits, LABELS, mask, TARGET)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     everywhere = torch.ones(H, W, dtype=torch.bool)
     for b in range(B):
-        expected, slope = definition(logits[b].detach(), SHOWN[b], everywhere if mask is None else mask[b])
+        expected, slope = definition(logits[b].detach(), TARGET[b], everywhere if mask is None else mask[b])
         assert value[b].item() == pytest.approx(expected)
         torch.testing.assert_close(gradient[b], torch.tensor(slope, dtype=torch.float64))
 
@@ -60,7 +60,7 @@ def test_scores_are_the_expected_counts() -> None:
 
 @pytest.mark.parametrize(
     ("target", "got"),
-    [(None, "nothing"), (SHOWN.float(), "float32"), (SHOWN.flatten(1), r"int64 of shape \(3, 6\)")],
+    [(None, "nothing"), (TARGET.float(), "float32"), (TARGET.flatten(1), r"int64 of shape \(3, 6\)")],
     ids=["nothing", "floats", "flat"],
 )
 def test_it_needs_a_target_of_positions(target: Tensor | None, got: str) -> None:

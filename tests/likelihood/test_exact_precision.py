@@ -1,4 +1,4 @@
-"""Value and gradient against 80 digits, over the grid of regimes, in both engines and both precisions."""
+"""The exact likelihood and its gradient against 80 digits, in every regime, by both paths and in both precisions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from milbench.likelihood import bag_log_prob
 from milbench.likelihood.exact import _traceable
-from tests._helpers.likelihood_reference import Precise
-from tests._helpers.likelihood_regimes import REGIMES, make
+from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 
 SIZES = [
     (0, 7),
@@ -36,11 +36,11 @@ LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
 @cache
 def case(
     regime: str, size: int, positions: int, dtype: torch.dtype
-) -> tuple[Tensor, Precise, tuple[tuple[int, int], ...]]:
-    log_probs = make(regime, size + 2, positions).to(dtype)
+) -> tuple[Tensor, PreciseBag, tuple[tuple[int, int], ...]]:
+    log_probs = regime_log_probs(regime, size + 2, positions).to(dtype)
     where = {(slot, k) for slot in (0, size // 2, size) for k in (0, positions // 2)}
     few = ((0, positions // 2), (size, 0))  # the truth is slow where positions are many
-    return log_probs, Precise(log_probs, list(range(size))), tuple(sorted(where)) if positions < 1000 else few
+    return log_probs, PreciseBag(log_probs, list(range(size))), tuple(sorted(where)) if positions < 1000 else few
 
 
 def eager(log_probs: Tensor, labels: Tensor) -> Tensor:
@@ -51,17 +51,17 @@ def traceable(log_probs: Tensor, labels: Tensor) -> Tensor:
     return _traceable(log_probs, labels, None, int(labels.sum()))
 
 
-ENGINES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"eager": eager, "traceable": traceable}
+PATHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"eager": eager, "traceable": traceable}
 
 
 def errors(
-    engine: Callable[[Tensor, Tensor], Tensor], regime: str, size: int, positions: int, dtype: torch.dtype
+    path: Callable[[Tensor, Tensor], Tensor], regime: str, size: int, positions: int, dtype: torch.dtype
 ) -> tuple[float, float]:
     """Return the error of the value over max(1, |value|), and of the gradient over its largest entry."""
     log_probs, truth, where = case(regime, size, positions, dtype)
     leaf = log_probs.unsqueeze(0).clone().requires_grad_()
     labels = (torch.arange(size + 2) < size).unsqueeze(0)
-    value = engine(leaf, labels)
+    value = path(leaf, labels)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     assert torch.isfinite(gradient).all()
     exact = truth.log_prob()
@@ -76,35 +76,35 @@ def errors(
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("regime", REGIMES)
-def test_grid(regime: str, engine: str, dtype: torch.dtype) -> None:
+def test_grid(regime: str, path: str, dtype: torch.dtype) -> None:
     for size, positions in SIZES:
-        if engine == "traceable" and size > 7:
+        if path == "traceable" and size > 7:
             continue
-        value, gradient = errors(ENGINES[engine], regime, size, positions, dtype)
+        value, gradient = errors(PATHS[path], regime, size, positions, dtype)
         assert value <= LIMITS[dtype][0], (size, positions, value)
         assert gradient <= LIMITS[dtype][1], (size, positions, gradient)
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("regime", ["uniform", "background+8", "background+40", "nearly-absent", "dominant"])
-def test_thousands_of_positions(regime: str, engine: str, dtype: torch.dtype) -> None:
+def test_thousands_of_positions(regime: str, path: str, dtype: torch.dtype) -> None:
     for size, positions in LONG:
-        value, gradient = errors(ENGINES[engine], regime, size, positions, dtype)
+        value, gradient = errors(PATHS[path], regime, size, positions, dtype)
         assert value <= LIMITS[dtype][0], (size, value)
         assert gradient <= LIMITS[dtype][1], (size, gradient)
 
 
 def test_the_case_that_the_alternating_series_gets_wrong() -> None:
-    log_probs = make("background+16", 10, 64, seed=3)
+    log_probs = regime_log_probs("background+16", 10, 64, seed=3)
     labels = torch.arange(10) < 5
     plain = sum(
         (-1.0) ** (5 - s.bit_count())
         * torch.stack([log_probs[i] for i in range(5) if s >> i & 1] + [log_probs[-1]]).logsumexp(0).sum().exp()
         for s in range(32)
     )
-    truth = float(Precise(log_probs, list(range(5))).log_prob())
+    truth = float(PreciseBag(log_probs, list(range(5))).log_prob())
     assert abs(float(torch.as_tensor(plain).abs().clamp(min=1e-300).log()) - truth) > 1
     assert bag_log_prob(log_probs[None], labels[None]).item() == pytest.approx(truth, rel=1e-13)

@@ -1,4 +1,4 @@
-"""What must hold for every bag, whatever the numbers."""
+"""Properties of the exact likelihood and the posterior that hold for every bag."""
 
 from __future__ import annotations
 
@@ -12,21 +12,17 @@ from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, instance_posterior
 from milbench.likelihood.exact import _traceable
-from tests._helpers.likelihood_reference import enumerate_bag
-from tests._helpers.likelihood_strategies import Bag, bags
-
-
-def every_set(classes: int) -> Tensor:
-    return torch.tensor(list(itertools.product([False, True], repeat=classes)))
+from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
+from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
 
 def close(a: Tensor, b: Tensor) -> bool:
-    """Say whether logarithms agree to 1e-12 of their size, infinities included."""
+    """Return whether logarithms agree to 1e-12 of their size, infinities included."""
     return bool(((a == b) | ((a - b).abs() <= 1e-12 * b.abs().clamp(min=1.0))).all())
 
 
-@given(bags(max_positions=5))
-def test_value_and_posterior_agree_with_enumeration(bag: Bag) -> None:
+@given(random_bags(max_positions=5))
+def test_value_and_posterior_agree_with_enumeration(bag: RandomBag) -> None:
     required = set(torch.nonzero(bag.labels[0])[:, 0].tolist())
     total, joint = enumerate_bag(bag.log_probs[0], required)
     value = bag_log_prob(*bag)
@@ -40,20 +36,20 @@ def test_value_and_posterior_agree_with_enumeration(bag: Bag) -> None:
             assert (posterior[0] - joint / total).abs().max() < 1e-11
 
 
-@given(bags(max_positions=20))
-def test_the_engines_agree(bag: Bag) -> None:
+@given(random_bags(max_positions=20))
+def test_both_paths_agree(bag: RandomBag) -> None:
     assert close(_traceable(*bag, None, None), bag_log_prob(*bag))
 
 
-@given(bags(max_classes=6, max_positions=30))
-def test_the_probabilities_of_all_label_sets_sum_to_one(bag: Bag) -> None:
-    sets = every_set(bag.labels.shape[1])
+@given(random_bags(max_classes=6, max_positions=30))
+def test_the_probabilities_of_all_label_sets_sum_to_one(bag: RandomBag) -> None:
+    sets = every_label_set(bag.labels.shape[1])
     total = torch.logsumexp(bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets), dim=0)
     assert abs(total.item()) < 1e-12
 
 
-@given(bags(max_classes=6, max_positions=30))
-def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(bag: Bag) -> None:
+@given(random_bags(max_classes=6, max_positions=30))
+def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(bag: RandomBag) -> None:
     posterior = instance_posterior(*bag)
     if torch.isinf(bag_log_prob(*bag)).item():
         assert not posterior.any()
@@ -65,8 +61,8 @@ def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(b
     assert (expected[~bag.labels[0]] == 0).all()
 
 
-@given(bags(), st.randoms(use_true_random=False))
-def test_order_of_positions_and_classes_does_not_matter(bag: Bag, random: object) -> None:
+@given(random_bags(), st.randoms(use_true_random=False))
+def test_order_of_positions_and_classes_does_not_matter(bag: RandomBag, random: object) -> None:
     positions = torch.randperm(bag.log_probs.shape[-1])
     classes = torch.randperm(bag.labels.shape[1])
     rows = torch.cat([classes, torch.tensor([len(classes)])])
@@ -74,8 +70,8 @@ def test_order_of_positions_and_classes_does_not_matter(bag: Bag, random: object
     assert close(bag_log_prob(moved, bag.labels[:, classes]), bag_log_prob(*bag))
 
 
-@given(bags(), st.integers(1, 5))
-def test_masked_positions_change_nothing(bag: Bag, extra: int) -> None:
+@given(random_bags(), st.integers(1, 5))
+def test_masked_positions_change_nothing(bag: RandomBag, extra: int) -> None:
     noise = torch.randn(1, bag.log_probs.shape[1], extra, dtype=torch.float64).log_softmax(1)
     longer = torch.cat([bag.log_probs, noise], dim=-1)
     mask = torch.arange(longer.shape[-1]).unsqueeze(0) < bag.log_probs.shape[-1]
@@ -100,8 +96,8 @@ def test_as_many_classes_as_positions_without_background_is_a_permanent(size: in
     assert value.exp().item() == pytest.approx(float(permanent), rel=1e-12)
 
 
-@given(bags(max_positions=12))
-def test_li_recursive_beta_expression(bag: Bag) -> None:
+@given(random_bags(max_positions=12))
+def test_li_recursive_beta_expression(bag: RandomBag) -> None:
     """Equations (11)-(13): beta by recursion, Prb(L) = alpha minus every smaller beta."""
     probs = bag.log_probs[0].exp()
     background = bag.labels.shape[1]
@@ -124,11 +120,11 @@ def test_one_batch_of_all_sizes_and_dimensions() -> None:
     for shape in ((), (7,), (3, 4), (2, 3, 2)):
         log_probs = torch.randn(16, 5, *shape, dtype=torch.float64).log_softmax(1)
         flat = log_probs.reshape(16, 5, -1)
-        together = bag_log_prob(log_probs, every_set(4))
-        one_by_one = [bag_log_prob(flat[i : i + 1], every_set(4)[i : i + 1]) for i in range(16)]
+        together = bag_log_prob(log_probs, every_label_set(4))
+        one_by_one = [bag_log_prob(flat[i : i + 1], every_label_set(4)[i : i + 1]) for i in range(16)]
         assert together.shape == (16,)
         assert close(together, torch.cat(one_by_one))
-        assert instance_posterior(log_probs, every_set(4)).shape == log_probs.shape
+        assert instance_posterior(log_probs, every_label_set(4)).shape == log_probs.shape
 
 
 def test_more_classes_than_positions_cannot_occur() -> None:
@@ -147,8 +143,8 @@ def test_an_empty_batch_and_an_empty_bag() -> None:
     assert value.tolist() == [0.0, -torch.inf]
 
 
-@pytest.mark.parametrize("engine", [bag_log_prob, lambda p, y: _traceable(p, y, None, None)])
-def test_ruled_out_classes_leave_no_nan(engine) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("path", [bag_log_prob, lambda p, y: _traceable(p, y, None, None)])
+def test_impossible_classes_give_no_nan(path) -> None:  # type: ignore[no-untyped-def]
     log_probs = torch.randn(4, 4, 6, dtype=torch.float64)
     log_probs[0, 0] = -torch.inf  # a required class nowhere
     log_probs[1, :-1] = -torch.inf  # only background
@@ -156,7 +152,7 @@ def test_ruled_out_classes_leave_no_nan(engine) -> None:  # type: ignore[no-unty
     log_probs[3, :2, 1:] = -torch.inf  # two required classes at one position only
     log_probs = log_probs.log_softmax(1).requires_grad_()
     labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]]).bool()
-    value = engine(log_probs, labels)
+    value = path(log_probs, labels)
     assert torch.isinf(value).tolist() == [True, True, False, True]
     (gradient,) = torch.autograd.grad(value.sum(), log_probs, create_graph=True)
     assert torch.isfinite(gradient).all()

@@ -1,11 +1,11 @@
-"""Every mistake is one line that names the shapes."""
+"""Every wrong argument is refused in one line that names the shapes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from milbench.errors import UsageError
+from milbench import UsageError
 from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_bounds,
@@ -35,7 +35,7 @@ CASES = {
 
 @pytest.mark.parametrize("function", TAKES_LABELS)
 @pytest.mark.parametrize("case", CASES)
-def test_one_clear_line(case: str, function) -> None:  # type: ignore[no-untyped-def]
+def test_a_wrong_argument_is_refused_in_one_line(case: str, function) -> None:  # type: ignore[no-untyped-def]
     log_probs, labels, mask, message = CASES[case]
     with pytest.raises(UsageError, match=message) as raised:
         function(log_probs, labels, mask)
@@ -44,12 +44,12 @@ def test_one_clear_line(case: str, function) -> None:  # type: ignore[no-untyped
 
 
 @pytest.mark.parametrize("function", [presence_log_prob, label_set_distribution, best_label_set])
-def test_functions_without_labels_check_too(function) -> None:  # type: ignore[no-untyped-def]
+def test_functions_without_labels_check_their_arguments(function) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match="sum to 1"):
         function(GOOD - 1)
 
 
-def test_masked_positions_are_not_judged() -> None:
+def test_masked_positions_are_not_checked() -> None:
     log_probs = GOOD.clone()
     log_probs[0, :, 0] = 7.0
     mask = torch.ones(2, 5, dtype=torch.bool)

@@ -1,0 +1,71 @@
+"""Bounds of the likelihood against its value in 80 digits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milbench.likelihood import (
+    bag_log_prob,
+    bag_log_prob_bounds,
+)
+from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
+from tests._helpers.likelihood_strategies import RandomBag, random_bags
+
+METHODS = ["auto", "noisy-or", "union", "bonferroni", "partition", "hybrid", "beta"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(bag=random_bags(max_classes=7, max_positions=12), order=st.integers(0, 4), exact_labels=st.integers(0, 4))
+def test_bounds_hold(method: str, bag: RandomBag, order: int, exact_labels: int) -> None:
+    exact = PreciseBag(bag.log_probs[0], torch.nonzero(bag.labels[0])[:, 0].tolist()).log_prob()
+    lower, upper = bag_log_prob_bounds(*bag, method=method, order=order, exact_labels=exact_labels)
+    assert lower.item() <= exact <= upper.item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("regime", REGIMES)
+def test_bounds_hold_on_the_grid(regime: str, dtype: torch.dtype) -> None:
+    log_probs = regime_log_probs(regime, 8, 40).to(dtype)
+    exact = PreciseBag(log_probs, list(range(6))).log_prob()
+    labels = (torch.arange(8) < 6).unsqueeze(0)
+    for method in METHODS:
+        bounds = bag_log_prob_bounds(log_probs[None], labels, method=method, order=2, exact_labels=3)
+        assert bounds.lower.item() <= exact <= bounds.upper.item(), method
+        assert bounds.gap.item() == pytest.approx(bounds.upper.item() - bounds.lower.item(), rel=1e-6)
+
+
+def test_bounds_are_tight_for_certain_and_for_few_classes() -> None:
+    log_probs = regime_log_probs("uniform", 30, 500)[None]
+    labels = (torch.arange(30) < 25).unsqueeze(0)
+    assert bag_log_prob_bounds(log_probs, labels).gap.item() < 1e-6
+    small = (torch.arange(30) < 5).unsqueeze(0)
+    rare = regime_log_probs("background+8", 30, 50)[None]
+    assert bag_log_prob_bounds(rare, small, exact_labels=5).gap.item() < 1e-10
+    assert bag_log_prob_bounds(rare, small, method="bonferroni", order=5, exact_labels=0).gap.item() > 1e-10
+
+
+def test_beta_series_uses_every_smaller_set_at_full_order() -> None:
+    log_probs = regime_log_probs("background+4", 4, 20)[None]
+    labels = torch.tensor([[True, True, True, False]])
+    exact = bag_log_prob(log_probs, labels).item()
+    uppers = [bag_log_prob_bounds(log_probs, labels, method="beta", order=t).upper.item() for t in range(3)]
+    assert uppers[0] > uppers[1] > uppers[2] >= exact
+    assert uppers[2] == pytest.approx(exact, rel=1e-9)
+
+
+def test_bounds_are_differentiable() -> None:
+    logits = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
+    for side in (0, 1):
+        assert torch.autograd.gradcheck(
+            lambda z, s=side: bag_log_prob_bounds(z.log_softmax(1), labels, exact_labels=2)[s], (logits,)
+        )
+
+
+def test_more_classes_than_positions_is_bounded_by_minus_infinity() -> None:
+    lower, upper = bag_log_prob_bounds(torch.zeros(1, 5, 2).log_softmax(1), torch.ones(1, 4).bool())
+    assert lower.item() == upper.item() == -torch.inf
