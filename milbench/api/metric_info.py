@@ -1,4 +1,4 @@
-"""What each metric means: one torch-free place that the metrics' code, the report and the documentation share."""
+"""The labels and definitions of all metrics, for reports and documentation; needs no torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How a metric is called, what it is, which way is better and how to write it.
+    """The label and the definition of a metric.
 
-    percent: written as a percentage (0.0052 as 0.52); otherwise as it is.
+    Args:
+        label: to write in tables and figures.
+        definition: one or two sentences.
+        lower_is_better: whether smaller values are better.
+        percent: whether values are written as percentages (0.0052 as 0.52); otherwise as they are.
     """
 
     label: str
@@ -206,7 +210,10 @@ _REACH = (
 
 
 def describe(name: str) -> Metric:
-    """Return the metric of that name; one that milbench does not know is written as it is, lower taken as better."""
+    """Return the label and definition of a metric by its name without the split.
+
+    For a metric that is not in `METRICS` the label is the name, and lower values are taken to be better.
+    """
     if name.startswith("reach_"):
         return Metric(f"reach of {name.removeprefix('reach_')}", _REACH, percent=False)
     unknown = "Defined by its task; milbench does not know it and takes lower to be better."

@@ -9,12 +9,16 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell
 from milbench.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from milbench.engine.trainer import TrainedCell
+    from milbench.store.mlflow_store import Store
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,12 @@ def _compute(job: Job, root: Workspace) -> JobResult:
         with store.system_metrics(job.run_id):
             callback = _StoreCallback(job, store, root.progress(job.cell.id))
             data_dir = Path(job.data_dir) if job.data_dir else None
-            outcome = Trainer(job.cell, torch.device(job.device), data_dir, callback, checkpoint).run()
-            store.log(job.run_id, job.cell.recipe["epochs"], outcome.costs)
-            _keep_artifacts(job, store, root, outcome)
+            trained = Trainer(job.cell, torch.device(job.device), data_dir, callback, checkpoint).run()
+            store.log(job.run_id, job.cell.recipe["epochs"], trained.costs)
+            _keep_artifacts(job, store, root, trained)
         store.end(job.run_id, "FINISHED")
         checkpoint.unlink(missing_ok=True)
-        return JobResult(job.cell.id, job.run_id, "done", metrics=outcome.history[-1])
+        return JobResult(job.cell.id, job.run_id, "done", metrics=trained.history[-1])
     except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
         reason = _reason(error)
         store.client.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
@@ -118,18 +122,19 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _keep_artifacts(job: Job, store: Any, root: Workspace, outcome: Any) -> None:
+def _keep_artifacts(job: Job, store: Store, root: Workspace, trained: TrainedCell) -> None:
+    """Log weights, gallery and decoder as files of the run."""
     from safetensors.torch import save_file
 
     folder = root.checkpoints / f"{job.cell.id}.artifacts"
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
-    save_file(outcome.weights, weights)
-    outcome.save_gallery(pictures)
+    save_file(trained.weights, weights)
+    trained.save_gallery(pictures)
     paths = [weights, pictures]
-    if outcome.decoder is not None:
+    if trained.decoder is not None:
         paths.append(folder / "decoder.json")
-        paths[-1].write_text(json.dumps(outcome.decoder, allow_nan=False) + "\n", "utf-8")
+        paths[-1].write_text(json.dumps(trained.decoder, allow_nan=False) + "\n", "utf-8")
     for path in paths:
         store.log_file(job.run_id, path)
         path.unlink()
@@ -139,7 +144,7 @@ def _keep_artifacts(job: Job, store: Any, root: Workspace, outcome: Any) -> None
 class _StoreCallback:
     """Logs epochs to the store, and writes progress inside an epoch to a small file that the launcher reads."""
 
-    def __init__(self, job: Job, store: Any, progress: Path) -> None:
+    def __init__(self, job: Job, store: Store, progress: Path) -> None:
         self.job, self.store, self.progress = job, store, progress
         self.epochs = job.cell.recipe["epochs"]
         self.last: dict[str, float] = {}

@@ -16,7 +16,7 @@ from tests._helpers.command_line import TINY, Ran
 
 C = 3
 NETWORK = AllConvolutional([Layer(C + 1, 2, stride=2)], 1, seed=0)
-"""Positions look at the middles of squares of 2x2 pixels: 1, 3, 5, ..."""
+"""The centres of the positions are those of squares of 2x2 pixels: 1, 3, 5, ..."""
 
 
 def bags(classes: list[list[int]], boxes: list[list[list[float]]] | None, side: int = 8) -> Bags:

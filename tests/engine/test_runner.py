@@ -22,7 +22,7 @@ BREAKING = str(PLUGINS / "breaking_loss.py")
 
 
 def runs_by_status(root: Path) -> dict[str, int]:
-    """Ask the database itself, not the code under test."""
+    """How many runs have each status, read from the database itself, not by the code under test."""
     with sqlite3.connect(root / "runs" / "mlflow.db") as database:
         return dict(database.execute("select status, count(*) from runs group by status").fetchall())
 
@@ -103,7 +103,7 @@ def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, 
     status = milbench("status")
     assert status.code == 1
     assert "the loss | broke" in status.out
-    # failed is not skipped silently: it is left alone by default, named, and computed again when asked
+    # By default failed cells are counted, not computed again; --rerun failed computes them.
     left = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--seeds", "0-1", "--jobs", "1")
     assert left.code == 1
     assert "2 cells are not done" in left.out
@@ -120,7 +120,7 @@ def test_fail_fast_stops_at_the_first_failure(milbench: Milbench, root: Path) ->
 
 
 def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
-    # The innocent cell runs beside the guilty one, and is still at it when that one dies.
+    # The cell of exact is still being computed, in another process, when that of the breaking loss dies.
     ran = milbench("run", "--loss", f"exact,{BREAKING},noisy-or", "--task", TINY, "--jobs", "2", "--epochs", "4",
                    "-p", "loss.how=die", "-p", "loss.after=40", "-p", "task.batches=200")  # fmt: skip
     assert ran.code == 1
@@ -228,7 +228,7 @@ def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:
 
 
 def test_cells_on_a_dask_cluster(root: Path) -> None:
-    """In a process of its own: a cluster and a test runner share their event loops badly."""
+    """In a process of its own, since the event loops of a cluster and of the test runner disturb each other."""
     script = f"""
 from distributed import LocalCluster
 from milbench.cli.main import main

@@ -75,7 +75,7 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     checkpoint = tmp_path / "broken.pt"
     with pytest.raises(Stop):
         train(cell, checkpoint, Recorder(stop_after))
-    torch.manual_seed(12345)  # whatever else this process does in between
+    torch.manual_seed(12345)  # the global generator's state in between must not matter
     torch.rand(7)
     callback = Recorder()
     resumed = train(cell, checkpoint, callback)
