@@ -1,22 +1,22 @@
-"""Colours that reports and pictures share."""
+"""Colours that reports and `milbench.inference` share."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Four colours that appear nowhere else: in a page each becomes the page's own, so that figures follow a dark theme.
+# In a page these four are replaced by the page's own colours, so that figures follow a dark theme.
 PAPER, INK, MUTED, LINE = "#fdfdfe", "#1c2129", "#5d6773", "#d9dee5"
 
-# Middle tones, told apart on white and on black and with the common kinds of colour blindness.
+# Middle tones, distinguishable on white and on black and with the common kinds of colour blindness.
 COLOURS = ("#2f7ed8", "#e0702b", "#159a74", "#b8519f", "#8a6fdf", "#a98600", "#1f9fb8", "#cf4456", "#6f8f2f", "#8d6e63")
 CLASS_COLOURS = (
     "#4e8fdf", "#f08a3c", "#2fb58c", "#e15b8d", "#a583f0", "#d2ab1d", "#37bdd4", "#ef6461", "#93b53e", "#c08d73",
 )  # fmt: skip
-"""Of classes in pictures: lighter, as they lie on dark ones; the name of a class stands beside its colour."""
+"""Colours of classes in pictures, lighter since pictures are dark; the name of a class is written beside its colour."""
 
 
 def class_colours(count: int) -> list[Any]:
-    """Return a colour for each class, as matplotlib takes them."""
+    """Return `count` colours of classes, each in a form that matplotlib accepts."""
     import seaborn as sns
 
     return list(CLASS_COLOURS[:count]) if count <= len(CLASS_COLOURS) else list(sns.color_palette("husl", count))

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: sensible digits, human units, nothing that a format would misread."""
+"""Numbers and names as text: meaningful digits, units, and escapes for Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,18 @@ _JOINT = ",\u00a0"  # an interval stays on one line
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
-    """Return "0.52 ± 0.04": digits as far as the spread (nan: the size of the mean) makes them meaningful."""
+    """Return a mean with its spread, with the digits of `decimals`.
+
+    Args:
+        mean: the value.
+        spread: its standard deviation; nan for none.
+        metric: the metric, which decides whether a percentage is written.
+
+    Examples:
+        >>> error = Metric("error", "A share.")
+        >>> measured(0.0052, 0.0004, error), measured(0.0052, math.nan, error)
+        ('0.52 ± 0.04', '0.52')
+    """
     digits = decimals(mean, spread, metric)
     text = number(mean, digits, metric)
     if math.isnan(spread):
@@ -26,7 +37,15 @@ def measured(mean: float, spread: float, metric: Metric) -> str:
 
 
 def interval(bounds: tuple[float, float], mean: float, spread: float, metric: Metric, signed: bool = False) -> str:
-    """Return "[0.48, 0.57]" with the digits of the mean it belongs to."""
+    """Return an interval such as "[0.48, 0.57]", with the digits of the mean to which it belongs.
+
+    Args:
+        bounds: the lower and the upper bound; a dash is written where one is nan.
+        mean: the value to which the interval belongs.
+        spread: its standard deviation.
+        metric: the metric of both.
+        signed: whether positive bounds have a plus sign.
+    """
     if any(math.isnan(bound) for bound in bounds):
         return NOTHING
     digits = decimals(mean, spread, metric)
@@ -34,7 +53,18 @@ def interval(bounds: tuple[float, float], mean: float, spread: float, metric: Me
 
 
 def decimals(mean: float, spread: float, metric: Metric) -> int:
-    """Return how many decimals are meaningful: one digit of the spread, two where it starts with a 1."""
+    """Return how many decimals of a value are meaningful: one digit of its spread, two where that begins with a 1.
+
+    Args:
+        mean: the value.
+        spread: its standard deviation; where it is nan or zero, the size of the value decides.
+        metric: the metric of both.
+
+    Examples:
+        >>> error = Metric("error", "A share.")
+        >>> decimals(0.0052, 0.0004, error), decimals(0.08, 0.016, error), decimals(0.78, 0.12, error)
+        (2, 1, 0)
+    """
     most = 3 if metric.percent else 4
     if not math.isfinite(spread) or spread <= 0:
         default = 2 if metric.percent else 3
@@ -46,7 +76,18 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
 
 
 def number(value: float, digits: int, metric: Metric, signed: bool = False) -> str:
-    """Return a value in the metric's unit; what is not finite says so."""
+    """Return a value in the metric's unit; nan is a dash.
+
+    Args:
+        value: the value, a share for a metric in per cent.
+        digits: the number of decimals.
+        metric: the metric.
+        signed: whether a positive value has a plus sign.
+
+    Examples:
+        >>> number(0.0052, 2, Metric("error", "A share."), signed=True)
+        '+0.52'
+    """
     if math.isnan(value):
         return NOTHING
     if math.isinf(value):
@@ -73,7 +114,12 @@ def with_unit(text: str, metric: Metric) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a duration in the unit that suits it: 12.3 ms, 4.56 s, 3 min 20 s, 2 h 5 min."""
+    """Return a duration in seconds with a suitable unit.
+
+    Examples:
+        >>> [seconds(value) for value in (0.0123, 4.56, 200, 7500)]
+        ['12.3 ms', '4.56 s', '3 min 20 s', '2 h 5 min']
+    """
     if not math.isfinite(value):
         return NOTHING
     if value < 60:
@@ -88,7 +134,12 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Return a number of bytes in decimal units: 512 B, 1.25 MB."""
+    """Return a number of bytes in decimal units.
+
+    Examples:
+        >>> size(512), size(1.25e6)
+        ('512 B', '1.25 MB')
+    """
     if not math.isfinite(value):
         return NOTHING
     for unit in ("B", "kB", "MB", "GB"):
@@ -107,30 +158,55 @@ def three_digits(value: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p value as it is read: 0.25, 0.0625, < 0.001."""
+    """Return a p value with three significant digits, or "< 0.001".
+
+    Examples:
+        >>> [p_value(p) for p in (0.25, 0.0625, 0.0001)]
+        ['0.25', '0.0625', '< 0.001']
+    """
     if math.isnan(p):
         return NOTHING
     return "< 0.001" if p < 0.001 else f"{p:.3g}"
 
 
 def counted(count: int, noun: str) -> str:
-    """Return "1 seed", "3 seeds"."""
+    """Return a count with its noun, in the plural where it is not one.
+
+    Examples:
+        >>> counted(1, "seed"), counted(3, "seed")
+        ('1 seed', '3 seeds')
+    """
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def shortened(text: str, length: int = 90) -> str:
-    """Return the text on one line, cut where it is too long for a table."""
+    r"""Return the text on one line of at most `length` characters.
+
+    Examples:
+        >>> shortened("out of\nmemory", 10)
+        'out of me…'
+    """
     line = " ".join(str(text).split())
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
 def slug(text: str) -> str:
-    """Return a name for a file: ASCII letters, digits, hyphens."""
+    """Return a name for a file, of ASCII letters, digits and hyphens.
+
+    Examples:
+        >>> slug("Extended MNIST, n=2")
+        'extended-mnist-n-2'
+    """
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48] or "unnamed"
 
 
 def markdown(text: object) -> str:
-    """Return text that Markdown shows as it is, in a table too: no cell ends, no tag opens, no emphasis starts."""
+    r"""Return text escaped for Markdown, also inside a table.
+
+    Examples:
+        >>> print(markdown("a|b <i>_c_"))
+        a\|b &lt;i&gt;\_c\_
+    """
     line = " ".join(str(text).split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~$!])", r"\\\1", line)
@@ -145,5 +221,10 @@ _LATEX = {
 
 
 def latex(text: object) -> str:
-    """Return text that LaTeX sets as it is."""
+    r"""Return text escaped for LaTeX.
+
+    Examples:
+        >>> print(latex("50% & a_b"))
+        50\% \& a\_b
+    """
     return "".join(_LATEX.get(character, character) for character in " ".join(str(text).split()))

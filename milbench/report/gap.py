@@ -1,4 +1,4 @@
-"""How far from guessing to the oracle each loss gets."""
+"""The share of the gap from guessing to the oracle that each loss closes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gap_table(study: Study, task: str) -> Table | None:
     metric, best = study.metric(task), study.sample(task, oracle)
     sign = 1 if metric.lower_is_better else -1
     if sign * (chance - best.mean) <= 0:
-        return None  # an oracle that is no better than guessing is no end to measure by
+        return None  # an oracle that is no better than guessing cannot be an end of the gap
     lines = {
         variant: [
             Entry(variant.label),
@@ -52,7 +52,7 @@ def gap_table(study: Study, task: str) -> Table | None:
 
 
 def _chance(study: Study, task: str) -> float | None:
-    """Return what guessing gives; a variant of a task is known by the task's own name."""
+    """Return the value that guessing gives, None where it is not known; it is stored by the name of the task."""
     names = study.cells.loc[study.cells["task_label"] == task, "task"]
     return study.results.chance.get(str(names.iloc[0]))
 
@@ -66,7 +66,7 @@ def _share(study: Study, task: str, variant: Variant, oracle: Variant, chance: f
     anchor, warning = group_anchor(study, task, variant), lacking(common, reasons=False)
     if not ratio.seeds:
         return Entry(NOTHING, "no common seed", anchor=anchor)
-    # The digits that the interval makes meaningful, as elsewhere those of the spread.
+    # As many digits as the interval makes meaningful; elsewhere the spread decides.
     half = round((ratio.interval[1] - ratio.interval[0]) / 2, 9)
     text = measured(ratio.value, half, _SHARE).partition(" ")[0]
     detail = f"n={ratio.seeds}"

@@ -24,13 +24,27 @@ from milbench.report.tables import group_anchor
 
 MANIFEST = "manifest.json"
 WATCHED = r"version|code|dirty|python|platform|machine|device|device_name|threads|library\..*"
-"""The tags that should not differ between cells that are compared."""
+"""The tags of runs that should be equal in all cells that are compared, as a regular expression."""
 RULE_COLUMNS: dict[Rule, str] = {"last": "last", "validation": "chosen_on_validation", "test": "best_on_test"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One cell: what it is, what came of it, and where to find its run."""
+    """One planned cell, its status and value, and its run in the store.
+
+    Args:
+        anchor: the id of the part of the page where its line stands.
+        task: the label of the task.
+        label: the label of the variant.
+        seed: the seed.
+        status: one of `milbench.api.results.STATUSES`.
+        epoch: the epoch that the rule of the comparison chose.
+        value: the primary metric on test bags at that epoch.
+        run_id: the run in MLflow, "" where the cell was never started.
+        origin: of an imported run, its first run's id, machine and device; "" otherwise.
+        cell: the content hash of the cell.
+        differs: the parameters and tags that it does not share with all started cells.
+    """
 
     anchor: str
     task: str
@@ -41,17 +55,19 @@ class Line:
     value: str
     run_id: str
     origin: str
-    """Of a run that was imported: what it was called where it was made, and where that was."""
     cell: str
-    telling: str
+    differs: str
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Everything that leads from a number to its making.
+    """The origin of every number of a report.
 
-    shared: settings and circumstances that all started cells have in common; data: task -> name and digest;
-    warnings: what differs between cells and should not.
+    Args:
+        lines: every planned cell.
+        shared: the parameters and tags that all started cells have in common.
+        data: task -> name and digest of its data.
+        warnings: what differs between cells and should not, a sentence each.
     """
 
     lines: list[Line]
@@ -61,10 +77,10 @@ class Provenance:
 
 
 def provenance(study: Study) -> Provenance:
-    """Gather where every number of a study comes from."""
-    facts = {cell: _facts(study, cell) for cell in map(str, study.cells.index)}
-    started = [facts[cell] for cell in facts if study.results.provenance.get(cell)]
-    common = set(started[0].items()).intersection(*(set(fact.items()) for fact in started)) if started else set()
+    """Return the origin of every number of a study."""
+    known = {cell: _circumstances(study, cell) for cell in map(str, study.cells.index)}
+    started = [known[cell] for cell in known if study.results.provenance.get(cell)]
+    common = set(started[0].items()).intersection(*(set(other.items()) for other in started)) if started else set()
     lines = []
     for task in study.tasks:
         metric, rule = study.metric(task), study.rule(task)
@@ -76,11 +92,11 @@ def provenance(study: Study) -> Provenance:
                 map(str, group.index), group["seed"], group["status"], group["run_id"], strict=True
             ):
                 value = number(float(sample.by_seed.get(seed, float("nan"))), digits + 1, metric)
-                telling = ", ".join(f"{k}={v}" for k, v in facts[cell].items() if (k, v) not in common)
+                differs = ", ".join(f"{k}={v}" for k, v in known[cell].items() if (k, v) not in common)
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
                 anchor = group_anchor(study, task, variant)
                 origin = _origin(study.results.provenance.get(cell, {}))
-                lines.append(Line(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, telling))
+                lines.append(Line(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, differs))
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["data_name"], group["data_digest"], strict=True))
@@ -89,14 +105,14 @@ def provenance(study: Study) -> Provenance:
 
 
 def status_counts(study: Study) -> dict[str, int]:
-    """Return how many cells have each status, those that occur, in a fixed order."""
+    """Return the number of cells of each status that occurs, in the order of `STATUSES`."""
     counts = Counter(study.cells["status"].astype(str))
     order = [*STATUSES, *sorted(set(counts) - set(STATUSES))]
     return {status: counts[status] for status in order if counts[status]}
 
 
 def unfinished(study: Study) -> list[str]:
-    """Return one line for every cell that is not done, with its reason; cells with one reason share a line."""
+    """Return the cells that are not done with their reasons; cells of one variant with the same reason share a line."""
     groups: dict[tuple[str, str, str, str], list[tuple[int, str]]] = {}
     for task in study.tasks:
         for variant in study.variants_of(task):
@@ -115,10 +131,10 @@ def unfinished(study: Study) -> list[str]:
 
 
 def results_frame(study: Study) -> pd.DataFrame:
-    """Return one row a planned cell: identity, what became of it, every metric under every rule, cost, making.
+    """Return a row a planned cell: its identity and status, every metric under every rule, costs, parameters and tags.
 
-    The epoch of a rule is picked by the primary metric; all metrics of that rule are those of that epoch. Cells that
-    are not done have no values: half a run is no result.
+    The epoch of a rule is chosen by the primary metric, and all metrics under that rule are those of that epoch. Cells
+    that are not done have no values, since an unfinished run is no result.
     """
     results = study.results
     values: dict[str, dict[str, Any]] = {}
@@ -135,8 +151,8 @@ def results_frame(study: Study) -> pd.DataFrame:
         values[cell] = row
     frame = pd.DataFrame.from_dict(values, orient="index")
     epochs = [name for name in frame.columns if name.endswith("/epoch")]
-    frame[epochs] = frame[epochs].astype("Int64")  # an absent epoch must not turn the others into 12.0
-    # Constant columns first, then rules, then the rest, whichever cell happened to have what first.
+    frame[epochs] = frame[epochs].astype("Int64")  # else one missing epoch would turn the others into floats, 12.0
+    # The order of columns must not depend on which cell was the first to have a value.
     order = {name.partition("/")[0]: i for i, name in enumerate([*RULE_COLUMNS.values(), "cost", "param", "tag"])}
     columns = sorted(frame.columns, key=lambda name: (order[name.partition("/")[0]], not name.endswith("/epoch")))
     joined = study.cells.assign(comparison=results.name).join(frame[columns])
@@ -174,7 +190,7 @@ def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
                 "status": line.status,
                 "run": line.run_id,
                 "origin": line.origin,
-                "differs": line.telling,
+                "differs": line.differs,
             }
             for line in provenance.lines
         ],
@@ -187,8 +203,8 @@ def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
     (folder / MANIFEST).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _facts(study: Study, cell: str) -> dict[str, str]:
-    """Return the parameters of a cell and the watched tags of its run, as text."""
+def _circumstances(study: Study, cell: str) -> dict[str, str]:
+    """Return the parameters of a cell and those tags of its run that should be equal in all cells, as text."""
     params = study.results.params.get(cell, {})
     tags = study.results.provenance.get(cell, {})
     return {k: str(v) for k, v in params.items() if k not in ("loss", "task", "seed")} | {

@@ -1,4 +1,4 @@
-"""The published numbers beside ours: which can be compared, which agree, and every deviation by name."""
+"""The published numbers beside those here: which can be compared, which agree, and every deviation by name."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ABSENT = object()
 _LEGEND = (
     "Here: the same statistic as the published one, under the rule of its source, on test bags; mean ± standard "
     "deviation over seeds [Student's 95 % interval of the mean]. Not comparable: another protocol than the "
-    "published one, in the parameters named, or too few seeds. Agrees: comparable, and not told apart at 5 % by "
-    "Welch's t test (by Student's where the published spread or number of runs is unknown). With few seeds that "
-    "leaves room for a large difference: the 95 % interval in brackets says how large. Better, worse: told apart."
+    "published one, in the parameters named, or too few seeds. Agrees: comparable, and no difference at the 5 % level "
+    "by Welch's t test (by Student's where the published spread or number of runs is unknown). With few seeds a large "
+    "difference can go undetected: the 95 % interval in brackets bounds it. Better, worse: a difference at that level."
 )
 _BEST_LEGEND = (
-    "Best of N: the published best is set against the bests that N further runs would have, were they drawn from the "
-    "normal distribution that the seeds here come from."
+    "Best of N: the published best is compared with the best of N further runs, simulated from the normal "
+    "distribution of the seeds here."
 )
 _FLATTERY = (
-    "Best on test looks at the test bags to choose the epoch, which flatters every loss: it serves this comparison "
-    "alone."
+    "Best on test chooses the epoch by the test bags, which is optimistic for every loss: it is used for this "
+    "comparison alone."
 )
 
 
@@ -40,8 +40,15 @@ _FLATTERY = (
 class Comparison:
     """A published value beside the sample of one variant here.
 
-    sample: the variant's values under the rule of the source; value: their mean or best, as the source gives it, nan
-    for none; runs: the number of seeds behind it; reasons: the grounds of the outcome, a sentence each.
+    Args:
+        task: the label of the task.
+        variant: the variant that is compared.
+        published: the published value.
+        sample: the variant's values under the rule of the source.
+        value: their mean or best, as the source gives it; nan for none.
+        runs: the number of seeds behind `value`.
+        outcome: the verdict.
+        reasons: the grounds of the outcome, a sentence each.
     """
 
     task: str
@@ -55,7 +62,7 @@ class Comparison:
 
 
 def comparisons(study: Study) -> list[Comparison]:
-    """Return a comparison for each published figure of a planned task and loss, and each variant of that loss."""
+    """Compare each published value of a planned task and loss with each variant of that loss."""
     return [
         _compare(study, task, variant, published)
         for task in study.tasks
@@ -66,7 +73,7 @@ def comparisons(study: Study) -> list[Comparison]:
 
 
 def verdict_table(study: Study) -> Table | None:
-    """Set what was published and what came out here side by side; None where nothing was published."""
+    """Return the published values and those here side by side; None where nothing was published."""
     found = comparisons(study)
     if not found:
         return None
@@ -93,7 +100,7 @@ def verdict_table(study: Study) -> Table | None:
 
 
 def verdict_frame(study: Study) -> pd.DataFrame:
-    """Return the comparisons as plain numbers, one a line; empty where nothing was published."""
+    """Return the comparisons as numbers, a line each; empty where nothing was published."""
     lines = []
     for one in comparisons(study):
         low, high = one.sample.student
@@ -110,7 +117,7 @@ def verdict_frame(study: Study) -> pd.DataFrame:
 
 
 def differences_table(study: Study) -> Table | None:
-    """List where the publication and the code behind it differ; None where nothing is known of that."""
+    """Return where a publication and its author's code differ; None where no difference is known."""
     keys = ("topic", "paper", "code", "here")
     lines = [[Entry(str(difference[key])) for key in keys] for difference in study.results.differences]
     columns = ["topic", "the paper's text", "its author's code", "here"]
@@ -120,8 +127,16 @@ def differences_table(study: Study) -> Table | None:
 def deviations(protocol: Mapping[str, Any], params: list[dict[str, Any]]) -> list[str]:
     """Return in words every parameter in which cells differ from what was published.
 
-    A parameter that the cells do not know counts where they have others of its section; a loss without any
-    parameters cannot deviate in one.
+    A parameter that a cell lacks counts as a difference if the cell has other parameters of its section: a loss without
+    any parameters cannot deviate in one.
+
+    Args:
+        protocol: the published parameters, by the names of `Cell.params`.
+        params: the parameters of each cell.
+
+    Examples:
+        >>> deviations({"recipe.epochs": 100, "recipe.lr": 0.1}, [{"recipe.epochs": 20, "recipe.lr": 0.1}])
+        ['20 epochs (published: 100)']
     """
     found = []
     for name, expected in protocol.items():
@@ -164,7 +179,7 @@ def _compare(study: Study, task: str, variant: Variant, published: Published) ->
 def _obstacles(
     study: Study, task: str, variant: Variant, published: Published, sample: Sample, params: list[dict[str, Any]]
 ) -> tuple[str, ...]:
-    """Return everything that keeps a figure from being compared with a sample."""
+    """Return every reason why a published value cannot be compared with a sample; none where it can."""
     seeds, runs = len(sample.by_seed), published.runs
     different = deviations(published.protocol, params)
     found = ["another protocol: " + ", ".join(different)] if different else []
@@ -187,7 +202,7 @@ def _obstacles(
 
 
 def _judge(published: Published, sample: Sample) -> tuple[Outcome, str]:
-    """Say whether ours can be told from the published figure, and by what."""
+    """Return the outcome for a comparable sample, and the difference, interval and p value that it rests on."""
     metric = describe(published.metric)
     value, runs, spread = published.value, published.runs, published.spread
     values = sample.by_seed.to_numpy()

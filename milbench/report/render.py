@@ -1,4 +1,4 @@
-"""Write a report: one HTML page, Markdown, LaTeX, CSV and figures, all from the same tables."""
+"""The files of a report: an HTML page, Markdown, LaTeX, CSV and figures, all from the same tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VERDICTS = "verdict.csv"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What a report says of one task; tables and pictures are None or absent where there is nothing to show."""
+    """The part of a report about one task; tables and pictures are None or absent where there is nothing to show."""
 
     task: str
     anchor: str
@@ -42,7 +42,7 @@ class Section:
 
     @property
     def errors(self) -> list[Picture]:
-        """Return the pictures of what is misread, one for each loss that has one."""
+        """The pictures of misread bags, one for each variant that has one."""
         return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
 
 
@@ -76,7 +76,7 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
 
 
 def latex_table(table: Table) -> str:
-    """Return a table for LaTeX with the package booktabs."""
+    """Return a table in LaTeX, for the package booktabs."""
     lines = [
         f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
         rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
@@ -162,7 +162,7 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     verdicts = verdict_frame(study)
     if len(verdicts):
         verdicts.to_csv(draft / _VERDICTS, index=False)
-    write_manifest(draft, study, context["provenance"])  # last: it has the digests of all others
+    write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
 
 
 def _environment(*, autoescape: bool) -> jinja2.Environment:
@@ -184,7 +184,7 @@ def _publish(draft: Path, out: Path) -> list[Path]:
         (draft / file).replace(out / file)
     if Path(_VERDICTS) not in files:
         (out / _VERDICTS).unlink(missing_ok=True)
-    # Figures of an earlier report that this one does not have: a gallery left out must not stay behind.
+    # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.
     for pattern in _OURS:
         for old in (out / "figures").glob(pattern):
             if old.suffix in (".png", ".svg") and old.relative_to(out) not in files:

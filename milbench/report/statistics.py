@@ -1,4 +1,4 @@
-"""Statistics of a few paired seeds: which epoch counts, how sure a mean is, what can be told apart."""
+"""Statistics of a few paired seeds: the choice of the epoch, intervals of means, tests of differences."""
 
 from __future__ import annotations
 
@@ -24,19 +24,36 @@ Verdict = Literal["best", "tied", "worse", "better", "unclear"]
 
 LEVEL = 0.95
 FEWEST_SEEDS = 3
-"""With fewer pairs nothing is called worse: two equal differences, common on small test sets, would look certain."""
+"""With fewer pairs nothing is called worse: two equal differences, common on small test sets, would have no spread."""
 _ENUMERABLE = 12  # up to 2^12 patterns of signs are enumerated; scipy's own table beyond assumes that there are no ties
 _ROUNDING = 1e-12  # a standard deviation or a difference below it is one of floating point
 _DRAWS = 100_000
 
 
 def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
-    """Return the epoch that the rule picks from the history of one cell, or None where it has nothing to go by.
+    """Return the epoch that a rule chooses from the history of one cell.
 
-    history: columns epoch, metric ("test/<metric>", "validation/<metric>"), value. Only epochs with a test value are
-    candidates; the earlier one wins a tie, but where the validation values are all the same they tell nothing, and the
-    last epoch stands. Values that are not finite are passed over, except that the last epoch is the last one however it
-    ended.
+    Only epochs with a test value are candidates, and the earliest of equals is chosen; but where all validation values
+    are equal, they say nothing about epochs, and the last one is chosen. Values that are not finite are ignored, except
+    that the rule "last" takes the last epoch whatever its value.
+
+    Args:
+        history: columns epoch (int), metric ("test/<metric>", "validation/<metric>") and value.
+        rule: how the epoch is chosen, a key of `RULES`.
+        metric: the metric to choose by, without the split.
+        lower_is_better: whether the smallest value is chosen.
+
+    Returns:
+        The epoch; None where the history has no finite value to choose by.
+
+    Examples:
+        >>> history = pd.DataFrame({
+        ...     "epoch": [1, 2, 1, 2],
+        ...     "metric": ["validation/error", "validation/error", "test/error", "test/error"],
+        ...     "value": [0.2, 0.3, 0.4, 0.1],
+        ... })
+        >>> [select_epoch(history, rule, "error") for rule in ("last", "validation", "test")]
+        [2, 1, 2]
     """
     tested = history.loc[history["metric"] == f"test/{metric}"]
     if rule == "last":
@@ -52,12 +69,28 @@ def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better
 
 
 def bootstrap_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the mean, the same at every call; (nan, nan) below two values.
+    """Return the percentile bootstrap interval of the mean, the same at every call.
 
-    It is too narrow for a handful of seeds, since resampling cannot invent values that were not drawn: of normally
-    distributed values, the interval named 95 % covers the mean about 50 % (n = 2), 75 % (3), 84 % (5) and 90 % (10) of
-    the time. BCa is not better at that size and undefined for equal values. `student_interval` is right for normal
-    values at every n; the report decides by it and shows both.
+    It is too narrow for a handful of seeds, since resampling cannot produce values that were not drawn: the nominal
+    95 % interval of normal values covers the mean about 50 % (n = 2), 75 % (3), 84 % (5) and 90 % (10) of the time.
+    BCa is not better at that size and undefined for equal values. `student_interval` has its nominal coverage for
+    normal values at every n; the report decides by it and shows both.
+
+    Args:
+        values: (n,), one value a seed.
+        level: the nominal coverage.
+
+    Returns:
+        The lower and the upper bound, (nan, nan) for fewer than two values or where one is not finite.
+
+    Examples:
+        >>> bootstrap_interval([0.25, 0.25, 0.25])
+        (0.25, 0.25)
+        >>> low, high = bootstrap_interval([1.0, 2.0, 3.0])  # of three values always their range
+        >>> round(low, 6), round(high, 6)
+        (1.0, 3.0)
+        >>> bootstrap_interval([0.25])
+        (nan, nan)
     """
     sample = np.asarray(values, dtype=float)
     if sample.size < 2 or not np.isfinite(sample).all():
@@ -71,7 +104,20 @@ def bootstrap_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, 
 
 
 def student_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Return Student's t interval of the mean; (nan, nan) below two values."""
+    """Return Student's t interval of the mean.
+
+    Args:
+        values: (n,), one value a seed.
+        level: the coverage, for normal values.
+
+    Returns:
+        The lower and the upper bound, (nan, nan) for fewer than two values or where one is not finite.
+
+    Examples:
+        >>> low, high = student_interval([1.0, 2.0, 3.0])  # 2 -+ 4.303 / sqrt(3)
+        >>> round(low, 3), round(high, 3)
+        (-0.484, 4.484)
+    """
     sample = np.asarray(values, dtype=float)
     if sample.size < 2 or not np.isfinite(sample).all():
         return float("nan"), float("nan")
@@ -80,14 +126,24 @@ def student_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, fl
 
 
 def smallest_p(seeds: int) -> float:
-    """Return the smallest p that the two-sided exact Wilcoxon signed-rank test can reach with that many pairs."""
+    """Return the smallest p value that the two-sided exact Wilcoxon signed-rank test can reach with that many pairs.
+
+    Examples:
+        >>> smallest_p(3), smallest_p(5)
+        (0.25, 0.0625)
+    """
     return 1.0 if seeds < 1 else 2.0 ** (1 - seeds)
 
 
 def signed_rank_p(differences: ArrayLike) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test, exact with ties; zero differences are left out.
+    """Return the two-sided p value of Wilcoxon's signed-rank test, exact with ties up to 12 differences.
 
-    Differences are rounded first, so that two that are equal on paper also tie in floating point.
+    Differences of zero are left out. All are rounded to 12 decimals first, so that differences which are equal in
+    exact arithmetic are also ties in floating point.
+
+    Examples:
+        >>> signed_rank_p([1.0, 2.0, 3.0])
+        0.25
     """
     sample = np.asarray(differences, dtype=float)
     sample = sample[np.isfinite(sample)]
@@ -100,7 +156,12 @@ def signed_rank_p(differences: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down adjusted p values in the order given; nan (no test made) stays and does not count."""
+    """Return Holm's step-down adjusted p values in the order given; nan, for no test, stays and is not counted.
+
+    Examples:
+        >>> [round(p, 6) for p in holm([0.04, 0.01, 0.03, 0.02])]
+        [0.06, 0.04, 0.06, 0.06]
+    """
     p = np.asarray(p_values, dtype=float)
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
@@ -112,10 +173,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """The differences between two groups on the seeds that both have.
+    """The differences between a group and a reference on their common seeds.
 
-    difference: mean of group minus reference; bootstrap: its 95 % interval; student: Student's interval, widened
-    (Bonferroni) for the number of comparisons made together; p: exact Wilcoxon signed-rank; p_holm: after Holm.
+    Args:
+        seeds: the number of common seeds.
+        difference: the mean of group minus reference.
+        bootstrap: the bootstrap interval of that mean.
+        student: Student's interval of it, widened (Bonferroni) for the number of comparisons made together.
+        p: of Wilcoxon's signed-rank test.
+        p_holm: the same after Holm's correction.
     """
 
     seeds: int
@@ -129,7 +195,14 @@ class Paired:
 def paired_comparison(
     values: pd.Series[float], reference: pd.Series[float], comparisons: int = 1, level: float = LEVEL
 ) -> Paired:
-    """Compare two groups indexed by seed on the seeds that both have; below two such seeds there is no test."""
+    """Compare two groups on their common seeds; for fewer than two of them intervals and p value are nan.
+
+    Args:
+        values: a value a seed, indexed by seed.
+        reference: the same of the group to compare with.
+        comparisons: the number of comparisons made together, for which Student's interval is widened.
+        level: the coverage of the intervals.
+    """
     both = pd.concat([values, reference], axis=1, join="inner").dropna()
     differences = (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(dtype=float)
     return Paired(
@@ -143,7 +216,7 @@ def paired_comparison(
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
-    """A mean less another one that shares no seeds with it, the interval of that, and the p of there being nothing."""
+    """The difference between a mean and another that shares no seeds with it, its interval, and p for no difference."""
 
     difference: float
     interval: tuple[float, float]
@@ -153,10 +226,16 @@ class Unpaired:
 def welch(
     values: ArrayLike, mean: float, spread: float = 0.0, runs: float = math.inf, level: float = LEVEL
 ) -> Unpaired:
-    """Compare the mean of `values` (two at least) with one that is known by its summary: Welch's t test.
+    """Compare the mean of values with another mean of which only a summary is known, by Welch's t test.
 
-    mean, spread, runs: of the other one, the standard deviation with n - 1. Left out, `mean` is taken for a number
-    without error, and the test is Student's for one sample.
+    Without `spread` and `runs`, the other mean is taken as exact, and the test is Student's for one sample.
+
+    Args:
+        values: (n,), two values at least.
+        mean: the other mean.
+        spread: the standard deviation (n - 1) of the values behind it.
+        runs: their number.
+        level: the coverage of the interval.
     """
     sample = np.asarray(values, dtype=float)
     difference, own = float(sample.mean()) - mean, float(sample.std(ddof=1))
@@ -171,11 +250,18 @@ def welch(
 
 
 def best_of(values: ArrayLike, best: float, runs: int, lower_is_better: bool = True, level: float = LEVEL) -> Unpaired:
-    """Compare the best of `runs` further draws of what `values` (two at least) are with a published best.
+    """Compare the best of further draws from the distribution of values with a published best.
 
-    How far the best of the further draws lies from the mean of the values, in their standard deviations, has the same
-    distribution whatever normal distribution they all come from: it is simulated, the same at every call. A t test has
-    no place here, since the best of ten is not where the mean is. The difference is that of the median further best.
+    The distance of the best of the further draws from the mean of the values, in units of their standard deviation, has
+    one distribution for all normal distributions from which both may come. It is simulated, the same at every call. A t
+    test would be wrong, since the best of ten draws is not near the mean. The difference is that of the median best.
+
+    Args:
+        values: (n,), two values at least.
+        best: the published best.
+        runs: the number of runs of which it is the best, and of further draws.
+        lower_is_better: whether the best is the smallest.
+        level: the coverage of the interval.
     """
     sample = np.asarray(values, dtype=float)
     mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
@@ -192,7 +278,7 @@ def best_of(values: ArrayLike, best: float, runs: int, lower_is_better: bool = T
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The ratio of two means over the seeds that both groups have, with its bootstrap interval."""
+    """The ratio of two means over the common seeds, with its bootstrap interval."""
 
     seeds: int
     value: float
@@ -200,9 +286,15 @@ class Ratio:
 
 
 def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], level: float = LEVEL) -> Ratio:
-    """Return mean / mean on the common seeds; its interval resamples seeds, which keeps the two values of one together.
+    """Return the ratio of two means on the common seeds.
 
-    Below two seeds there is no interval, and none where the denominator may be zero, its values not being of one sign.
+    The bootstrap interval resamples seeds, so that the two values of a seed stay together. It is (nan, nan) for fewer
+    than two seeds, and where the denominator may be zero because its values differ in sign.
+
+    Args:
+        numerator: a value a seed, indexed by seed.
+        denominator: the same.
+        level: the nominal coverage of the interval.
     """
     both = pd.concat([numerator, denominator], axis=1, join="inner").dropna()
     above, below = (both.iloc[:, i].to_numpy(dtype=float) for i in (0, 1))
@@ -223,7 +315,13 @@ def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], lev
 
 @dataclass(frozen=True, slots=True)
 class Ranking(Generic[Key]):
-    """Every group against the one with the best mean, and no order beyond that."""
+    """The comparison of every group with the one of the best mean; the others are not ordered among themselves.
+
+    Args:
+        best: the group with the best mean, None for no values.
+        paired: the comparison of each other group with it.
+        verdicts: the verdict on every group with values.
+    """
 
     best: Key | None
     paired: dict[Key, Paired] = field(default_factory=dict)
@@ -231,13 +329,22 @@ class Ranking(Generic[Key]):
 
 
 def tied_with_best(groups: Mapping[Key, pd.Series[float]], lower_is_better: bool = True) -> Ranking[Key]:
-    """Find the group with the best mean and say of each other one whether it can be told from it.
+    """Find the group with the best mean, and compare every other group with it.
 
-    groups: values indexed by seed, finite. The best is sought among the groups with the most seeds, so that a lucky
-    seed of a group whose others failed does not win. A group is worse (better) where Student's interval of the paired
-    difference, widened for the number of comparisons, excludes zero; otherwise it is tied; with fewer than
-    FEWEST_SEEDS common seeds it is unclear. Wilcoxon's p stands beside it and does not decide: with three seeds it
-    cannot fall below 0.25.
+    The best is sought among the groups with the most seeds, so that a lucky seed of a group whose others failed does
+    not win. A group is worse (better) where Student's interval of the paired difference, widened for the number of
+    comparisons, excludes zero; otherwise it is tied; with fewer than FEWEST_SEEDS common seeds it is unclear.
+    Wilcoxon's p is given but does not decide: with three seeds it cannot fall below 0.25.
+
+    Args:
+        groups: the finite values of each group, indexed by seed.
+        lower_is_better: whether the smallest mean is the best.
+
+    Examples:
+        >>> near, far = pd.Series([0.012, 0.009, 0.011]), pd.Series([0.080, 0.082, 0.079])
+        >>> ranking = tied_with_best({"a": pd.Series([0.010, 0.011, 0.009]), "b": near, "c": far})
+        >>> ranking.verdicts
+        {'a': 'best', 'b': 'tied', 'c': 'worse'}
     """
     sizes = {key: len(values) for key, values in groups.items()}
     most = max(sizes.values(), default=0)

@@ -1,4 +1,4 @@
-"""Results by task and variant: which value counts for which seed, and what is missing."""
+"""Results by task and variant: the value of each seed under each rule that chooses an epoch, and what is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _SUPERVISION_ORDER = list(SUPERVISIONS)
 
 
 class Variant(NamedTuple):
-    """One line of a table: a variant of a loss, trained in one way."""
+    """What is compared, a line of a table: a loss with its parameters, under one recipe.
+
+    supervision: its kind of supervision; loss: the label of the loss with the parameters that set it apart; recipe: the
+    parameters in which recipes differ, "" where they do not.
+    """
 
     supervision: str
     loss: str
@@ -35,15 +39,18 @@ class Variant(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return the name to show."""
+        """The name that tables and figures show."""
         return f"{self.loss}, {self.recipe}" if self.recipe else self.loss
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value a seed, and what became of the seeds without one.
+    """One value a seed, and the reasons why other seeds have none.
 
-    by_seed: finite values; planned: how many seeds should have one; problems: why the others do not.
+    Args:
+        by_seed: the finite values, indexed by seed.
+        planned: the number of planned seeds.
+        problems: the reasons for missing values, a phrase each.
     """
 
     by_seed: pd.Series[float]
@@ -52,28 +59,32 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        """Return the mean, nan for none."""
+        """The mean of the values, nan for none."""
         return float(self.by_seed.mean()) if len(self.by_seed) else float("nan")
 
     @property
     def spread(self) -> float:
-        """Return the standard deviation between seeds (n - 1), nan below two."""
-        # Of equal values it may come out as 1e-17, which would claim digits that nobody has.
+        """The standard deviation between seeds (n - 1), nan for fewer than two."""
+        # Of equal values it can be 1e-17 by rounding, which would show digits that are not meaningful.
         return round(float(self.by_seed.std(ddof=1)), 12) if len(self.by_seed) > 1 else float("nan")
 
     @property
     def bootstrap(self) -> tuple[float, float]:
-        """Return the bootstrap interval of the mean."""
+        """The bootstrap interval of the mean."""
         return bootstrap_interval(self.by_seed.to_numpy())
 
     @property
     def student(self) -> tuple[float, float]:
-        """Return Student's interval of the mean."""
+        """Student's interval of the mean."""
         return student_interval(self.by_seed.to_numpy())
 
 
 class Study:
-    """A view of `Results`: tasks in columns, variants grouped by supervision, values under each selection rule."""
+    """A view of `Results` by task and variant; variants are ordered by their supervision, the least first.
+
+    Args:
+        results: the planned cells and their results.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -91,7 +102,7 @@ class Study:
         self._history = {str(cell): frame for cell, frame in results.history.groupby("cell", sort=False)}
 
     def group(self, task: str, variant: Variant) -> pd.DataFrame:
-        """Return the planned cells of one variant and task by seed, none where it was not planned."""
+        """Return the planned cells of one variant on one task, ordered by seed; none where it was not planned."""
         return self._groups.get((task, variant), self.cells.iloc[:0])
 
     def variants_of(self, task: str, supervision: str | None = None) -> list[Variant]:
@@ -104,11 +115,11 @@ class Study:
         return list(dict.fromkeys(variant.supervision for variant in self.variants_of(task)))
 
     def primary(self, task: str) -> str:
-        """Return the name of the metric that the comparison is about."""
+        """Return the name of the task's primary metric."""
         return str(self.cells.loc[self.cells["task_label"] == task, "primary"].iloc[0])
 
     def metric(self, task: str) -> Metric:
-        """Return the primary metric's description."""
+        """Return the description of the task's primary metric."""
         return describe(self.primary(task))
 
     def published(self, task: str) -> list[Published]:
@@ -122,7 +133,7 @@ class Study:
 
     @cached_property
     def epochs(self) -> dict[tuple[str, Rule], int]:
-        """Return the epoch that each rule picks for each finished cell; absent where it has nothing to go by."""
+        """The epoch that each rule chooses for each finished cell; absent where there is no value to choose by."""
         picked: dict[tuple[str, Rule], int] = {}
         for cell, primary in self.cells.loc[self.cells["status"] == "done", "primary"].items():
             for rule in RULES:
@@ -133,7 +144,7 @@ class Study:
 
     @cached_property
     def picked(self) -> dict[tuple[str, Rule], dict[str, float]]:
-        """Return what was measured at the epoch that each rule picks: (cell, rule) -> "test/set_error" -> value."""
+        """The metrics at the epoch that each rule chooses: (cell, rule) -> "test/set_error" -> value."""
         values = {}
         for (cell, rule), epoch in self.epochs.items():
             history = self.history(cell)
@@ -142,13 +153,13 @@ class Study:
         return values
 
     def validated(self, task: str) -> bool:
-        """Tell whether the finished cells of a task have a validation metric to choose by: all or none of them."""
+        """Return whether all finished cells of a task have the primary metric on validation bags, and there is one."""
         name = f"validation/{self.primary(task)}"
         done = self.cells[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
         return len(done) > 0 and all((self.history(str(cell))["metric"] == name).any() for cell in done.index)
 
     def rule(self, task: str) -> Rule:
-        """Return the rule that comparisons go by: validation, or the last epoch where there is none."""
+        """Return the rule of the comparison: validation, or the last epoch where `validated` is False."""
         return "validation" if self.validated(task) else "last"
 
     def metrics(self, task: str) -> list[str]:
@@ -162,7 +173,14 @@ class Study:
         return sorted(tested, key=lambda name: (order.get(name, len(order)), name))
 
     def sample(self, task: str, variant: Variant, metric: str | None = None, rule: Rule | None = None) -> Sample:
-        """Return a test metric (the primary one) under a rule (the one that counts) for every seed of a variant."""
+        """Return the values of a test metric for the seeds of a variant.
+
+        Args:
+            task: the label of the task.
+            variant: the variant.
+            metric: the name of the metric without the split; None: the task's primary metric.
+            rule: how the epoch is chosen; None: by the rule of the comparison.
+        """
         name = f"test/{metric or self.primary(task)}"
         group = self.group(task, variant)
         rule = rule or self.rule(task)
@@ -174,7 +192,7 @@ class Study:
             if status != "done":
                 lost.append((seed, f"{status}: {shortened(reason)}" if str(reason or "").strip() else str(status)))
                 continue
-            # No finite validation value in the whole run: nothing to choose by, and the last epoch shows how it ended.
+            # Without any finite validation value no epoch can be chosen; the last one then shows how training ended.
             at = self.picked.get((cell, rule)) or self.picked.get((cell, "last"), {})
             value = at.get(name)
             if value is None:
@@ -186,7 +204,7 @@ class Study:
         return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
 
     def ranking(self, task: str, supervision: str) -> Ranking[Variant]:
-        """Compare the variants of one kind of supervision by the primary metric under the rule that counts."""
+        """Compare the variants of one kind of supervision by the primary metric under the rule of the comparison."""
         if (task, supervision) not in self._rankings:
             values = {variant: self.sample(task, variant).by_seed for variant in self.variants_of(task, supervision)}
             self._rankings[task, supervision] = tied_with_best(values, self.metric(task).lower_is_better)
@@ -194,7 +212,12 @@ class Study:
 
 
 def seeds_named(seeds: list[int]) -> str:
-    """Return "seed 1" or "seeds 0, 2", runs of three and more as "0-4"."""
+    """Return seeds with their noun, runs of three and more as a range.
+
+    Examples:
+        >>> seeds_named([1]), seeds_named([6, 4, 5, 0])
+        ('seed 1', 'seeds 0, 4-6')
+    """
     parts: list[str] = []
     numbers = sorted(seeds)
     while numbers:

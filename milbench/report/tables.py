@@ -1,4 +1,4 @@
-"""The tables of a report, as data that HTML, Markdown and LaTeX write in their own way."""
+"""The tables of a report, independent of the format (HTML, Markdown, LaTeX) in which they are written."""
 
 from __future__ import annotations
 
@@ -30,35 +30,42 @@ _VERDICTS: dict[Verdict, str] = {
     "tied": "tied with the best",
     "worse": "worse",
     "better": "better on the common seeds",
-    "unclear": "too few common seeds to tell",
+    "unclear": "too few common seeds",
 }
 
 
 _LEGEND = (
     "Mean ± standard deviation over seeds [bootstrap 95 % interval of the mean] n = finished seeds, on test bags. "
-    "Bold: best mean under the same supervision. ≈: tied, cannot be told from the best. ?: fewer than "
-    f"{FEWEST_SEEDS} common seeds, nothing can be told. ‡: better than the bold one on the seeds both have."
+    "Bold: best mean under the same supervision. ≈: tied, cannot be distinguished from the best. ?: fewer than "
+    f"{FEWEST_SEEDS} common seeds, too few to compare. ‡: better than the best mean on the common seeds."
 )
 _FEW_SEEDS = (
-    "With few seeds a bootstrap interval is too narrow: for normal values the one named 95 % holds the mean about "
-    "75 % of the time with 3 seeds, 84 % with 5, 90 % with 10. Ties are therefore decided by Student's interval of "
-    "the paired differences, below."
+    "With few seeds a bootstrap interval is too narrow: the nominal 95 % interval of normal values covers the mean "
+    "about 75 % of the time with 3 seeds, 84 % with 5, 90 % with 10. Ties are therefore decided by Student's interval "
+    "of the paired differences, below."
 )
 
 _VERDICT_NOTE = (
-    "Verdict: worse where Student's 95 % interval, widened for the number of comparisons under the same supervision "
-    "(Bonferroni), "
-    f"lies wholly on the worse side of zero; at least {FEWEST_SEEDS} common seeds; otherwise tied. Wilcoxon's "
-    "signed-rank p, corrected by Holm over the same comparisons, stands beside it. The best was chosen on these same "
-    "seeds, which makes it look slightly better than it is."
+    "Verdict: worse (or better) where Student's 95 % interval, widened for the number of comparisons under the same "
+    "supervision (Bonferroni), lies wholly on that side of zero, and otherwise tied; at least "
+    f"{FEWEST_SEEDS} common seeds are needed. Wilcoxon's signed-rank p, corrected by Holm over the same comparisons, "
+    "is given beside it. The best is chosen on these same seeds, so that its mean is slightly optimistic."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a table: the number, what qualifies it, and what went wrong.
+    """One field of a table.
 
-    tone: how the text is to be taken, "good", "bad" or "quiet"; prose: sentences below its line, which may be long.
+    Args:
+        text: the number or the heading.
+        detail: what qualifies it, such as an interval.
+        warning: what is missing from it, and why.
+        mark: a sign behind the text, explained in the notes of the table.
+        strong: whether the text is set in bold.
+        anchor: the place in the page to which the text links, "" for none.
+        tone: the colour of the text: "good", "bad", "quiet" or "" for none.
+        prose: sentences that stand below the line of the table.
     """
 
     text: str
@@ -73,7 +80,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns, and lines in named groups (the kinds of supervision); the first entry of a line is its heading."""
+    """A table of lines in named groups, the kinds of supervision.
+
+    Args:
+        title: the heading above the table.
+        columns: the headings of the columns.
+        groups: name and lines of each group; a line has an entry a column, the first of which is its heading.
+        notes: sentences below the table.
+    """
 
     title: str
     columns: list[str]
@@ -82,12 +96,12 @@ class Table:
 
     @property
     def titled(self) -> bool:
-        """Tell whether the names of the groups say anything: one kind of supervision alone needs no line above it."""
+        """Whether the names of the groups are shown: not where set supervision is the only one."""
         return len(self.groups) > 1 or any(name not in ("", SUPERVISIONS["set"]) for name, _ in self.groups)
 
 
 def main_table(study: Study) -> Table:
-    """Losses against tasks: the primary metric on test bags under the rule that counts."""
+    """Return the primary metric on test bags under the rule of the comparison: variants down, tasks across."""
     rankings = {(task, kind): study.ranking(task, kind) for task in study.tasks for kind in study.supervisions_of(task)}
 
     def entry(task: str, variant: Variant) -> Entry:
@@ -105,7 +119,7 @@ def main_table(study: Study) -> Table:
 
 
 def rules_table(study: Study, task: str) -> Table:
-    """Set the primary metric of one task under each selection rule side by side."""
+    """Return the primary metric of one task under each rule that chooses the epoch, side by side."""
     metric = study.metric(task)
     rules: list[Rule] = [rule for rule in RULES if rule != "validation" or study.validated(task)]
     lines = {
@@ -116,15 +130,15 @@ def rules_table(study: Study, task: str) -> Table:
         for variant in study.variants_of(task)
     }
     notes = [
-        "Best on test looks at the test bags to choose the epoch: it is what the paper reports, and it flatters every "
-        "loss. Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
+        "Best on test chooses the epoch by the test bags. It is the paper's rule, and it is optimistic for every loss. "
+        "Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
     ]
-    title = f"The epoch that counts: {metric.heading}"
+    title = f"The choice of the epoch: {metric.heading}"
     return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_supervision(lines), notes)
 
 
 def metrics_table(study: Study, task: str) -> Table | None:
-    """All other test metrics of one task under the rule that counts; None where there are none."""
+    """Return all other test metrics of one task under the rule of the comparison; None where there are none."""
     names = study.metrics(task)
     if not names:
         return None
@@ -141,7 +155,7 @@ def metrics_table(study: Study, task: str) -> Table | None:
 
 
 def paired_table(study: Study, task: str) -> Table | None:
-    """Every loss against the best of its supervision, seed by seed; None where there is nothing to compare."""
+    """Compare every variant with the best of its supervision, seed by seed; None where there is nothing to compare."""
     metric = study.metric(task)
     lines: dict[Variant, list[Entry]] = {}
     seeds: set[int] = set()
@@ -174,7 +188,7 @@ def paired_table(study: Study, task: str) -> Table | None:
 
 
 def cost_table(study: Study, task: str) -> Table | None:
-    """List what each loss costs: medians over the finished seeds; None where nothing was measured."""
+    """Return the time and memory of each variant, medians over the finished seeds; None where none was measured."""
     kinds = {"loss_seconds": "loss alone, a batch", "step_seconds": "training step", "loss_peak_bytes": "memory of the "
              "loss", "peak_bytes": "peak memory, all", "train_seconds": "training, whole"}  # fmt: skip
     kinds = {name: label for name, label in kinds.items() if name in study.results.costs.columns}
@@ -215,7 +229,12 @@ def _clipped(study: Study, task: str, variant: Variant) -> Entry:
 
 
 def findings(study: Study) -> list[tuple[str, str]]:
-    """Return one sentence a task and kind of supervision: what is best, what cannot be told from it, what is worse."""
+    """Return the result for each task and kind of supervision in one sentence.
+
+    Returns:
+        Pairs of a heading, the task with the kind of supervision where there are several, and the sentence: the best
+        variant, those that cannot be distinguished from it, and those that are worse.
+    """
     sentences = []
     for task in study.tasks:
         for supervision in study.supervisions_of(task):
@@ -234,10 +253,10 @@ def _finding(study: Study, task: str, supervision: str) -> str:
     value = with_unit(measured(sample.mean, sample.spread, metric), metric)
     parts = [f"{best} {metric.label}: {ranking.best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
     words: dict[Verdict, str] = {
-        "tied": "not separable from it",
-        "unclear": "too few common seeds to tell from it",
+        "tied": "cannot be distinguished from it",
+        "unclear": "too few common seeds to compare with it",
         "worse": "worse",
-        "better": "better on the seeds both have",
+        "better": "better on the common seeds",
     }
     for verdict, word in words.items():
         names = [variant.label for variant in ranking.paired if ranking.verdicts[variant] == verdict]
@@ -250,7 +269,7 @@ def _finding(study: Study, task: str, supervision: str) -> str:
 
 
 def group_anchor(study: Study, task: str, variant: Variant) -> str:
-    """Return the name of the place where the runs of a variant are listed."""
+    """Return the id of the part of the page where the runs of a variant are listed."""
     return f"runs-{study.tasks.index(task)}-{study.variants.index(variant)}"
 
 
@@ -258,7 +277,18 @@ def value_entry(
     study: Study, task: str, variant: Variant, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
     strong: bool = False,
 ) -> Entry:  # fmt: skip
-    """Return a value as it is written everywhere; reasons: say why seeds are lacking, not only how many."""
+    """Return the mean of a sample with its spread, interval and number of seeds.
+
+    Args:
+        study: the results.
+        task: the label of the task.
+        variant: the variant that the sample is of; the text links to its runs.
+        sample: the values by seed.
+        name: the metric, without the split; the task's primary metric where it is "".
+        reasons: whether the warning gives the reasons for missing seeds, not only their number.
+        mark: a sign behind the text.
+        strong: whether the text is set in bold.
+    """
     metric = describe(name or study.primary(task))
     anchor = group_anchor(study, task, variant)
     count = len(sample.by_seed)
@@ -272,7 +302,7 @@ def value_entry(
 
 
 def lacking(sample: Sample, reasons: bool = True) -> str:
-    """Return how many seeds have a value, and why the others have none; "" where none is lacking."""
+    """Return how many seeds have a value, and with `reasons` why the others have none; "" where none is missing."""
     count = len(sample.by_seed)
     if count == sample.planned:
         return ""
@@ -304,7 +334,7 @@ def _main_notes(study: Study) -> list[str]:
     if any(
         len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
     ):
-        notes.append("One seed (n=1): no interval and no test; a bold number is the best one seen, no more.")
+        notes.append("One seed (n=1): no interval and no test; a bold number is merely the best one observed.")
     return notes
 
 

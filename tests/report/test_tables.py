@@ -261,7 +261,7 @@ def test_cells_made_differently_are_pointed_out() -> None:
     assert "The code of 1 cell had changes that its revision does not contain." in found.warnings
     assert "Cells of extended-digits were made from different data." in found.warnings
     assert not any("pid" in warning for warning in found.warnings)
-    assert "device=cuda:0" in found.lines[0].telling
+    assert "device=cuda:0" in found.lines[0].differs
     assert found.shared["recipe.lr"] == "0.0005"
     assert "device" not in found.shared
 

@@ -17,11 +17,11 @@ from milbench._utils.palette import LINE, class_colours
 from milbench.report.figures.style import literal
 
 STRENGTH = 0.75
-"""The opacity of what is certain."""
+"""The opacity of a class with probability 1."""
 
 
 def plain(axes: Axes) -> None:
-    """Leave a thin frame of the axes and nothing else."""
+    """Remove ticks and grid, and leave a thin frame of the axes."""
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -71,23 +71,33 @@ def draw_classes(
 
 
 def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None:
-    """Write a name so that it can be read on any image."""
+    """Write a name at a point in pixels, legible on any image."""
     axes.text(x, y, literal(name), color="white", fontsize=size, fontweight="bold", ha="center", va="center",
               path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
 
 
 def extent_of(ys: NDArray[np.float32], xs: NDArray[np.float32]) -> tuple[float, float, float, float]:
-    """Return where a map lies whose rows and columns of positions have these middles: left, right, bottom, top."""
+    """Return left, right, bottom and top in pixels of a map of positions.
+
+    Args:
+        ys: (h,), the centre of each row in pixels.
+        xs: (w,), the centre of each column.
+    """
     (top, bottom), (left, right) = edges(ys), edges(xs)
     return left, right, bottom, top
 
 
 def edges(centres: NDArray[np.float32]) -> tuple[float, float]:
-    """Return where cells around evenly spaced centres begin and end."""
+    """Return the begin of the first and the end of the last cell around evenly spaced centres.
+
+    Examples:
+        >>> edges(np.array([1.0, 3.0, 5.0], np.float32))
+        (0.0, 6.0)
+    """
     step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
 
 
 def _extent(image: NDArray[Any]) -> tuple[float, float, float, float]:
-    """Return the extent in which pixel i covers [i, i + 1], as boxes and centres count."""
+    """Return the extent in which pixel i covers [i, i + 1], as boxes and centres of positions assume."""
     return 0, image.shape[2], image.shape[1], 0

@@ -1,4 +1,4 @@
-"""The figures of a report: every seed, learning curves, cost. Bags are drawn in `report_gallery`, `report_errors`."""
+"""The charts of a report (every seed, learning curves, costs), and the list of all its figures."""
 
 from __future__ import annotations
 
@@ -25,27 +25,35 @@ from milbench.report.statistics import RULES
 from milbench.report.study import Study, Variant
 
 _CURVES = "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross."
-_COSTS = "Small dots: seeds; large: their median. Right: the result against the time that the loss alone takes."
+_COSTS = "Small dots: seeds; large: their median. Right: the result against the time of the loss alone."
 _GALLERY = (
-    "Test bags, the same for every loss, seen by the network of its first finished seed after the last epoch. Colour: "
-    "the most probable class of a position where that is not the background, the stronger the more probable. Above: "
-    "the classes detected in the bag, those that win a position (or reach the threshold of presence, where one was "
-    "recorded); each is named where it is most probable. Frames: the true instances, which set "
-    "supervision does not show."
+    "The same test bags for every loss, with the network of its first finished seed after the last epoch. Colour: the "
+    "most probable class of a position where that is not the background, the stronger the more probable. Above: the "
+    "classes detected in the bag, those that are most probable at some position (or reach the threshold of presence, "
+    "where one was recorded); each is named where it is most probable. Frames: the true instances, which are not part "
+    "of set supervision."
 )
 _SENSITIVITY = (
     "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "
-    "detected, depends most on a pixel: the sum over the colour channels of |d log p / d pixel|, the stronger the "
-    "closer it is to the largest of that class (arXiv:1811.12346, Section 5.5)."
+    "detected, depends most on a pixel, by the sum over the colour channels of |d log p / d pixel|, the stronger the "
+    "closer that sum is to the largest of the class (arXiv:1811.12346, Section 5.5)."
 )
 
 
 def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[Picture]:
-    """Return the pictures of one task whose data exist; `suffix` ends the names of their files."""
+    """Return the pictures of one task for which there are data.
+
+    Args:
+        study: the results.
+        task: the label of the task.
+        suffix: the end of the names of their files.
+        gallery: whether pictures of test bags are drawn.
+    """
     named = f"{study.metric(task).label} on test bags"
     references = caption_of_lines(study, task)
     seeds_caption = (
-        f"A dot a seed, {RULES[study.rule(task)]}; upright: the mean; across: its bootstrap 95 % interval. {references}"
+        f"A dot a seed, {RULES[study.rule(task)]}. Vertical line: the mean; horizontal line: its bootstrap 95 % "
+        f"interval. {references}"
     )
     plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
         ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
@@ -68,7 +76,7 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
 
 
 def seeds_figure(study: Study, task: str) -> Figure | None:
-    """Draw a dot for every seed of every variant, the mean and its interval."""
+    """Draw a dot for every seed of every variant, the mean and its interval; None where there are no values."""
     variants = study.variants_of(task)
     metric = study.metric(task)
     samples = {variant: study.sample(task, variant) for variant in variants}
@@ -109,7 +117,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary test metric and the training loss by epoch."""
+    """Draw the primary test metric and the training loss by epoch; None where neither was recorded."""
     primary = study.primary(task)
     variants = study.variants_of(task)
     frames = {name: _curves(study, task, name) for name in (f"test/{primary}", "train/loss")}
@@ -139,7 +147,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
 
 
 def _legend_below(figure: Figure, most: int) -> None:
-    """Put a legend below, in as many columns as the figure is wide enough for, `most` at most."""
+    """Draw a legend below the figure, in as many columns as fit its width, `most` at most."""
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     for columns in range(most, 0, -1):
         legend = figure.legend(loc="outside lower center", ncols=columns)
@@ -149,7 +157,7 @@ def _legend_below(figure: Figure, most: int) -> None:
 
 
 def costs_figure(study: Study, task: str) -> Figure | None:
-    """Draw what each loss costs in time and memory, and its error against its time."""
+    """Draw the time and memory of each variant, and its result against its time; None where nothing was measured."""
     variants = study.variants_of(task)
     measures = {
         "loss_seconds": ("loss alone", seconds), "step_seconds": ("training step", seconds),
@@ -224,7 +232,7 @@ def _draw_curves(axes: Axes, frame: pd.DataFrame, colour: str, dash: str) -> Non
         last = part.sort_values("epoch").iloc[-1]
         axes.plot(last["epoch"], last["value"], "x", color=colour, ms=7, mew=2)
     done = frame[frame["done"].astype(bool)]
-    # The mean only where every seed has a value: it would jump where one drops out.
+    # The mean is drawn only where every seed has a value: it would jump at the end of an unfinished one.
     counts = done.groupby("epoch")["value"].transform("size")
     mean = done[counts == done["seed"].nunique()].groupby("epoch")["value"].mean()
     axes.plot(mean.index, mean, color=colour, lw=2.2, ls=dash, marker="o" if len(mean) == 1 else None)

@@ -22,32 +22,32 @@ from milbench.report.study import Study, Variant
 MOST_BAGS = 5
 MOST_NAMED = 5
 DIMMED = 0.5
-"""Of the image below a sensitivity map, so that its colours stand out."""
+"""The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
 _RIGHT, _WRONG = "#159a74", "#cf4456"
 
 
-class Seen(NamedTuple):
-    """A gallery and the cell that it is of."""
+class CellGallery(NamedTuple):
+    """A gallery with the id of its cell."""
 
     cell: str
     gallery: Gallery
 
 
 def gallery_figure(study: Study, task: str) -> Figure | None:
-    """Draw the first test bags as every loss with a gallery sees them; None where there is none."""
+    """Draw the detections of every variant with a gallery in the first test bags; None where there is no gallery."""
     seen = {variant: found.gallery for variant, found in galleries(study, task).items()}
     return _bags_by_loss(seen, _draw_detections)
 
 
 def sensitivity_figure(study: Study, task: str) -> Figure | None:
-    """Draw for the same bags which pixels each detected class rests on; None where no gallery has that."""
+    """Draw the sensitivity of each detected class to the pixels of the same bags; None where no gallery has it."""
     found = {variant: found.gallery for variant, found in galleries(study, task).items()}
     seen = {variant: gallery for variant, gallery in found.items() if gallery.sensitivity is not None}
     return _bags_by_loss(seen, _draw_sensitivity)
 
 
-def galleries(study: Study, task: str) -> dict[Variant, Seen]:
-    """Return the gallery of the first finished seed of every variant that has one which can be read."""
+def galleries(study: Study, task: str) -> dict[Variant, CellGallery]:
+    """Return the gallery of the first finished seed of every variant, of those seeds whose gallery can be read."""
     found = {}
     for variant in study.variants_of(task):
         group = study.group(task, variant)
@@ -56,15 +56,15 @@ def galleries(study: Study, task: str) -> dict[Variant, Seen]:
             if path is None:
                 continue
             try:
-                found[variant] = Seen(cell, load(path))
+                found[variant] = CellGallery(cell, load(path))
             except UsageError:
-                continue  # a lost picture is no reason to lose the numbers
+                continue  # without the picture the numbers can still be shown
             break
     return found
 
 
 def _bags_by_loss(seen: dict[Variant, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
-    """Draw a row a bag and a column a loss, beside a first one for the truth; None for no loss."""
+    """Draw a row a bag, with the truth in the first column and then a column a variant; None for no variant."""
     if not seen:
         return None
     bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))
@@ -125,7 +125,7 @@ def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
 
 
 def _judge(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Write above a bag what is detected in it, and whether that is its label set."""
+    """Write the detected classes above a bag, and whether they are its label set."""
     true, detected = gallery.true(bag), gallery.detected(bag)
     mark = "✓" if detected == true else "✗"
     colour = _RIGHT if detected == true else _WRONG

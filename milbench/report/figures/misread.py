@@ -1,4 +1,4 @@
-"""Pictures of what is misread: for each loss its examples of every error pattern, a row a pattern."""
+"""Figures of misread bags: for each variant, examples of every error pattern, a row a pattern."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.study import Study
 
 LONGEST = 6
-"""Characters of a string that are shown, so that titles side by side do not touch; no house number is longer."""
+"""The most characters of a string that are shown, so that titles do not touch; no house number has more."""
 COLUMNS = 8
-"""Examples side by side, all that are stored of a pattern."""
+"""The number of examples side by side, as many as are stored of a pattern."""
 _LABEL = 1.2
-"""How much wider than an example the names of the patterns are."""
+"""The width of the column with the names of the patterns, in widths of an example."""
 
 
 def misread_figures(study: Study, task: str) -> list[tuple[str, str, Figure]]:
-    """Return label, caption and figure of every variant whose gallery has examples of what it misreads."""
+    """Return label, caption and figure of every variant whose gallery has examples of misread bags."""
     figures = []
     for variant, (cell, gallery) in galleries(study, task).items():
         if gallery.misread is not None and len(gallery.misread):
@@ -37,11 +37,10 @@ def _caption(misread: Misread, label: str, seed: object, epoch: int | None) -> s
     after = "the last epoch" if epoch is None else f"the last epoch ({epoch})"
     return (
         f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread, by the network of "
-        f"{label}, seed {seed}, after {after}. Above each: truth → read, ∅ where nothing is read. Read by the default "
-        "decoder: components of what the positions show given the most probable label set, by the reader that was "
-        "learnt from validation bags (training bags where there are none). Colour: the most probable class of a "
-        "position, the stronger the more probable; each is named where it is strongest. Examples are the first of "
-        "the test bags."
+        f"{label}, seed {seed}, after {after}. Above each: truth → read, ∅ where nothing is read. Decoder: "
+        "components (see transcription error, components), learnt from validation bags, or from training bags where "
+        "there are none. Colour: the most probable class of a position, the stronger the more probable; each class is "
+        "named where it is most probable. The examples are the first ones among the test bags."
     )
 
 

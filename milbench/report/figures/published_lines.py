@@ -1,6 +1,6 @@
 """Published values as lines in the charts: those of losses in their colours, those of other methods in grey.
 
-Apart from `charts`, since here is decided what is drawn of the literature, and there how seeds and curves are.
+`charts` draws the results of this comparison; which published values stand beside them, and how, is decided here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milbench.report.formatting import scaled, with_unit
 from milbench.report.study import Study, Variant
 
 LINES = ("-", "--", "-.", ":")
-"""Of other methods, in their order."""
+"""The styles of the lines of other methods, in their order."""
 
 
 def of_losses(study: Study, task: str) -> dict[Variant, list[Published]]:

@@ -1,4 +1,4 @@
-"""How figures look, and how they are written: PNG and SVG files, and SVG that follows a page's colours."""
+"""The style of figures, and their formats: PNG and SVG files, and SVG that takes the colours of a page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,16 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with the name of its files, its caption, and what it says to somebody who cannot see it."""
+    """A figure with its caption.
+
+    Args:
+        name: the name of its files, without their suffix.
+        kind: its place in the report: "seeds", "curves", "costs", "gallery", "sensitivity" or "errors-1", ...
+        task: the label of the task.
+        title: the heading of its caption, which is also its text for those who cannot see it.
+        caption: sentences that explain it.
+        figure: the drawing.
+    """
 
     name: str
     kind: str
@@ -66,13 +75,13 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """Return the figure as an SVG file, the same at every call for the same data."""
+        """The figure as the text of an SVG file, the same for the same data."""
         buffer = io.StringIO()
         with rc_context(STYLE), warnings.catch_warnings():
-            # A label may use letters that the font of the PNG lacks; in SVG the reader's own fonts have them.
+            # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # laid out once, not again for every format
+            self.figure.set_layout_engine("none")  # one layout for every format
             self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         return buffer.getvalue()
 
@@ -84,7 +93,7 @@ class Picture:
             self.figure.savefig(folder / f"{self.name}.png", dpi=170)
 
     def inline(self) -> str:
-        """Return SVG to put into a page beside others: no name clashes, and colours that are the page's."""
+        """Return the SVG for a page that holds several: with ids of its own, and with the colours of the page."""
         svg = self.svg[self.svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = re.sub(r'\b(id="|href="#)', rf"\g<1>{self.name}-", svg)
@@ -100,7 +109,7 @@ def wrapped(label: str, width: int = 26) -> str:
 
 
 def literal(text: str) -> str:
-    """Return text that matplotlib draws as it is: a pair of dollars would start a formula."""
+    """Return text escaped for matplotlib, for which a pair of dollars would start a formula."""
     return text.replace("$", r"\$")
 
 
@@ -111,7 +120,15 @@ def scale_axis(
     widest_linear: float = 20.0,
     subs: Sequence[float] = (1, 2, 5),
 ) -> None:
-    """Give an axis a logarithmic scale where its values span a lot; zeros then lie on a linear piece below the rest."""
+    """Set a logarithmic scale where the values of an axis span a wide range; zeros then lie on a linear part below it.
+
+    Args:
+        axes: the axes.
+        axis: the axis of them.
+        values: all values along it; with a negative one the scale stays linear.
+        widest_linear: the ratio of the largest to the smallest positive value from which the scale is logarithmic.
+        subs: the multiples of powers of ten that have a label, as long as the values span less than a factor of 300.
+    """
     positive = [value for value in values if value > 0]
     if not positive or min(values) < 0 or max(positive) / min(positive) < widest_linear:
         return
@@ -129,7 +146,13 @@ def scale_axis(
 
 
 def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str]) -> None:
-    """Label a horizontal axis of costs with units; it starts at zero unless they span more than a factor of five."""
+    """Label a horizontal axis of costs with units; it starts at zero unless the values span more than a factor of five.
+
+    Args:
+        axes: the axes.
+        values: all values along the axis.
+        unit: returns a value as text with its unit.
+    """
     scale_axis(axes, "x", values, widest_linear=5, subs=(1, 3))
     if axes.get_xscale() == "linear":
         axes.set_xlim(0, max(values, default=0) * 1.2 or 1)
