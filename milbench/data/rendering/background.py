@@ -43,7 +43,7 @@ def paint_wall(rng: Generator, width: int, height: int, scale: float) -> Array:
     return np.clip(wall * (1 + grain + light)[..., None], 0, 1)
 
 
-def patch(rng: Generator, wall: Array, shape: Array, scale: float) -> Array:
+def add_plate(rng: Generator, wall: Array, shape: Array, scale: float) -> Array:
     """Return the wall with a plate of the given shape (H, W): plain, perhaps with a rim, perhaps with a shadow."""
     from scipy.ndimage import gaussian_filter, minimum_filter, shift
 

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from milbench.data.rendering.background import paint_wall, patch
+from milbench.data.rendering.background import add_plate, paint_wall
 from milbench.data.rendering.camera import photograph
 
 Array = NDArray[np.float64]
@@ -85,7 +85,7 @@ def render_scene(rng: Generator) -> Scene:
     wall = paint_wall(rng, width, height, style.height)
     plate = _plate(rng, style, places[:number], view, width, height)
     if plate is not None:
-        wall = patch(rng, wall, plate, style.height)
+        wall = add_plate(rng, wall, plate, style.height)
     picture = _write(rng, wall, masks, number, style.height)
     return Scene(photograph(rng, picture, style.height), digits, masks[:number])
 

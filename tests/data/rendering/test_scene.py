@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.ndimage import binary_dilation
 
 from milbench.data.rendering import scene as scene_module
 from milbench.data.rendering.scene import FONTS, LENGTHS, Scene, Style, arrange, draw_number, glyph, render_scene
@@ -49,6 +50,26 @@ def test_the_pixels_show_a_digit_where_its_box_is(monkeypatch: pytest.MonkeyPatc
             digit = lit[top : top + h, left : left + w]
             assert all(side.any() for side in (digit[0], digit[-1], digit[:, 0], digit[:, -1]))
         assert not (bright & ~inside).any()
+
+
+def test_ink_stands_out_from_what_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a camera by a sixth of full light at least, and after one in nearly every photograph by a twentieth."""
+
+    def contrasts() -> list[float]:
+        found = []
+        for seed in range(60):
+            scene = render_scene(np.random.default_rng([7, seed]))
+            ink = scene.masks.max(axis=0)
+            around = binary_dilation(ink > 0.02, iterations=4) & ~binary_dilation(ink > 0)
+            light = scene.pixels.astype(float).mean(axis=2)
+            found.append(abs(light[ink > 0.9].mean() - light[around].mean()))
+        return found
+
+    photographed = np.array(contrasts()) / 255
+    assert photographed.min() > 0.02
+    assert np.quantile(photographed, 0.1) > 0.05
+    monkeypatch.setattr(scene_module, "photograph", lambda rng, picture, height: picture)
+    assert min(contrasts()) > 1 / 6
 
 
 def test_digits_are_read_from_left_to_right_or_from_the_top() -> None:
