@@ -1,4 +1,7 @@
-"""What house numbers are fixed to: walls, doors and plates, as arrays (H, W, 3) of light in [0, 1]."""
+"""Backgrounds of rendered house numbers: walls, edges of doors and windows, and plates.
+
+A picture is an array (H, W, 3) of light in [0, 1]. The generator decides everything that is random.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+"""Light, or a factor on it."""
 
 
 def colour(rng: Generator, light: float | None = None) -> Array:
-    """Return a colour (3,): mostly greys, browns and whites, now and then blue, seldom any other."""
+    """Return a random colour (3,): mostly grey, brown or white, sometimes blue, seldom any other.
+
+    Args:
+        rng: the generator.
+        light: about the mean of the channels, in [0, 1]; None: drawn, dark or light.
+    """
     level = light if light is not None else float(rng.choice([rng.uniform(0.05, 0.4), rng.uniform(0.3, 0.95)]))
     warm = np.array([1.0, 0.25, -1.25])
     kind = rng.random()
@@ -25,9 +34,13 @@ def colour(rng: Generator, light: float | None = None) -> Array:
 
 
 def paint_wall(rng: Generator, width: int, height: int, scale: float) -> Array:
-    """Return a wall: one of several coverings, now and then with an edge of something else, unevenly lit.
+    """Return a wall (height, width, 3): bricks, boards or plain, with up to three edges of other things, unevenly lit.
 
-    scale: height of the digits to come in pixels: bricks and boards are sized after it.
+    Args:
+        rng: the generator.
+        width: in pixels.
+        height: in pixels.
+        scale: the height of the digits in pixels; bricks, boards and edges are sized in proportion.
     """
     base = colour(rng)
     wall = np.broadcast_to(base, (height, width, 3)).copy()
@@ -44,7 +57,14 @@ def paint_wall(rng: Generator, width: int, height: int, scale: float) -> Array:
 
 
 def add_plate(rng: Generator, wall: Array, shape: Array, scale: float) -> Array:
-    """Return the wall with a plate of the given shape (H, W): plain, perhaps with a rim, perhaps with a shadow."""
+    """Return a wall with a plate on it: of one colour, sometimes with a rim, sometimes with a shadow.
+
+    Args:
+        rng: the generator.
+        wall: (H, W, 3).
+        shape: (H, W) in [0, 1], how much of each pixel the plate covers.
+        scale: the height of the digits in pixels; rim and shadow are sized in proportion.
+    """
     from scipy.ndimage import gaussian_filter, minimum_filter, shift
 
     if rng.random() < 0.5:
@@ -62,7 +82,7 @@ def add_plate(rng: Generator, wall: Array, shape: Array, scale: float) -> Array:
 
 
 def _bricks(rng: Generator, width: int, height: int, scale: float) -> Array:
-    """Return the light (H, W) of rows of bricks, every other row moved by half a brick."""
+    """Return the light (H, W) of rows of bricks, every other row shifted by half a brick."""
     tall = rng.uniform(0.5, 1.4) * scale
     wide, joint = tall * rng.uniform(2, 3.2), max(0.08 * tall, 0.8)
     y = np.arange(height)[:, None] + rng.uniform(0, tall)
@@ -74,7 +94,7 @@ def _bricks(rng: Generator, width: int, height: int, scale: float) -> Array:
 
 
 def _boards(rng: Generator, width: int, height: int, scale: float) -> Array:
-    """Return the light (H, W) of boards, lying or standing, with a dark line between them."""
+    """Return the light (H, W) of horizontal or vertical boards with dark lines between them."""
     step = rng.uniform(0.5, 2.5) * scale
     lying = rng.random() < 0.65
     along = np.arange(height)[:, None] if lying else np.arange(width)[None, :]
@@ -84,7 +104,7 @@ def _boards(rng: Generator, width: int, height: int, scale: float) -> Array:
 
 
 def _edge(rng: Generator, wall: Array, scale: float) -> Array:
-    """Return the wall with a straight edge somewhere, and something of another colour beyond it or a bar along it."""
+    """Return the wall with a straight edge beside its middle, and another colour beyond it or in a bar along it."""
     height, width = wall.shape[:2]
     angle = rng.choice([0, np.pi / 2]) + rng.normal(0, 0.05)
     y, x = np.mgrid[:height, :width]
@@ -102,7 +122,7 @@ def _edge(rng: Generator, wall: Array, scale: float) -> Array:
 
 
 def _clouds(rng: Generator, width: int, height: int, size: int) -> Array:
-    """Return smooth noise (H, W) around 0 with details of about `size` pixels."""
+    """Return smooth noise (H, W) with mean 0 and details of about `size` pixels."""
     from PIL import Image
 
     shape = max(2, -(-height // size) + 1), max(2, -(-width // size) + 1)

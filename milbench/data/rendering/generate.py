@@ -1,4 +1,4 @@
-"""house-numbers: rendered street numbers in SVHN's format, a stand-in with a name of its own that needs no download."""
+"""The data set `house-numbers`: rendered street numbers in SVHN's format, which needs no download."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
 HOUSE_NUMBERS = "house-numbers"
+"""Name of the data set and of its folder."""
 REVISION = 1
-"""Raise it when the same seed gives other pictures than before."""
+"""To be raised when the same seed gives other pictures than before."""
 TRAIN_PICTURES, TEST_PICTURES = 4000, 1000
 MANIFEST_FILE = "manifest.json"
 PICTURES_PER_JOB = 50
-"""Pictures that a process draws before it takes the next ones."""
+"""Pictures that a process renders in one job."""
 
 
 @dataclass(frozen=True)
 class RenderedNumbers:
-    """The rendered pictures under a data directory, as `milbench.data.catalog` lists them."""
+    """The rendered pictures below a data directory, as a `Source` of the catalogue."""
 
     name: str = HOUSE_NUMBERS
 
@@ -34,14 +35,14 @@ class RenderedNumbers:
         return root / HOUSE_NUMBERS
 
     def missing(self, root: Path) -> list[str]:
-        """Return which of the parts and the manifest are not there."""
+        """Return the paths, below `root`, of missing records and of a missing manifest."""
         needed = [f"{HOUSE_NUMBERS}/{part}/{digit_struct.FILE}" for part in ("train", "test")] + [
             f"{HOUSE_NUMBERS}/{MANIFEST_FILE}"
         ]
         return [path for path in needed if not (root / path).exists()]
 
     def problems(self, root: Path) -> list[str]:
-        """Return which parts are not what was written; every file is read."""
+        """Read every file; return one message for each part that changed since it was made."""
         found = []
         for part, expected in manifest(root)["sha256"].items():
             folder = self.place(root) / part
@@ -54,27 +55,35 @@ class RenderedNumbers:
         return "".join(digest[:8] for digest in manifest(root)["sha256"].values())
 
     def remark(self, root: Path) -> str:
-        """Return what the pictures were made with."""
+        """Return the seed and the number of pictures of each part."""
         about = manifest(root)
         return ", ".join([f"seed {about['seed']}", *(f"{n:,} {part}" for part, n in about["pictures"].items())])
 
     def fetch(self, root: Path) -> None:
-        """Make the pictures where they are not there."""
+        """Make the pictures if they do not exist."""
         if self.missing(root):
             make(root)
 
 
 def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
-    """Render the pictures to root/house-numbers, whole or not at all, and return that folder.
+    """Render the pictures to the folder house-numbers, whole or not at all, and return that folder.
 
     A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
-    Raises UsageError where pictures made otherwise are there, and where they cannot be written.
+
+    Args:
+        root: the data directory.
+        seed: of all pictures.
+        train: the number of training pictures.
+        test: the number of test pictures.
+
+    Raises:
+        UsageError: the folder holds pictures of another seed, number or revision, or it cannot be written.
     """
     place, pictures = root / HOUSE_NUMBERS, {"train": train, "test": test}
     try:
         if not place.exists():
             with staged(root, HOUSE_NUMBERS) as folder:
-                if not place.exists():  # another process may just have made them
+                if not place.exists():  # another process may have made them while this one waited
                     _fill(folder / HOUSE_NUMBERS, seed, pictures)
                     (folder / HOUSE_NUMBERS).rename(place)
     except OSError as error:
@@ -86,7 +95,7 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
 
 
 def _fill(folder: Path, seed: int, pictures: Mapping[str, int]) -> None:
-    """Write as many pictures of each part, their records and the manifest."""
+    """Write the pictures of each part, their records and the manifest."""
     for part, count in pictures.items():
         (folder / part).mkdir(parents=True)
         digit_struct.write(folder / part / digit_struct.FILE, _render_all(folder / part, seed, count))
@@ -101,7 +110,7 @@ def _fill(folder: Path, seed: int, pictures: Mapping[str, int]) -> None:
 
 
 def manifest(root: Path) -> dict[str, Any]:
-    """Return what the pictures were made with. Raises UsageError where it cannot be read."""
+    """Return the manifest: revision, seed, number of pictures, versions and digests. Raises UsageError if damaged."""
     path = root / HOUSE_NUMBERS / MANIFEST_FILE
     try:
         about: dict[str, Any] = json.loads(path.read_text())
@@ -126,7 +135,7 @@ def _render_all(folder: Path, seed: int, count: int) -> list[Record]:
 
 
 def _render(folder: Path, seed: int, numbers: Sequence[int]) -> list[Record]:
-    """Render the pictures of these numbers (from 0) to 1.png, 2.png, ... and return their records."""
+    """Render the pictures with these numbers (from 0) to 1.png, 2.png, ... and return their records."""
     import numpy as np
     from PIL import Image
 
@@ -143,7 +152,7 @@ def _render(folder: Path, seed: int, numbers: Sequence[int]) -> list[Record]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what draws."""
+    """Return the versions of the libraries that pixels depend on."""
     from importlib.metadata import version
 
     from PIL import features

@@ -1,7 +1,7 @@
-"""Rendered street numbers: one scene is a wall, perhaps a plate, a number on it, and what a camera makes of that.
+"""Rendered scenes: a wall, sometimes a plate, a number on it, sometimes other text, and a photograph of all that.
 
-Geometry is drawn at twice the size and averaged down. Every random choice comes from the generator that is given, so a
-scene is the same wherever it is drawn, with the same versions of Pillow, NumPy and SciPy.
+Glyphs are drawn at twice the size and averaged down. Every random choice comes from the generator that is given, so a
+scene is the same on every machine that has the same versions of Pillow, NumPy and SciPy.
 """
 
 from __future__ import annotations
@@ -16,34 +16,33 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from milbench.data.rendering.background import add_plate, paint_wall
+from milbench.data.rendering.background import Array, add_plate, paint_wall
 from milbench.data.rendering.camera import photograph
-
-Array = NDArray[np.float64]
 
 FONTS = (
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono-Bold", "DejaVuSerif",
     "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic", "STIXGeneral", "STIXGeneralBol", "STIXGeneralBolIta", "cmb10",
     "cmr10", "cmss10", "cmss10", "cmti10", "cmtt10",
 )  # fmt: skip
-"""Fonts with lining digits that come with matplotlib; a name that stands twice is drawn twice as often."""
+"""Fonts of matplotlib with lining digits; a name that is listed twice is drawn twice as often."""
 LENGTHS = (0.15, 0.50, 0.26, 0.08, 0.01)
-"""Share of numbers with 1 to 5 digits, about as in SVHN."""
+"""Shares of numbers with 1 to 5 digits, about as in SVHN."""
 LETTERS = "ABCDEFHKLMNPRTUWXY"
-"""Letters that are not taken for digits."""
+"""Letters that do not resemble digits."""
 COVERED = 0.25
-"""Share of a pixel that has to be covered for it to count as part of a digit."""
+"""Share of a pixel that a digit must cover for the pixel to be inside its box."""
 GLYPH = 160
-"""Height of a digit when it is drawn first, in pixels; it is scaled down from there."""
+"""Height at which a digit is rasterised before it is scaled down, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A picture of a house number and the truth about it.
+    """A picture of a house number with its truth.
 
-    pixels: (H, W, 3) uint8.
-    classes: the digits in reading order.
-    masks: (n, H, W) float64 in [0, 1], how much of each pixel each digit covers.
+    Args:
+        pixels: (H, W, 3) uint8.
+        classes: n digits in the order of reading.
+        masks: (n, H, W) float64 in [0, 1], how much of each pixel each digit covers.
     """
 
     pixels: NDArray[np.uint8]
@@ -52,13 +51,24 @@ class Scene:
 
     @property
     def boxes(self) -> Array:
-        """Return (n, 4), the tight box (left, top, width, height) of every digit, in whole pixels."""
+        """The tight boxes (n, 4) of the digits, (left, top, width, height) in whole pixels."""
         return np.array([_box(mask) for mask in self.masks])
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the glyphs of a number look. height in pixels of the picture, the others relative to it."""
+    """How the glyphs of a number look and are placed.
+
+    Args:
+        font: one of `FONTS`.
+        height: of a digit, in pixels of the picture.
+        stroke: how much strokes are thickened, in pixels at a font size of 320.
+        widening: factor on the width of a glyph.
+        gap: between two glyphs, relative to the height.
+        step: additional offset from one glyph to the next, to the right and down, relative to the height; (0, 0) for an
+            ordinary number.
+        vertical: whether the digits are below each other.
+    """
 
     font: str
     height: float
@@ -66,18 +76,17 @@ class Style:
     widening: float
     gap: float
     step: tuple[float, float]
-    """Additional way from one glyph to the next, right and down, (0, 0) for an ordinary number."""
     vertical: bool
 
 
 def render_scene(rng: Generator) -> Scene:
-    """Draw one scene."""
+    """Return a random scene, decided by the generator."""
     digits = draw_number(rng)
     style = draw_style(rng, len(digits))
     glyphs = [glyph(style, str(digit)) for digit in digits]
     places = arrange(style, glyphs, rng)
     number = len(glyphs)
-    for text, x, y, size in _company(rng, style, places):
+    for text, x, y, size in _other_text(rng, style, places):
         glyphs.append(glyph(style, text, size))
         places.append((x, y, glyphs[-1].width / 2, glyphs[-1].height / 2))
     view, (width, height) = _view(rng, style, places[:number])
@@ -91,7 +100,7 @@ def render_scene(rng: Generator) -> Scene:
 
 
 def draw_number(rng: Generator) -> tuple[int, ...]:
-    """Draw the digits of a number: lengths as `LENGTHS`, first digits as Benford's law has them, others uniform."""
+    """Return the digits of a random number: lengths as `LENGTHS`, first digits by Benford's law, others uniform."""
     benford = np.log10(1 + 1 / np.arange(1, 10))
     count = int(rng.choice(len(LENGTHS), p=LENGTHS)) + 1
     first = int(rng.choice(9, p=benford)) + 1
@@ -99,7 +108,7 @@ def draw_number(rng: Generator) -> tuple[int, ...]:
 
 
 def draw_style(rng: Generator, digits: int) -> Style:
-    """Draw font, size and way of writing."""
+    """Return a random style for a number of so many digits."""
     way = rng.random()
     vertical = digits > 1 and way < 0.06
     step = (0.0, 0.0)
@@ -117,7 +126,13 @@ def draw_style(rng: Generator, digits: int) -> Style:
 
 
 def glyph(style: Style, text: str, size: float = 1.0) -> Image.Image:
-    """Return a glyph at twice its size in the picture, white on black, without a border."""
+    """Return a glyph as a grey image, white on black without a border, at twice its size in the picture.
+
+    Args:
+        style: the style of the number.
+        text: one digit, or letters.
+        size: relative to the digits of the number.
+    """
     drawn = _drawn(style.font, text, style.stroke)
     scale = 2 * style.height * size / GLYPH
     return drawn.resize(
@@ -142,11 +157,17 @@ def _drawn(font: str, text: str, stroke: int) -> Image.Image:
 
 
 Place = tuple[float, float, float, float]
-"""Left, top, width and height of a glyph on the wall, in pixels, before it is seen from anywhere."""
+"""Left, top, width and height of a glyph on the wall, in pixels, before the perspective of the camera."""
 
 
 def arrange(style: Style, glyphs: Sequence[Image.Image], rng: Generator) -> list[Place]:
-    """Return where the glyphs of a number stand, side by side or below each other."""
+    """Return the places of the glyphs of a number, side by side or below each other, in the order of the glyphs.
+
+    Args:
+        style: the style of the number.
+        glyphs: images at twice the size, as `glyph` returns them.
+        rng: the generator, which moves each glyph a little.
+    """
     places, x, y = [], 0.0, 0.0
     for image in glyphs:
         w, h = image.width / 2, image.height / 2
@@ -161,8 +182,8 @@ def arrange(style: Style, glyphs: Sequence[Image.Image], rng: Generator) -> list
     return places
 
 
-def _company(rng: Generator, style: Style, places: Sequence[Place]) -> list[tuple[str, float, float, float]]:
-    """Return what else is written: text, left, top, size relative to the number; never a digit close to it."""
+def _other_text(rng: Generator, style: Style, places: Sequence[Place]) -> list[tuple[str, float, float, float]]:
+    """Return text beside the number, if any: text, left, top, size relative to the number; never a digit close by."""
     left, top = min(p[0] for p in places), min(p[1] for p in places)
     right, bottom = max(p[0] + p[2] for p in places), max(p[1] + p[3] for p in places)
     height, kind = style.height, rng.random()
@@ -181,9 +202,15 @@ def _company(rng: Generator, style: Style, places: Sequence[Place]) -> list[tupl
 
 
 def _view(rng: Generator, style: Style, places: Sequence[Place]) -> tuple[Array, tuple[int, int]]:
-    """Return the map (3, 3) from the wall to the picture, in pixels, and the width and height of the picture.
+    """Return the perspective and the size of the picture, which shows the whole number and some of its surroundings.
 
-    The number is seen whole, with some of its surroundings.
+    Args:
+        rng: the generator.
+        style: the style of the number.
+        places: of the digits.
+
+    Returns:
+        The homogeneous map (3, 3) from pixels of the wall to pixels of the picture, and (width, height) of the picture.
     """
     corners = np.array([(x + a * w, y + b * h, 1) for x, y, w, h in places for a in (0, 1) for b in (0, 1)]).T
     middle, extent = corners[:2].mean(axis=1), np.ptp(corners[:2], axis=1).max()
@@ -202,7 +229,7 @@ def _view(rng: Generator, style: Style, places: Sequence[Place]) -> tuple[Array,
 
 
 def _project(image: Image.Image, place: Place, view: Array, width: int, height: int) -> Array:
-    """Return how much of each pixel (height, width) of the picture is covered by what stands at a place of the wall."""
+    """Return how much of each pixel (height, width) of the picture is covered by an image at a place of the wall."""
     on_wall = np.array([[place[2] / image.width, 0, place[0]], [0, place[3] / image.height, place[1]], [0, 0, 1]])
     back = np.linalg.inv(np.diag([2.0, 2.0, 1.0]) @ view @ on_wall)
     coefficients = (back / back[2, 2]).ravel()[:8].tolist()
@@ -213,7 +240,7 @@ def _project(image: Image.Image, place: Place, view: Array, width: int, height: 
 
 
 def _plate(rng: Generator, style: Style, places: Sequence[Place], view: Array, width: int, height: int) -> Array | None:
-    """Return what of the picture is a plate behind the number, None where there is none."""
+    """Return how much of each pixel (height, width) is covered by a plate behind the number, None without a plate."""
     if rng.random() < 0.45:
         return None
     margin = style.height * rng.uniform(0.12, 0.5, 2)
@@ -233,7 +260,15 @@ def _plate(rng: Generator, style: Style, places: Sequence[Place], view: Array, w
 
 
 def _write(rng: Generator, wall: Array, masks: Array, number: int, height: float) -> Array:
-    """Return the wall (H, W, 3) with everything written on it, in a colour that can be told from what is behind."""
+    """Return the wall (H, W, 3) with all glyphs on it, in a colour of enough contrast to what is behind the number.
+
+    Args:
+        rng: the generator.
+        wall: (H, W, 3), with the plate.
+        masks: (n, H, W), how much of each pixel each glyph covers; the digits of the number come first.
+        number: the number of digits.
+        height: of a digit, in pixels.
+    """
     from scipy.ndimage import gaussian_filter, shift
 
     ink = masks.max(axis=0)

@@ -38,7 +38,7 @@ def test_the_pixels_show_a_digit_where_its_box_is(monkeypatch: pytest.MonkeyPatc
     """White ink on a black wall and a perfect camera: the light is inside the boxes, and reaches their sides."""
     monkeypatch.setattr(scene_module, "paint_wall", lambda rng, width, height, scale: np.zeros((height, width, 3)))
     monkeypatch.setattr(scene_module, "_plate", lambda *args: None)
-    monkeypatch.setattr(scene_module, "_company", lambda *args: [])
+    monkeypatch.setattr(scene_module, "_other_text", lambda *args: [])
     monkeypatch.setattr(scene_module, "photograph", lambda rng, picture, height: picture)
     for seed in range(12):
         scene = render_scene(np.random.default_rng([9, seed]))
