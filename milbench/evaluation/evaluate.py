@@ -125,7 +125,7 @@ def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunc
     return scored
 
 
-def first(bags: Bags, count: int) -> Bags:
+def first_bags(bags: Bags, count: int) -> Bags:
     """Return the first bags of a batch."""
 
     def cut(value: Tensor | None) -> Tensor | None:

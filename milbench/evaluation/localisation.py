@@ -1,4 +1,4 @@
-"""Where a class was seen: boxes around components, how they agree with the true ones, and which pixels matter."""
+"""Detections: boxes around components, their agreement with true boxes, and the pixels that they depend on."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Truth
-from milbench.evaluation.reading.components import Blobs
+from milbench.evaluation.reading.components import Components
 
 OVERLAP = 0.5
-"""From this intersection over union on a detection counts as the instance."""
+"""The least intersection over union at which a detection counts as the instance."""
 MARGINS = tuple(2.0 * n for n in range(13))
-"""In pixels."""
+"""The margins tried, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """Boxes in many images, one entry each.
+    """D detections in many images.
 
-    image, cls: (D,) int64, the index of the image and the class.
-    score: (D,) float64, the number of positions expected to show the class there: the `mass` of the component.
-    boxes: (D, 4) float64, (left, top, right, bottom) in pixels, right and bottom exclusive.
+    Args:
+        image: (D,) int64, the index of the image.
+        cls: (D,) int64, the class.
+        score: (D,) float64, how many positions are expected to show the class there: the `mass` of the component.
+        boxes: (D, 4) float64, (left, top, right, bottom) in pixels, right and bottom exclusive.
     """
 
     image: Tensor
@@ -33,42 +35,73 @@ class Detections:
     boxes: Tensor
 
 
-def detections(blobs: Blobs, centres: tuple[Tensor, Tensor]) -> Detections:
-    """Return the boxes of components: the pixels nearer to their positions than to any other position of the grid.
+def detect(components: Components, centres: tuple[Tensor, Tensor]) -> Detections:
+    """Return components as detections.
 
-    centres: y of every row and x of every column of positions in pixels. No receptive field is added: a network looks
-    at more than this box, but is sure at these positions.
+    The box of a component holds the pixels that are nearer to its positions than to any other position of the grid. The
+    receptive field of the network is larger, but the class is probable at these positions alone.
+
+    Args:
+        components: those of many images.
+        centres: y of every row and x of every column of positions in pixels.
     """
     ys, xs = (c.double() for c in centres)
-    step_y, step_x = _step(ys, xs), _step(xs, ys)
-    top, left, bottom, right = (torch.from_numpy(v) for v in (blobs.top, blobs.left, blobs.bottom, blobs.right))
+    step_y, step_x = grid_step(ys, xs), grid_step(xs, ys)
+    extent = components.top, components.left, components.bottom, components.right
+    top, left, bottom, right = (torch.from_numpy(v) for v in extent)
     boxes = [xs[left] - step_x / 2, ys[top] - step_y / 2, xs[right - 1] + step_x / 2, ys[bottom - 1] + step_y / 2]
-    image, cls, mass = (torch.from_numpy(v) for v in (blobs.image, blobs.cls, blobs.mass))
+    image, cls, mass = (torch.from_numpy(v) for v in (components.image, components.cls, components.mass))
     return Detections(image, cls, mass, torch.stack(boxes, dim=1))
 
 
-def grown(found: Detections, margin: tuple[float, float]) -> Detections:
+def grid_step(centres: Tensor, others: Tensor) -> float:
+    """Return the distance in pixels of neighbouring positions along one axis of a grid.
+
+    Where an axis has one position the distance along the other axis is taken, and 1 pixel where that has one as well.
+
+    Args:
+        centres: the evenly spaced coordinates of the positions along the axis, in pixels.
+        others: those along the other axis.
+
+    Examples:
+        >>> import torch
+        >>> grid_step(torch.tensor([2.5, 4.5, 6.5]), torch.tensor([2.5, 6.5]))
+        2.0
+        >>> grid_step(torch.tensor([2.5]), torch.tensor([2.5, 6.5]))
+        4.0
+    """
+    known = [c for c in (centres, others) if len(c) > 1]
+    return float(known[0][1] - known[0][0]) if known else 1.0
+
+
+def with_margin(detections: Detections, margin: tuple[float, float]) -> Detections:
     """Return the same detections with `margin` more pixels (across, down) on each side of their boxes."""
     x, y = margin
-    return replace(found, boxes=found.boxes + torch.tensor([-x, -y, x, y], dtype=torch.float64))
+    return replace(detections, boxes=detections.boxes + torch.tensor([-x, -y, x, y], dtype=torch.float64))
 
 
-def learn_margin(found: Detections, truth: Truth) -> tuple[float, float]:
+def fit_margin(detections: Detections, truth: Truth) -> tuple[float, float]:
     """Return the margin (across, down), of MARGINS each, that gives these detections the largest mean IoU.
 
-    A network that need not say more than which classes there are is sure at a few positions in the middle of an
-    instance: how much larger instances are is not to be seen in a map. Of equally good margins the smallest.
+    A network that is trained on label sets is sure at a few positions in the middle of an instance; how much larger
+    the instance is cannot be seen in its map. Of equally good margins the smallest is returned.
     """
-    if not len(found.image):
+    if not len(detections.image):
         return 0.0, 0.0
     margins = ((x, y) for x in MARGINS for y in MARGINS)
-    return max(margins, key=lambda margin: (mean_iou(grown(found, margin), truth), -sum(margin)))
+    return max(margins, key=lambda margin: (mean_iou(with_margin(detections, margin), truth), -sum(margin)))
 
 
 def iou(boxes: Tensor, others: Tensor) -> Tensor:
     """Return the intersection over union of boxes (..., 4) pair by pair, 0 where both are empty.
 
-    `torchvision.ops.box_iou` is the same for all pairs of two lists, of which there would be millions here.
+    Boxes are (left, top, right, bottom). `torchvision.ops.box_iou` computes the same for all pairs of two lists, of
+    which there would be millions here.
+
+    Examples:
+        >>> import torch
+        >>> float(iou(torch.tensor([0.0, 0.0, 4.0, 2.0]), torch.tensor([2.0, 0.0, 4.0, 2.0])))
+        0.5
     """
     low = torch.maximum(boxes[..., :2], others[..., :2])
     high = torch.minimum(boxes[..., 2:], others[..., 2:])
@@ -77,43 +110,77 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
     return torch.where(union > 0, inner / union, 0.0)
 
 
-def overlaps(found: Detections, truth: Truth) -> Tensor:
-    """Return (D, M) float64, the IoU of detections with the instances of their image, 0 where the class differs."""
+def overlaps(detections: Detections, truth: Truth) -> Tensor:
+    """Return (D, M) float64, the IoU of detections with the instances of their image, 0 where the class differs.
+
+    Raises:
+        ValueError: the truth has no boxes.
+    """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")
-    same = truth.classes[found.image] == found.cls.unsqueeze(1)
-    return iou(found.boxes.unsqueeze(1), truth.boxes.double()[found.image]) * same
+    same = truth.classes[detections.image] == detections.cls.unsqueeze(1)
+    return iou(detections.boxes.unsqueeze(1), truth.boxes.double()[detections.image]) * same
 
 
-def mean_iou(found: Detections, truth: Truth) -> float:
-    """Return the mean over all instances of the largest IoU that a detection of their class has; NaN of none."""
+def mean_iou(detections: Detections, truth: Truth) -> float:
+    """Return the mean over all instances of the largest IoU that a detection of their class has; NaN of none.
+
+    Examples:
+        One image with two instances of class 3; the only detection covers half of the first.
+
+        >>> import torch
+        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [8.0, 0.0, 12.0, 2.0]]])
+        >>> truth = Truth(classes=torch.tensor([[3, 3]]), boxes=boxes)
+        >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
+        >>> detections = Detections(torch.tensor([0]), torch.tensor([3]), torch.ones(1).double(), box)
+        >>> mean_iou(detections, truth)
+        0.25
+    """
     best = torch.zeros(truth.classes.shape, dtype=torch.float64)
-    index = found.image.unsqueeze(1).expand(-1, best.shape[1])
-    best = best.scatter_reduce(0, index, overlaps(found, truth), "amax")
+    index = detections.image.unsqueeze(1).expand(-1, best.shape[1])
+    best = best.scatter_reduce(0, index, overlaps(detections, truth), "amax")
     return float(best[truth.classes >= 0].mean())
 
 
-def box_average_precision(found: Detections, truth: Truth, classes: int) -> float:
+def box_average_precision(detections: Detections, truth: Truth, classes: int) -> float:
     """Return the average precision at an IoU of 0.5, the mean over the classes that have instances; NaN of none.
 
-    As in PASCAL VOC from 2010 on: detections of a class by falling score, each with the instance of its class that it
-    overlaps most; right if that is by OVERLAP at least and no detection before had the same instance; the area under
-    precision over recall, precision at a recall being the best at this recall or any higher one.
+    As in PASCAL VOC from 2010 on: the detections of a class are sorted by falling score. One is right if the instance
+    of its class that it overlaps most has an IoU of OVERLAP at least, and no detection before it had the same instance.
+    The average precision is the area under precision over recall, where the precision at a recall is the largest at
+    this recall or any higher one.
 
-    M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
+    Args:
+        detections: those in all images.
+        truth: the instances of all images, with boxes.
+        classes: C, the background not counted.
+
+    Examples:
+        One image with two instances of class 0; one detection finds the first, the other finds nothing.
+
+        >>> import torch
+        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [8.0, 0.0, 12.0, 2.0]]])
+        >>> truth = Truth(classes=torch.tensor([[0, 0]]), boxes=boxes)
+        >>> found = torch.tensor([[0.0, 0.0, 4.0, 2.0], [20.0, 0.0, 24.0, 2.0]], dtype=torch.float64)
+        >>> score = torch.tensor([0.9, 0.5], dtype=torch.float64)
+        >>> detections = Detections(torch.tensor([0, 0]), torch.tensor([0, 0]), score, found)
+        >>> box_average_precision(detections, truth, classes=1)  # precision 1 up to a recall of 1/2
+        0.5
+
+    Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
     """
     # Where classes agree nowhere in the image, all overlaps are 0 and the detection is wrong.
-    overlap, nearest = torch.nn.functional.pad(overlaps(found, truth), (0, 1)).max(dim=1)
-    instance = found.image * (truth.classes.shape[1] + 1) + nearest
+    overlap, nearest = torch.nn.functional.pad(overlaps(detections, truth), (0, 1)).max(dim=1)
+    instance = detections.image * (truth.classes.shape[1] + 1) + nearest
     values = []
     for c in range(classes):
         number = int((truth.classes == c).sum())
         if not number:
             continue
-        mine = (found.cls == c).nonzero().flatten()
-        mine = mine[found.score[mine].argsort(descending=True, stable=True)]
+        mine = (detections.cls == c).nonzero().flatten()
+        mine = mine[detections.score[mine].argsort(descending=True, stable=True)]
         near = overlap[mine] >= OVERLAP
-        values.append(_area_under(near & _first(instance[mine], near), number))
+        values.append(_area_under(near & _first_of_instance(instance[mine], near), number))
     return sum(values) / len(values) if values else math.nan
 
 
@@ -124,13 +191,18 @@ def sensitivity(
     positions: Tensor,
     log_probs: Callable[[Tensor], Tensor] = lambda logits: logits.log_softmax(dim=1),
 ) -> Tensor:
-    """Return (H, W), how much each pixel of image (N, H, W) matters to a detection.
+    """Return (H, W), how much a detection depends on each pixel of an image.
 
-    That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions` (h, w) bool
-    show the class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
+    That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions` show the
+    class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
     arXiv:1811.12346, Section 5.5.
 
-    network: images (1, N, H, W) to logits (1, C+1, h, w); log_probs: these to log-probabilities of the same shape.
+    Args:
+        network: from images (1, N, H, W) to logits (1, C+1, h, w).
+        image: (N, H, W).
+        cls: the class.
+        positions: (h, w) bool.
+        log_probs: from logits to log-probabilities of the same shape.
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
@@ -139,24 +211,21 @@ def sensitivity(
     return gradient.abs().sum(dim=0)
 
 
-def _step(centres: Tensor, others: Tensor) -> float:
-    """Return the distance of neighbours; of a single position that of the other axis, 1 pixel where that is single."""
-    known = [c for c in (centres, others) if len(c) > 1]
-    return float(known[0][1] - known[0][0]) if known else 1.0
-
-
 def _area(boxes: Tensor) -> Tensor:
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
 
 
-def _first(instance: Tensor, counts: Tensor) -> Tensor:
-    """Return (D,) bool, whether an entry that counts is the first of its instance."""
-    first = torch.zeros_like(counts)
-    met: set[int] = set()
-    for i in counts.nonzero().flatten().tolist():
-        key = int(instance[i])
-        first[i] = key not in met
-        met.add(key)
+def _first_of_instance(instance: Tensor, near: Tensor) -> Tensor:
+    """Return (D,) bool, whether a detection that is near its instance is the first one that is near to it.
+
+    instance: (D,) int64, the number of the instance; near: (D,) bool.
+    """
+    first = torch.zeros_like(near)
+    found: set[int] = set()
+    for i in near.nonzero().flatten().tolist():
+        number = int(instance[i])
+        first[i] = number not in found
+        found.add(number)
     return first
 
 

@@ -21,7 +21,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
 from milbench.families.image_bags import LazyBatches, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -140,7 +140,7 @@ class NestedDigits(Task):
 
     def gallery(self) -> Bags:
         """Return eight test canvases of one size."""
-        return first(self._eval_splits["test"].bags[0], 8)
+        return first_bags(self._eval_splits["test"].bags[0], 8)
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
         """Return one canvas, high and wide in sides of a digit, with test digits drawn by `rng` that do not overlap.

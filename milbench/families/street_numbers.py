@@ -26,9 +26,9 @@ from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, Variant
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first
-from milbench.evaluation.reading.component_decoder import Reader
-from milbench.evaluation.reading.examples import collect
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.image_bags import LazyBatches
@@ -206,13 +206,13 @@ class StreetNumbers(Task):
 
     def gallery(self) -> Bags:
         """Return eight test crops."""
-        return first(self._eval_splits["test"].bags[0], 8)
+        return first_bags(self._eval_splits["test"].bags[0], 8)
 
     def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
         """Return examples of the test crops that the decoder misreads, by error pattern; None without a decoder."""
         if decoder is None:  # of a checkpoint that an earlier version of milbench left after the last epoch
             return None
-        return collect(score, self._eval_splits["test"].bags, Reader.from_json(decoder))
+        return collect_misread(score, self._eval_splits["test"].bags, ComponentDecoder.from_json(decoder))
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""

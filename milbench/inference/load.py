@@ -17,7 +17,7 @@ from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
-from milbench.evaluation.reading.component_decoder import FORMAT, Reader
+from milbench.evaluation.reading.component_decoder import FORMAT, ComponentDecoder
 from milbench.store.mlflow_store import CELL, PARENT, Store
 
 WEIGHTS, DECODER = "model.safetensors", "decoder.json"
@@ -41,7 +41,7 @@ class Trained:
     network: Network
     loss: Loss
     device: torch.device
-    decoder: Reader | None = None
+    decoder: ComponentDecoder | None = None
 
     @torch.no_grad()
     def probs(self, instances: Tensor) -> Tensor:
@@ -122,14 +122,14 @@ def _cell(store: Store, run: Any) -> Cell:
     raise UsageError(f"the store has lost the plan of run {run.info.run_id} ({run.info.run_name})")
 
 
-def _decoder(store: Store, run_id: str, metrics: Mapping[str, float], classes: int) -> Reader | None:
+def _decoder(store: Store, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
     """Return the component decoder that a run has learnt, from its artifact, else from the metrics of an older run.
 
     A task may keep a decoder of its own there: what has the format of no component decoder is left aside.
     """
     path = store.artifact(run_id, DECODER)
     if path is None:
-        decoder = Reader.from_metrics(metrics)
+        decoder = ComponentDecoder.from_metrics(metrics)
         return decoder if decoder is not None and len(decoder.reach) == classes else None
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -137,7 +137,7 @@ def _decoder(store: Store, run_id: str, metrics: Mapping[str, float], classes: i
             raise ValueError("it holds no JSON object")
         if not str(content.get("format", KIND)).startswith(KIND):
             return None
-        decoder = Reader.from_json(content)
+        decoder = ComponentDecoder.from_json(content)
         if len(decoder.reach) != classes:
             raise ValueError(f"reach: expected {classes} numbers, one a class, got {len(decoder.reach)}")
     except (OSError, ValueError) as error:

@@ -14,10 +14,16 @@ from PIL import Image
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.evaluation.localisation import detections, grown
-from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, kept, rows, spell
-from milbench.evaluation.reading.components import Blobs, find_blobs, winners
-from milbench.evaluation.reading.decoders import columns, logarithms, read_columns, shown_given
+from milbench.evaluation.localisation import detect, with_margin
+from milbench.evaluation.reading.component_decoder import (
+    ComponentDecoder,
+    kept_components,
+    ordered_pieces,
+    read_components,
+)
+from milbench.evaluation.reading.components import Components, find_components, winners
+from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
+from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
 from milbench.likelihood import best_label_set_of_large_bags, presence_prob
@@ -36,8 +42,8 @@ class Prediction:
 
     probs: (C+1, h, w) float64, background last; centres: y of every row and x of every column of positions, in pixels.
     labels: (C,) bool, the most probable label set; log_prob: of it, in nats; presence: (C,).
-    blobs: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels, with
-        the margin that the run has learnt, within the picture.
+    components: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels,
+        with the margin that the run has learnt, within the picture.
     reading: what `decoder` reads, one index of a class a character; None where there are more classes than characters.
     written: the components that it is read from; of a decoder that reads columns those of the map that are no specks.
     """
@@ -47,10 +53,10 @@ class Prediction:
     labels: Tensor
     log_prob: float
     presence: Tensor
-    blobs: Blobs
+    components: Components
     boxes: Tensor
     reading: list[int] | None
-    written: Blobs
+    written: Components
     decoder: Decoder
 
 
@@ -65,7 +71,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
     labels, log_prob = (of_bags[0] for of_bags in best_label_set_of_large_bags(logarithms(probs.unsqueeze(0))))
-    blobs = find_blobs(probs.unsqueeze(0))
+    components = find_components(probs.unsqueeze(0))
     reading, written = _read(probs, labels, chosen, model.decoder)
     return Prediction(
         probs=probs,
@@ -73,10 +79,10 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         labels=labels,
         log_prob=float(log_prob),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
-        blobs=blobs,
-        boxes=_within(grown(detections(blobs, where), margin).boxes, width, height),
+        components=components,
+        boxes=_within(with_margin(detect(components, where), margin).boxes, width, height),
         reading=reading,
-        written=blobs[blobs.mass >= LEAST_MASS] if written is None else written,
+        written=components[components.mass >= LEAST_MASS] if written is None else written,
         decoder=chosen,
     )
 
@@ -87,7 +93,7 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
     See `sensitivity_maps`. Needs the memory of a training step on the whole picture.
     """
     shown, _ = shown_by(found)
-    positions = {c: shown == c for c in sorted(set(found.blobs.cls.tolist()))}
+    positions = {c: shown == c for c in sorted(set(found.components.cls.tolist()))}
     instances = model.task.instances_from(picture).to(model.device)
     return sensitivity_maps(model.network, model.loss, instances, positions)
 
@@ -116,21 +122,21 @@ def check_size(model: Trained, width: int, height: int) -> None:
 
 
 def _read(
-    probs: Tensor, labels: Tensor, decoder: Decoder, reader: Reader | None
-) -> tuple[list[int] | None, Blobs | None]:
+    probs: Tensor, labels: Tensor, decoder: Decoder, reader: ComponentDecoder | None
+) -> tuple[list[int] | None, Components | None]:
     """Return what is read, and the components that it is read from where the decoder reads such."""
     background = len(probs) - 1
     if background > len(CHARACTERS):
         return None, None
     if decoder == "columns":
         return _indices(columns(probs.unsqueeze(0))[0]), None
-    shown = shown_given(probs.unsqueeze(0), labels.unsqueeze(0))
+    shown = posterior_given(probs.unsqueeze(0), labels.unsqueeze(0))
     if decoder == "posterior":
         return _indices(read_columns(shown.classes, background)[0]), None
-    blobs = find_blobs(shown.probs, shown.classes)
+    components = find_components(shown.probs, shown.classes)
     if decoder == "components" and reader is not None:
-        return _indices(spell(blobs, 1, reader)[0]), kept(blobs, 1, reader)
-    return [piece.cls for piece in rows(blobs, 1, Reader())[0]], blobs
+        return _indices(read_components(components, 1, reader)[0]), kept_components(components, 1, reader)
+    return [piece.cls for piece in ordered_pieces(components, 1, ComponentDecoder())[0]], components
 
 
 def _indices(text: str) -> list[int]:
@@ -186,7 +192,9 @@ def as_json(
         "presence": dict(zip(names, found.presence.tolist(), strict=True)),
         "detections": [
             {"class": names[c], "expected_positions": mass, "box": box}
-            for c, mass, box in zip(found.blobs.cls.tolist(), found.blobs.mass.tolist(), boxes.tolist(), strict=True)
+            for c, mass, box in zip(
+                found.components.cls.tolist(), found.components.mass.tolist(), boxes.tolist(), strict=True
+            )
         ],
         "read_from": [
             {"class": names[c], "expected_positions": mass, "x": at(x, xs) * across, "y": at(y, ys) * down}

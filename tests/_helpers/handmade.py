@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from milbench import AllConvolutional, Network, Task
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import tasks
-from milbench.evaluation.reading.component_decoder import Reader
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.store.mlflow_store import Store
 from milbench.store.workspace import Workspace
 
@@ -60,7 +60,7 @@ def publish(
     one: Cell,
     network: torch.nn.Module | None,
     status: str = "FINISHED",
-    reader: Reader | None = None,
+    decoder: ComponentDecoder | None = None,
     metrics: dict[str, float] | None = None,
 ) -> str:
     """Put a run of a cell into a store as a launch leaves it; return its id."""
@@ -73,9 +73,9 @@ def publish(
         save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)
         store.log_file(run_id, path)
         path.unlink()
-    if reader is not None:
+    if decoder is not None:
         path = store.root.runs / "decoder.json"
-        path.write_text(json.dumps(reader.to_json()))
+        path.write_text(json.dumps(decoder.to_json()))
         store.log_file(run_id, path)
         path.unlink()
     store.log(run_id, 1, metrics or {})

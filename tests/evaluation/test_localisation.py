@@ -14,14 +14,14 @@ from milbench.api.bags import Truth
 from milbench.evaluation.localisation import (
     Detections,
     box_average_precision,
-    detections,
-    grown,
+    detect,
+    fit_margin,
     iou,
-    learn_margin,
     mean_iou,
     sensitivity,
+    with_margin,
 )
-from milbench.evaluation.reading.components import find_blobs
+from milbench.evaluation.reading.components import find_components
 from milbench.networks.convolutional import AllConvolutional, Layer
 from tests._helpers.maps import draw
 
@@ -44,14 +44,14 @@ TRUTH = Truth(
 
 def test_boxes_of_components_by_hand() -> None:
     centres = torch.tensor([3.0, 5, 7]), torch.tensor([2.0, 6, 10, 14])  # steps of 2 and 4 pixels
-    boxes = detections(find_blobs(draw("11.. .1.. ...7", sure=1.0)), centres)
+    boxes = detect(find_components(draw("11.. .1.. ...7", sure=1.0)), centres)
     assert boxes.cls.tolist() == [1, 7]
     assert boxes.score.tolist() == [3, 1]
     assert boxes.boxes.tolist() == [[0, 2, 8, 6], [12, 6, 16, 8]]
-    assert grown(boxes, (1.0, 2.0)).boxes.tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
-    one_row = detections(find_blobs(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
+    assert with_margin(boxes, (1.0, 2.0)).boxes.tolist() == [[-1, 0, 9, 8], [11, 4, 17, 10]]
+    one_row = detect(find_components(draw("1..2", sure=1.0)), (torch.tensor([9.0]), centres[1]))
     assert one_row.boxes.tolist() == [[0, 7, 4, 11], [12, 7, 16, 11]]
-    assert detections(find_blobs(draw("1")), (centres[0][:1], centres[1][:1])).boxes.tolist() == [[1.5, 2.5, 2.5, 3.5]]
+    assert detect(find_components(draw("1")), (centres[0][:1], centres[1][:1])).boxes.tolist() == [[1.5, 2.5, 2.5, 3.5]]
 
 
 def test_iou_is_that_of_torchvision() -> None:
@@ -109,9 +109,9 @@ def test_average_precision_by_hand() -> None:
 def test_the_margin_is_the_one_that_fits() -> None:
     small = found((0, 0, 1.0, (8, 14, 10, 16)), (1, 0, 1.0, (38, 24, 40, 26)))
     truth = Truth(torch.tensor([[0], [0]]), torch.tensor([[[4.0, 6, 14, 24]], [[34.0, 16, 44, 34]]]))
-    assert learn_margin(small, truth) == (4.0, 8.0)
-    assert mean_iou(grown(small, (4.0, 8.0)), truth) == 1
-    assert learn_margin(found(), truth) == (0.0, 0.0)
+    assert fit_margin(small, truth) == (4.0, 8.0)
+    assert mean_iou(with_margin(small, (4.0, 8.0)), truth) == 1
+    assert fit_margin(found(), truth) == (0.0, 0.0)
 
 
 def test_sensitivity_agrees_with_finite_differences() -> None:

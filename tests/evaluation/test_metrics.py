@@ -13,7 +13,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first
+from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
 
 INF, NAN = math.inf, math.nan
 
@@ -194,9 +194,9 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
         evaluate(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
 
 
-def test_first_cuts_every_part_of_a_batch() -> None:
+def test_first_bags_cuts_every_part_of_a_batch() -> None:
     bags = sets([[0, 1], [1, 1], [2, 0]], [[True, True], [False, True], [True, False]])
-    cut = first(bags, 2)
+    cut = first_bags(bags, 2)
     assert len(cut) == 2
     assert cut.labels.tolist() == [[True, True], [False, True]]
     assert cut.mask is None

@@ -15,7 +15,7 @@ from PIL import Image
 
 from milbench._utils import images
 from milbench._utils.palette import CLASS_COLOURS
-from milbench.evaluation.reading.component_decoder import Reader
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.inference.overlay import DIMMED, STRENGTH
 from milbench.likelihood import best_label_set, presence_prob
 from milbench.store.mlflow_store import Store
@@ -29,7 +29,7 @@ ALIKE = next(s for s in range(2, 1000) if cell("extended-digits", seed=s).id[:2]
 """A seed whose cell has an id that begins as that of the failed one."""
 
 
-READER = Reader(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0))
+DECODER = ComponentDecoder(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0] * 8), margin=(4.0, 2.0))
 """A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
 
 
@@ -45,7 +45,7 @@ class Runs:
     root: Path
     digits: str
     street: str
-    reader: str
+    decoder: str
     older: str
     failed: str
     bare: str
@@ -62,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
             store.root.path,
             publish(store, cell("extended-digits"), digits),
             publish(store, cell("house-numbers", contrast="raw"), street),
-            publish(store, cell("house-numbers", seed=1, contrast="raw"), street, reader=READER),
+            publish(store, cell("house-numbers", seed=1, contrast="raw"), street, decoder=DECODER),
             publish(store, cell("house-numbers", seed=2, contrast="raw"), street, metrics=OLDER),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
@@ -199,7 +199,7 @@ def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: M
     for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
         picture[top : top + height, left : left + width, channel] = 255
     Image.fromarray(picture).save("house.png")
-    assert predict("house.png", run=runs.reader).code == 0
+    assert predict("house.png", run=runs.decoder).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
     # What is read is said with its places, specks aside, and boxes reach as far beyond as the run has learnt.
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
@@ -207,12 +207,12 @@ def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: M
     assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
     picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
     Image.fromarray(picture).save("corner.png")
-    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.reader).code == 0
+    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.decoder).code == 0
     assert predict("house.png", "--out", "b", "--scale", "1", run=runs.street).code == 0
     bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
     assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
-    assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.reader).code == 0
+    assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.decoder).code == 0
     assert read("house", "c")["reading"] == "192"
     assert predict("house.png", "corner.png", "--out", "o", "--scale", "1", run=runs.older).code == 0
     for name in ("house", "corner"):
@@ -222,7 +222,7 @@ def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: M
 
 def test_a_damaged_decoder_is_one_line(predict: Milbench, runs: Runs) -> None:
     Image.new("RGB", (30, 30)).save("house.png")
-    decoder = runs.root / "runs" / "artifacts" / runs.reader / "artifacts" / "decoder.json"
+    decoder = runs.root / "runs" / "artifacts" / runs.decoder / "artifacts" / "decoder.json"
     whole = decoder.read_text()
     content = json.loads(whole)
     try:
@@ -234,11 +234,11 @@ def test_a_damaged_decoder_is_one_line(predict: Milbench, runs: Runs) -> None:
             (json.dumps(content | {"reach": [5.0] * 9}), "reach: expected 10 numbers, one a class, got 9"),
         ):
             decoder.write_text(damaged)
-            complaint = predict("house.png", run=runs.reader).complaint()
-            assert complaint.startswith(f"decoder.json of run {runs.reader} cannot be read: ")
+            complaint = predict("house.png", run=runs.decoder).complaint()
+            assert complaint.startswith(f"decoder.json of run {runs.decoder} cannot be read: ")
             assert words in complaint
         decoder.write_text(json.dumps({"format": "of a task's own"}))
-        complaint = predict("house.png", "--decoder", "components", run=runs.reader).complaint()
+        complaint = predict("house.png", "--decoder", "components", run=runs.decoder).complaint()
         assert "has not learnt to read components (it has no decoder.json)" in complaint
     finally:
         decoder.write_text(whole)

@@ -1,8 +1,8 @@
-"""Reading components: in which direction, which of them, and how many digits a run of equal ones is.
+"""The component decoder: from connected components to a string of digits.
 
 A digit shows as one component, or as a few beside each other; two equal digits in a row show as two components, or as
-one. What tells these apart is how far a single digit reaches. Networks differ in that, so a handful of numbers is
-learnt from validation data, of which nothing but the strings is used.
+one. How far a single digit reaches tells these cases apart. Networks differ in that, so a handful of numbers is learnt
+from validation data: for strings from their strings alone, for boxes from their boxes.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from milbench.evaluation.reading.components import Blobs
+from milbench.evaluation.reading.components import Components
+from milbench.evaluation.reading.strings import CHARACTERS, collapsed
 
-CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""How a class is written in a string."""
 FORMAT = "components/1"
-"""What decoder.json holds, and in which version."""
+"""The content of decoder.json and its version."""
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
-"""Tried for `Reader.apart`: halves, as distances along an axis are near to integers."""
+"""The values tried for `apart`: halves, as distances along an axis are near to integers."""
 TILTS = (1.0, 1.25, 1.5, 2.0, 3.0)
-"""Tried for `Reader.tilt`."""
+"""The values tried for `tilt`."""
 MASSES = 9
-"""How many values are tried for `Reader.mass`: quantiles of the masses, none above the median."""
+"""How many values are tried for `mass`: quantiles of the masses, none above the median."""
 PRIOR_RUNS = 10.0
 """How many runs of any class weigh as much as the runs of a class itself in learning its reach."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """How to turn components into a string; lengths are in positions.
+class ComponentDecoder:
+    """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
-    mass: a component with less probability in all is dropped.
-    apart: of two components of different classes whose middles are nearer than this, the one with less mass is dropped.
-    tilt: read from top to bottom where the middles are spread more than this many times as far down as across: places
-        of digits beside each other differ in height too, as a network is sure of a 2 at its foot and of a 7 at its bar.
-    reach: for each class, how far one digit reaches in the direction of reading.
-    margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
+    Args:
+        mass: a component with less mass is dropped.
+        apart: of two components of different classes whose middles are nearer than this, the one with less mass is
+            dropped.
+        tilt: a string is read from top to bottom where the middles are spread more than this many times as far down as
+            across. Middles of digits beside each other differ in height too, since a network is sure of a 2 at its foot
+            and of a 7 at its bar.
+        reach: for each class, how far one digit reaches in the direction of reading.
+        margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
     """
 
     mass: Length = 0.0
@@ -57,7 +59,7 @@ class Reader:
         return {"format": FORMAT} | {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Reader:
+    def from_json(cls, content: Mapping[str, Any]) -> ComponentDecoder:
         """Return the decoder whose numbers `to_json` returned.
 
         Raises:
@@ -75,8 +77,8 @@ class Reader:
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
     @classmethod
-    def from_metrics(cls, metrics: Mapping[str, float]) -> Reader | None:
-        """Return the decoder of a run that earlier versions of milbench made; they kept its numbers among the metrics.
+    def from_metrics(cls, metrics: Mapping[str, float]) -> ComponentDecoder | None:
+        """Return the decoder of a run that an earlier version of milbench made, which kept its numbers as metrics.
 
         Args:
             metrics: the last value of every metric of the run, by name.
@@ -93,7 +95,7 @@ class Reader:
 
 
 class Piece(NamedTuple):
-    """A component in the direction of reading: where its middle is, its class, and the positions start to stop."""
+    """A component along the direction of reading: its middle, its class, and its positions from start to stop."""
 
     middle: float
     cls: int
@@ -101,43 +103,62 @@ class Piece(NamedTuple):
     stop: int
 
 
-Row = list[Piece]
+def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[str]:
+    """Return the string of each image.
+
+    Args:
+        components: those of all images.
+        images: how many images there are; some may have no component.
+        decoder: how to read them.
+    """
+    return ["".join(_characters(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
 
 
-def spell(blobs: Blobs, images: int, reader: Reader) -> list[str]:
-    """Return the strings that the components of so many images spell."""
-    return ["".join(_written(row, reader.reach)) for row in rows(blobs, images, reader)]
+def ordered_pieces(components: Components, images: int, decoder: ComponentDecoder) -> list[list[Piece]]:
+    """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used.
+
+    Args:
+        components: those of all images.
+        images: how many images there are; some may have no component.
+        decoder: how to read them.
+    """
+    components = kept_components(components, images, decoder)
+    x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
+    across = [Piece(*one) for one in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)]
+    down = [Piece(*one) for one in zip(y, cls, components.top.tolist(), components.bottom.tolist(), strict=True)]
+    ordered = []
+    for first, last in _slices(components, images):
+        vertical = last > first and _spread(y[first:last]) > decoder.tilt * _spread(x[first:last])
+        ordered.append(sorted((down if vertical else across)[first:last]))
+    return ordered
 
 
-def rows(blobs: Blobs, images: int, reader: Reader) -> list[Row]:
-    """Return the components of every image that a reader keeps, in their order: what it does not need `reach` for."""
-    blobs = kept(blobs, images, reader)
-    x, y, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.cls))
-    across = [Piece(*one) for one in zip(x, cls, blobs.left.tolist(), blobs.right.tolist(), strict=True)]
-    down = [Piece(*one) for one in zip(y, cls, blobs.top.tolist(), blobs.bottom.tolist(), strict=True)]
-    found = []
-    for first, last in _slices(blobs, images):
-        vertical = last > first and _spread(y[first:last]) > reader.tilt * _spread(x[first:last])
-        found.append(sorted((down if vertical else across)[first:last]))
-    return found
+def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
+    """Return the components that are neither too small nor too near to a larger one of another class.
 
-
-def kept(blobs: Blobs, images: int, reader: Reader) -> Blobs:
-    """Return the components that are neither specks nor too near to a larger one of another class."""
-    blobs = blobs[blobs.mass >= reader.mass]
-    x, y, masses, cls = (values.tolist() for values in (blobs.x, blobs.y, blobs.mass, blobs.cls))
-    chosen: list[int] = []
-    for first, last in _slices(blobs, images):
-        some: list[int] = []
+    Args:
+        components: those of all images.
+        images: how many images there are; some may have no component.
+        decoder: gives the least mass and the least distance.
+    """
+    components = components[components.mass >= decoder.mass]
+    x, y, masses, cls = (values.tolist() for values in (components.x, components.y, components.mass, components.cls))
+    kept: list[int] = []
+    for first, last in _slices(components, images):
+        of_image: list[int] = []
         for j in sorted(range(first, last), key=lambda j: -masses[j]):
-            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= reader.apart for i in some):
-                some.append(j)
-        chosen += sorted(some)
-    return blobs[np.array(chosen, dtype=np.int64)]
+            if all(cls[i] == cls[j] or math.hypot(x[i] - x[j], y[i] - y[j]) >= decoder.apart for i in of_image):
+                of_image.append(j)
+        kept += sorted(of_image)
+    return components[np.array(kept, dtype=np.int64)]
 
 
-def copies(pieces: Iterable[Piece], reach: float) -> int:
-    """Return the fewest stretches of length `reach` that cover all pieces, at least 1."""
+def count_digits(pieces: Iterable[Piece], reach: float) -> int:
+    """Return how many digits the pieces of one run are: the fewest stretches of length `reach` that cover them.
+
+    >>> count_digits([Piece(middle=1.0, cls=3, start=0, stop=2), Piece(5.0, 3, 4, 6)], reach=3.0)
+    2
+    """
     count, covered = 0, -math.inf
     for piece in sorted(pieces, key=lambda p: p.start):
         start = max(piece.start, covered)
@@ -147,64 +168,67 @@ def copies(pieces: Iterable[Piece], reach: float) -> int:
     return max(count, 1)
 
 
-def learn_reader(blobs: Blobs, truth: Sequence[str], classes: int = 10) -> Reader:
-    """Return the reader that suits these components of images whose strings are known.
+def fit_component_decoder(components: Components, truth: Sequence[str], classes: int = 10) -> ComponentDecoder:
+    """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
-    `apart`, then `tilt`, then `mass`, are those with the fewest strings wrong in more than how often a digit is
-    repeated; of equally good ones the smallest. `reach` is then learnt from the strings right in that sense, whose runs
-    of equal digits and of equal components belong to each other: the reach that counts the fewest runs of a class
-    wrongly, where runs of any class have a say as well, as PRIOR_RUNS of them; of equally good ones the middle one.
+    `apart`, then `tilt`, then `mass` are those with the fewest strings wrong in more than how often a digit is
+    repeated; of equally good ones the smallest. `reach` is then learnt from the strings that are right in that sense,
+    whose runs of equal digits and of equal components belong to each other: the reach that counts the fewest runs of a
+    class wrongly. Runs of all classes together count as PRIOR_RUNS more; of equally good ones the middle one is taken.
+
+    Args:
+        components: those of all images.
+        truth: the string of each image.
+        classes: C, the background not counted.
     """
-    collapsed = [_collapsed(string) for string in truth]
+    collapsed_truth = [collapsed(string) for string in truth]
 
-    def wrong(reader: Reader) -> int:
-        read = (_collapsed(CHARACTERS[p.cls] for p in row) for row in rows(blobs, len(truth), reader))
-        return sum(a != b for a, b in zip(read, collapsed, strict=True))
+    def wrong(decoder: ComponentDecoder) -> int:
+        ordered = ordered_pieces(components, len(truth), decoder)
+        read = (collapsed(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered)
+        return sum(a != b for a, b in zip(read, collapsed_truth, strict=True))
 
-    def best(readers: Iterable[Reader]) -> Reader:
-        return min(readers, key=wrong)  # the first of equally good ones
+    def best(decoders: Iterable[ComponentDecoder]) -> ComponentDecoder:
+        return min(decoders, key=wrong)  # the first of equally good ones
 
-    quantiles = np.quantile(blobs.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(blobs) else []
-    reader = best(Reader(apart=apart) for apart in DISTANCES)
-    reader = best(replace(reader, tilt=tilt) for tilt in TILTS)
-    reader = best(replace(reader, mass=mass) for mass in [0.0, *quantiles])
-    return replace(reader, reach=_learn_reach(rows(blobs, len(truth), reader), truth, classes))
+    quantiles = np.quantile(components.mass, np.linspace(0, 0.5, MASSES)).tolist() if len(components) else []
+    decoder = best(ComponentDecoder(apart=apart) for apart in DISTANCES)
+    decoder = best(replace(decoder, tilt=tilt) for tilt in TILTS)
+    decoder = best(replace(decoder, mass=mass) for mass in [0.0, *quantiles])
+    return replace(decoder, reach=_fit_reach(ordered_pieces(components, len(truth), decoder), truth, classes))
 
 
-def _learn_reach(found: list[Row], truth: Sequence[str], classes: int) -> tuple[float, ...]:
+def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str], classes: int) -> tuple[float, ...]:
     """Return the reach of every class."""
-    longest = max((p.stop for row in found for p in row), default=1)
+    longest = max((piece.stop for pieces in ordered for piece in pieces), default=1)
     wrong = np.zeros((classes, longest))
-    runs = 0
-    for row, string in zip(found, truth, strict=True):
-        if _collapsed(CHARACTERS[p.cls] for p in row) != _collapsed(string):
+    number = 0
+    for pieces, string in zip(ordered, truth, strict=True):
+        if collapsed(CHARACTERS[piece.cls] for piece in pieces) != collapsed(string):
             continue
-        for pieces, digits in zip(_runs(row), itertools.groupby(string), strict=True):
+        for run, digits in zip(_runs(pieces), itertools.groupby(string), strict=True):
             count = len(list(digits[1]))
-            wrong[pieces[0].cls] += [copies(pieces, reach) != count for reach in range(1, longest + 1)]
-            runs += 1
-    prior = wrong.sum(axis=0) / max(runs, 1)
+            wrong[run[0].cls] += [count_digits(run, reach) != count for reach in range(1, longest + 1)]
+            number += 1
+    prior = wrong.sum(axis=0) / max(number, 1)
     scores = wrong + PRIOR_RUNS * prior
     best = (np.flatnonzero(row <= row.min() + 1e-9) for row in scores)
     return tuple(float(b[len(b) // 2] + 1) for b in best)
 
 
-def _written(row: Row, reach: Sequence[float]) -> Iterable[str]:
-    return (CHARACTERS[run[0].cls] * copies(run, reach[run[0].cls]) for run in _runs(row))
+def _characters(pieces: list[Piece], reach: Sequence[float]) -> Iterable[str]:
+    return (CHARACTERS[run[0].cls] * count_digits(run, reach[run[0].cls]) for run in _runs(pieces))
 
 
-def _runs(row: Row) -> Iterable[Row]:
-    return (list(run) for _, run in itertools.groupby(row, key=lambda p: p.cls))
-
-
-def _collapsed(string: Iterable[str]) -> str:
-    return "".join(character for character, _ in itertools.groupby(string))
+def _runs(pieces: list[Piece]) -> Iterable[list[Piece]]:
+    """Return the runs of successive pieces of one class."""
+    return (list(run) for _, run in itertools.groupby(pieces, key=lambda p: p.cls))
 
 
 def _spread(values: Sequence[float]) -> float:
     return max(values) - min(values)
 
 
-def _slices(blobs: Blobs, images: int) -> Iterable[tuple[int, int]]:
-    """Return first and last (exclusive) of the components of every image."""
-    return itertools.pairwise(np.searchsorted(blobs.image, np.arange(images + 1)).tolist())
+def _slices(components: Components, images: int) -> Iterable[tuple[int, int]]:
+    """Return the indices of the first and the last (exclusive) component of every image."""
+    return itertools.pairwise(np.searchsorted(components.image, np.arange(images + 1)).tolist())

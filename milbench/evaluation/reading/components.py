@@ -1,4 +1,4 @@
-"""Connected components of the positions that show a class: what is read as a digit, and what is boxed."""
+"""Connected components of positions that show the same class: decoders read them as digits, detections box them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-CHUNK = 2048
-"""Images labelled at once: bounds the memory, 4 bytes * CHUNK * classes in an image * positions."""
+IMAGES_AT_ONCE = 2048
+"""Bounds the memory to 4 bytes * IMAGES_AT_ONCE * classes in an image * positions."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Blobs:
-    """Components of many images, one entry each, those of an image together and by class.
+class Components:
+    """N components of many images, sorted by image and by class.
 
-    image: index of the image; cls: its class.
-    mass: the sum of the class's probability over the component, the number of positions expected to show it.
-    y, x: its middle, weighted by the probability, in rows and columns of positions.
-    top, left, bottom, right: its extent in rows and columns of positions, bottom and right exclusive.
+    Args:
+        image: (N,) the index of the image.
+        cls: (N,) the class.
+        mass: (N,) the sum of the class's probability over the component: how many positions are expected to show it.
+        y: (N,) the row of the middle, in positions, weighted by the probability.
+        x: (N,) the column of the middle.
+        top: (N,) the first row; left: (N,) the first column.
+        bottom: (N,) the row after the last one; right: (N,) the column after the last one.
     """
 
     image: Ints
@@ -39,14 +43,15 @@ class Blobs:
     def __len__(self) -> int:
         return len(self.image)
 
-    def __getitem__(self, index: NDArray[np.bool_] | Ints) -> Blobs:
-        return Blobs(*(getattr(self, f.name)[index] for f in fields(self)))
+    def __getitem__(self, index: NDArray[np.bool_] | Ints) -> Components:
+        return Components(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
 def winners(probs: Tensor) -> Tensor:
     """Return (B, h, w), the most probable class of every position of probs (B, C+1, h, w), C for background.
 
-    The lowest of several. Channel by channel, on a CPU several times as fast as an argmax across memory.
+    Of several equally probable classes the lowest. Channel by channel, which on a CPU is several times as fast as an
+    argmax over a dimension that is not the last.
     """
     highest, classes = probs[:, 0], torch.zeros_like(probs[:, 0], dtype=torch.int64)
     for c in range(1, probs.shape[1]):
@@ -55,39 +60,39 @@ def winners(probs: Tensor) -> Tensor:
     return classes
 
 
-def find_blobs(probs: Tensor, shown: Tensor | None = None) -> Blobs:
-    """Return the components of `shown` (B, h, w), the class of every position, C for background; None: the winners.
+def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
+    """Return the connected components of positions with the same class, corners included.
 
-    Positions that touch, corners included, and show the same class are one component. probs: (B, C+1, h, w).
+    Args:
+        probs: (B, C+1, h, w), the probability that a position shows each class, background last.
+        classes: (B, h, w) int64, the class of every position, C for background; None: the most probable one.
     """
-    shown = winners(probs) if shown is None else shown
-    parts = [
-        _some_blobs(probs[start : start + CHUNK].cpu(), shown[start : start + CHUNK].cpu(), start)
-        for start in range(0, max(len(probs), 1), CHUNK)
-    ]
-    return concatenate(parts)
+    classes = winners(probs) if classes is None else classes
+    starts = range(0, max(len(probs), 1), IMAGES_AT_ONCE)
+    slices = [slice(start, start + IMAGES_AT_ONCE) for start in starts]
+    return concatenate([_components_of(probs[some].cpu(), classes[some].cpu(), some.start) for some in slices])
 
 
-def concatenate(parts: list[Blobs]) -> Blobs:
-    """Return the components of all parts, whose images are numbered throughout."""
-    return Blobs(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Blobs)))
+def concatenate(parts: list[Components]) -> Components:
+    """Return the components of all parts; their images are numbered across the parts already."""
+    return Components(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components)))
 
 
-def _some_blobs(probs: Tensor, shown: Tensor, start: int) -> Blobs:
+def _components_of(probs: Tensor, classes: Tensor, first_image: int) -> Components:
     from scipy import ndimage
 
     background = probs.shape[1] - 1
-    present = torch.zeros(len(shown), background + 1, dtype=torch.bool).scatter_(1, shown.flatten(1), True)
+    present = torch.zeros(len(classes), background + 1, dtype=torch.bool).scatter_(1, classes.flatten(1), True)
     image, cls = present[:, :-1].nonzero().unbind(dim=1)
-    maps = shown[image] == cls[:, None, None]
-    # One call for all maps: nothing is connected along the first axis.
+    maps = classes[image] == cls[:, None, None]
+    # One call labels all maps: the structure connects nothing along the first axis.
     structure = np.zeros((3, 3, 3), bool)
     structure[1] = True
     ids, count = ndimage.label(maps.numpy(), structure)
-    at = np.nonzero(ids)
-    order = np.argsort(ids[at], kind="stable")
-    pair, row, column = (axis[order] for axis in at)
-    starts = np.searchsorted(ids[at][order], np.arange(1, count + 1))
+    inside = np.nonzero(ids)
+    order = np.argsort(ids[inside], kind="stable")
+    pair, row, column = (axis[order] for axis in inside)
+    starts = np.searchsorted(ids[inside][order], np.arange(1, count + 1))
     weight = probs[image, cls].double().numpy()[pair, row, column]
 
     def total(values: Floats) -> Floats:
@@ -100,8 +105,8 @@ def _some_blobs(probs: Tensor, shown: Tensor, start: int) -> Blobs:
 
     mass = total(weight)
     of = pair[starts]
-    return Blobs(
-        image=image.numpy()[of] + start, cls=cls.numpy()[of], mass=mass,
+    return Components(
+        image=image.numpy()[of] + first_image, cls=cls.numpy()[of], mass=mass,
         y=total(weight * row) / mass, x=total(weight * column) / mass,
         top=lowest(row), left=lowest(column), bottom=-lowest(-row) + 1, right=-lowest(-column) + 1,
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""From the probabilities of the positions to a string of digits: the paper's rule, and two that lose less.
+"""Decoders: from the probabilities of positions to a string of digits.
 
-Probabilities are (B, C+1, h, w), background last, for images of any size; a reading is one string a bag, a character a
-class ("0" to "9"). `columns` is the rule behind the published numbers. `posterior` applies it to what the positions
-show given the most probable label set. `components` reads connected components in either direction, with a handful of
-numbers that `learn_reader` takes from validation data.
+Probabilities are (B, C+1, h, w), background last, for images of any size; a string has one character a digit ("0" to
+"9"). The decoder `columns` is the rule behind the published numbers. The decoder `posterior` applies the same rule to
+the posterior given the most probable label set. The decoder `components` reads connected components of that posterior,
+see `milbench.evaluation.reading.component_decoder`.
 """
 
 from __future__ import annotations
@@ -14,41 +14,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.evaluation.reading.component_decoder import CHARACTERS, Reader, spell
-from milbench.evaluation.reading.components import find_blobs, winners
+from milbench.evaluation.reading.components import winners
+from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.likelihood import instance_posterior, likely_label_set
 
-MOST = 6
-"""The posterior given a larger label set is taken for P: a network that sees so many classes is not trained yet."""
-CHUNK = 256
-"""Bags worked on at once, in float64."""
+LARGEST_SET = 6
+"""Given a larger label set P is taken for the posterior: a network that finds so many classes is hardly trained yet."""
+BAGS_AT_ONCE = 256
+"""Bounds the memory of the posterior, which is in float64."""
 
 
 def columns(probs: Tensor) -> list[str]:
-    """Read columns of the winners by the rule of the paper.
+    """Return the strings that the columns of the winners of probs (B, C+1, h, w) spell, by the rule of the paper.
 
     The digit of a column is the one that wins most of its rows, the lower digit where several do; a column in which
     only the background wins is blank. A digit is written where it differs from the column before.
 
-    X.-L. Li, arXiv:1811.12346, Section 5.4, in the words of its published code.
+    X.-L. Li, arXiv:1811.12346, Section 5.4, as its published code has it.
     """
     return read_columns(winners(probs), probs.shape[1] - 1)
 
 
-def posterior(probs: Tensor) -> list[str]:
-    """Read columns of what the positions show given the most probable label set, by the rule of `columns`."""
-    return read_columns(shown_given_best(probs).classes, probs.shape[1] - 1)
-
-
-def components(probs: Tensor, reader: Reader) -> list[str]:
-    """Read connected components of what the positions show given the most probable label set, by `Reader`."""
-    shown = shown_given_best(probs)
-    return spell(find_blobs(shown.probs, shown.classes), len(probs), reader)
-
-
-def read_columns(shown: Tensor, background: int) -> list[str]:
-    """Return the readings of `shown` (B, h, w), the class of every position, column by column."""
-    counts = torch.stack([(shown == c).sum(dim=1) for c in range(background)], dim=1)
+def read_columns(classes: Tensor, background: int) -> list[str]:
+    """Return the strings that the columns of `classes` (B, h, w) spell, see `columns`; `background` is C."""
+    counts = torch.stack([(classes == c).sum(dim=1) for c in range(background)], dim=1)
     digit = counts.argmax(dim=1).masked_fill(counts.amax(dim=1) == 0, -1)
     before = torch.nn.functional.pad(digit, (1, 0), value=-1)[:, :-1]
     written = (digit >= 0) & (digit != before)
@@ -58,16 +47,11 @@ def read_columns(shown: Tensor, background: int) -> list[str]:
     ]
 
 
-def strings(classes: Tensor) -> list[str]:
-    """Return what classes (B, M), -1 where a bag has fewer than M, spell in their order."""
-    return ["".join(CHARACTERS[c] for c in row if c >= 0) for row in classes.tolist()]
+class PosteriorMap(NamedTuple):
+    """The posterior of every position given a label set.
 
-
-class Shown(NamedTuple):
-    """What positions show given a label set.
-
-    classes: (B, h, w) int64, C for background.
-    probs: (B, C+1, h, w), Prb(position emits c | L, P), in the type of P.
+    classes: (B, h, w) int64, the class that each position shows, C for background.
+    probs: (B, C+1, h, w), Prb(position shows c | L, P), in the type of P.
     labels: (B, C) bool, the label set L.
     """
 
@@ -76,47 +60,46 @@ class Shown(NamedTuple):
     labels: Tensor
 
 
-def shown_given_best(probs: Tensor) -> Shown:
-    """Return what positions show given the most probable label set.
+def posterior_given_likely_set(probs: Tensor) -> PosteriorMap:
+    """Return the posterior of probs (B, C+1, h, w) given the label sets of `milbench.likelihood.likely_label_set`."""
+    parts = []
+    for part in _chunks(probs):
+        log_probs = logarithms(part)
+        parts.append(_posterior(log_probs, likely_label_set(log_probs), part.dtype))
+    return PosteriorMap(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
-    That is the class with the largest Prb(position emits c | L, P). Each class of L occurs somewhere: one that wins
-    nowhere is given the position where it is most probable, of those that are left to the background.
+
+def posterior_given(probs: Tensor, labels: Tensor) -> PosteriorMap:
+    """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool.
+
+    A position shows the class with the largest posterior. Each class of the label set occurs somewhere: a class that
+    wins no position is given the position where it is most probable, among those that show background. The posterior
+    of a label set with more than LARGEST_SET classes is not computed; P stands in its place.
     """
-    parts = [_shown(part) for part in _chunks(probs)]
-    return Shown(*(torch.cat(field) for field in zip(*parts, strict=True)))
-
-
-def shown_given(probs: Tensor, labels: Tensor) -> Shown:
-    """Return the same given label sets (B, C) bool; of one that is too large for its posterior, what P says."""
-    return _shown_given(logarithms(probs), labels, probs.dtype)
-
-
-def _shown(probs: Tensor) -> Shown:
-    log_probs = logarithms(probs)
-    return _shown_given(log_probs, likely_label_set(log_probs), probs.dtype)
-
-
-def _shown_given(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Shown:
-    few = labels.sum(dim=1) <= MOST
-    given = log_probs.exp()
-    sharper = instance_posterior(log_probs[few], labels[few], validate=False)
-    # A label set that the rounding of P rules out has no posterior.
-    given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
-    shown = winners(given)
-    for c in range(labels.shape[1]):
-        bags = (labels[:, c] & ~(shown == c).flatten(1).any(dim=1)).nonzero().flatten()
-        free = (shown[bags] == labels.shape[1]).flatten(1)
-        chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
-        bags, best = bags[chance >= 0], best[chance >= 0]
-        shown.flatten(1)[bags, best] = c
-    return Shown(shown, given.to(dtype), labels)
+    return _posterior(logarithms(probs), labels, probs.dtype)
 
 
 def logarithms(probs: Tensor) -> Tensor:
-    """Return the log-probabilities in float64, normalised as well as that allows."""
+    """Return the logarithms of probs (B, C+1, ...) in float64, normalised as well as that allows."""
     exact = probs.double()
     return (exact / exact.sum(dim=1, keepdim=True)).log()
 
 
+def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> PosteriorMap:
+    few = labels.sum(dim=1) <= LARGEST_SET
+    given = log_probs.exp()
+    sharper = instance_posterior(log_probs[few], labels[few], validate=False)
+    # A label set that the rounding of P rules out has no posterior.
+    given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
+    classes = winners(given)
+    for c in range(labels.shape[1]):
+        bags = (labels[:, c] & ~(classes == c).flatten(1).any(dim=1)).nonzero().flatten()
+        free = (classes[bags] == labels.shape[1]).flatten(1)
+        chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
+        bags, best = bags[chance >= 0], best[chance >= 0]
+        classes.flatten(1)[bags, best] = c
+    return PosteriorMap(classes, given.to(dtype), labels)
+
+
 def _chunks(probs: Tensor) -> Iterator[Tensor]:
-    yield from torch.split(probs.detach().cpu(), CHUNK) if len(probs) else (probs.detach().cpu(),)
+    yield from torch.split(probs.detach().cpu(), BAGS_AT_ONCE) if len(probs) else (probs.detach().cpu(),)

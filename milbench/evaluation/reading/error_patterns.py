@@ -1,8 +1,7 @@
-"""Why a string was read wrongly: the error patterns of the paper's Section 5.4, told apart by rules."""
+"""Why a string was read wrongly: the error patterns of X.-L. Li, arXiv:1811.12346, Section 5.4, as rules."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -10,12 +9,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from milbench.evaluation.reading.strings import collapsed
+
 Pattern = Literal["no_detection", "orientation", "clustering", "edge_or_one", "substitution", "other"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
-def pattern(read: str, truth: str, vertical: bool = False, seen: str = "") -> Pattern | None:
-    """Return the first pattern of these that a wrong string has; None for a right one.
+def error_pattern(read: str, truth: str, vertical: bool = False, winning: str = "") -> Pattern | None:
+    """Return the first of these patterns that applies to a wrong string; None for a right one.
 
     no_detection: nothing was read.
     orientation: the digits are right and their order is not, or the number is written from top to bottom and the
@@ -25,52 +26,58 @@ def pattern(read: str, truth: str, vertical: bool = False, seen: str = "") -> Pa
     substitution: as many digits as there are, some of them others.
     other: digits missing, or too many, or several of these at once.
 
-    vertical: the number is written from top to bottom. seen: the classes that win a position, in any order.
+    Args:
+        read: the string that a decoder read.
+        truth: the true string.
+        vertical: whether the number is written from top to bottom.
+        winning: the classes that win a position, in any order.
+
+    Examples:
+        >>> error_pattern("17", truth="7")
+        'edge_or_one'
+        >>> error_pattern("7", truth="7") is None
+        True
     """
     if read == truth:
         return None
     if not read:
         return "no_detection"
-    if sorted(read) == sorted(truth) or (vertical and set(seen) == set(truth)):
+    if sorted(read) == sorted(truth) or (vertical and set(winning) == set(truth)):
         return "orientation"
-    if _collapsed(read) == _collapsed(truth):
+    if collapsed(read) == collapsed(truth):
         return "clustering"
     if read.replace("1", "") == truth.replace("1", ""):
         return "edge_or_one"
     return "substitution" if len(read) == len(truth) else "other"
 
 
-def patterns(
-    read: Sequence[str], truth: Sequence[str], vertical: Sequence[bool] | None = None, seen: Sequence[str] | None = None
+def error_patterns(
+    read: Sequence[str],
+    truth: Sequence[str],
+    vertical: Sequence[bool] | None = None,
+    winning: Sequence[str] | None = None,
 ) -> list[Pattern | None]:
-    """Return the pattern of every string, see `pattern`."""
+    """Return the pattern of every string; the arguments are sequences of those of `error_pattern`."""
     vertical = [False] * len(read) if vertical is None else vertical
-    seen = [""] * len(read) if seen is None else seen
-    return [pattern(*case) for case in zip(read, truth, vertical, seen, strict=True)]
+    winning = [""] * len(read) if winning is None else winning
+    return [error_pattern(*case) for case in zip(read, truth, vertical, winning, strict=True)]
 
 
-def shares(found: Sequence[Pattern | None]) -> dict[Pattern, float]:
-    """Return the share of each pattern among all strings, right ones included: they sum to the error."""
-    counts = Counter(found)
-    return {name: counts[name] / len(found) for name in PATTERNS} if found else {}
-
-
-def examples(found: Sequence[Pattern | None], count: int = 8) -> dict[Pattern, list[int]]:
-    """Return the indices of the first few strings of each pattern, for a gallery."""
-    return {name: list(itertools.islice((i for i, p in enumerate(found) if p == name), count)) for name in PATTERNS}
+def pattern_shares(patterns: Sequence[Pattern | None]) -> dict[Pattern, float]:
+    """Return the share of each pattern among all strings, right ones included: the shares sum to the error."""
+    counts = Counter(patterns)
+    return {name: counts[name] / len(patterns) for name in PATTERNS} if patterns else {}
 
 
 def is_vertical(classes: Tensor, boxes: Tensor) -> list[bool]:
-    """Return for every bag whether the middles of its boxes (B, M, 4) are spread further down than across.
+    """Return for every bag whether the middles of its boxes are spread further down than across.
 
-    classes: (B, M), -1 where a bag has fewer than M. A bag of one instance is not vertical.
+    Args:
+        classes: (B, M) int64, -1 where a bag has fewer than M instances. A bag of one instance is not vertical.
+        boxes: (B, M, 4), (left, top, right, bottom) in pixels.
     """
     there = (classes >= 0).unsqueeze(-1)
     middles = (boxes[..., :2] + boxes[..., 2:]).double() / 2
     highest = middles.masked_fill(~there, -torch.inf).amax(dim=1)
     spread = highest - middles.masked_fill(~there, torch.inf).amin(dim=1)
     return (spread[:, 1] > spread[:, 0]).tolist()
-
-
-def _collapsed(string: str) -> str:
-    return "".join(character for character, _ in itertools.groupby(string))

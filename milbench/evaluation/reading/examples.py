@@ -1,4 +1,4 @@
-"""Collects examples of what is read wrongly: one pass over bags, of whose maps only those of the examples are kept."""
+"""Examples of misread bags for the gallery, in one pass over the bags; only the maps of the examples are kept."""
 
 from __future__ import annotations
 
@@ -11,52 +11,60 @@ from torch import Tensor
 from milbench.api.bags import Bags
 from milbench.api.gallery import Misread
 from milbench.api.task import ScoreFunction
-from milbench.evaluation.reading.component_decoder import Reader, spell
+from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components
 from milbench.evaluation.reading.components import winners
-from milbench.evaluation.reading.error_patterns import PATTERNS, patterns
+from milbench.evaluation.reading.error_patterns import PATTERNS, error_patterns
 from milbench.evaluation.reading.metrics import read_batch
 
 EXAMPLES = 8
-"""Of each pattern at most, the first ones of the test bags."""
+"""How many examples of each pattern are kept at most: the first ones."""
 WHITE = 256
 """Instances are pixels divided by this."""
 
 
-def collect(score: ScoreFunction, batches: Iterable[Bags], reader: Reader, examples: int = EXAMPLES) -> Misread:
-    """Return which of the bags are misread, as `components` reads them; their images must be of one size.
+def collect_misread(
+    score: ScoreFunction, batches: Iterable[Bags], decoder: ComponentDecoder, examples: int = EXAMPLES
+) -> Misread:
+    """Count the bags that a component decoder misreads, by error pattern, and return the first examples of each.
 
-    reader: as learnt, never from these bags. Raises ValueError without truth.
+    Args:
+        score: the scores of a batch of bags.
+        batches: bags with their truth, images of one size.
+        decoder: learnt from other bags than these.
+        examples: how many examples of each pattern are kept at most.
+
+    Raises:
+        ValueError: a batch has no truth.
     """
-    read_bags, counts = 0, Counter[str]()
-    found: list[tuple[str, str, str]] = []
-    images, won, strengths = [], [], []
+    number, counts = 0, Counter[str]()
+    misread: list[tuple[str, str, str]] = []
+    images, winning, strengths = [], [], []
     for bags in batches:
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
         probs = score(bags).instances.detach().cpu()
-        page = read_batch(probs, bags.truth)
-        read = spell(page.blobs, len(page), reader)
-        wrong = patterns(read, page.truth, page.vertical, page.seen)
+        batch = read_batch(probs, bags.truth)
+        read = read_components(batch.components, len(batch), decoder)
         chosen = []
-        for i, name in enumerate(wrong):
+        for i, name in enumerate(error_patterns(read, batch.truth, batch.vertical, batch.winning)):
             if name is not None:
                 counts[name] += 1
                 if counts[name] <= examples:
                     chosen.append(i)
-                    found.append((name, page.truth[i], read[i]))
-        read_bags += len(page)
+                    misread.append((name, batch.truth[i], read[i]))
+        number += len(batch)
         images.append(_pixels(bags.instances[chosen]))
-        won.append(winners(probs[chosen]).byte())
+        winning.append(winners(probs[chosen]).byte())
         strengths.append(probs[chosen].amax(dim=1).half())
-    names, truth, read_as = zip(*found, strict=True) if found else ((), (), ())
+    names, truth, read_as = zip(*misread, strict=True) if misread else ((), (), ())
     return Misread(
-        bags=read_bags,
+        bags=number,
         counts={name: counts[name] for name in PATTERNS if counts[name]},
         patterns=names,
         truth=truth,
         read=read_as,
         images=torch.cat(images).numpy(),
-        winners=torch.cat(won).numpy(),
+        winners=torch.cat(winning).numpy(),
         strengths=torch.cat(strengths).numpy(),
     )
 

@@ -11,22 +11,35 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from milbench.evaluation.reading.component_decoder import Piece, Reader, copies, learn_reader, spell
-from milbench.evaluation.reading.components import find_blobs
-from milbench.evaluation.reading.decoders import (
-    columns,
-    components,
-    posterior,
-    shown_given,
-    strings,
+from milbench.evaluation.reading.component_decoder import (
+    ComponentDecoder,
+    Piece,
+    count_digits,
+    fit_component_decoder,
+    read_components,
 )
+from milbench.evaluation.reading.components import find_components
+from milbench.evaluation.reading.decoders import columns, posterior_given, posterior_given_likely_set, read_columns
+from milbench.evaluation.reading.strings import strings
 from milbench.likelihood import best_label_set, instance_posterior, likely_label_set
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
 
-READER = Reader(mass=0.5, apart=1.5, reach=(4.0,) * 10)
+DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
+
+
+def posterior(probs: Tensor) -> list[str]:
+    """The strings that the decoder `posterior` reads."""
+    return read_columns(posterior_given_likely_set(probs).classes, probs.shape[1] - 1)
+
+
+def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
+    """The strings that the decoder `components` reads."""
+    given = posterior_given_likely_set(probs)
+    return read_components(find_components(given.probs, given.classes), len(probs), decoder)
 
 
 def column_rule(winners: list[list[int]], background: int) -> str:
@@ -82,7 +95,7 @@ def test_the_posterior_finds_a_digit_that_wins_nowhere() -> None:
     probs[0, 8, :, 5] = 0.45
     assert columns(probs) == ["3"]
     assert posterior(probs) == ["38"]
-    assert components(probs, READER) == ["38"]
+    assert components(probs) == ["38"]
 
 
 def test_the_posterior_drops_what_the_label_set_excludes() -> None:
@@ -91,9 +104,9 @@ def test_the_posterior_drops_what_the_label_set_excludes() -> None:
     probs[0, :, 0, 6] = 0
     probs[0, 4, 0, 6], probs[0, 7, 0, 6], probs[0, 10, 0, 6] = 0.36, 0.29, 0.35
     assert columns(probs) == ["24"]  # 4 wins with 0.36, and yet most likely there is no 4
-    assert posterior(probs) == components(probs, READER) == ["24"]  # {2, 4} is the best of {2}, {2, 4} and {2, 7}
+    assert posterior(probs) == components(probs) == ["24"]  # {2, 4} is the best of {2}, {2, 4} and {2, 7}
     probs[0, 4, 0, 6], probs[0, 10, 0, 6] = 0.35, 0.36
-    assert posterior(probs) == components(probs, READER) == ["2"]
+    assert posterior(probs) == components(probs) == ["2"]
 
 
 @pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
@@ -106,7 +119,7 @@ def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_labe
     best = best_label_set(log_probs).labels[:, 0]
     assert torch.equal(likely_label_set(log_probs, tried_classes=4), best)  # all of them
     given = instance_posterior(log_probs, best)
-    shown = shown_given(log_probs.exp(), best)
+    shown = posterior_given(log_probs.exp(), best)
     assert torch.allclose(shown.probs, given)
     wins = torch.stack([(shown.classes == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
     assert torch.equal(wins, best)  # every class of the set is shown, and no other
@@ -116,9 +129,9 @@ def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_labe
 
 def test_certain_probabilities_are_no_trouble() -> None:
     probs = draw("1....... ........", "........ ........", sure=1.0).float()
-    assert columns(probs) == posterior(probs) == components(probs, READER) == ["1", ""]
+    assert columns(probs) == posterior(probs) == components(probs) == ["1", ""]
     everything = torch.full((1, 11, 3, 12), 1 / 11)
-    assert len(components(everything, READER)) == 1  # ten classes at once: no posterior is worked out
+    assert len(components(everything)) == 1  # ten classes at once: no posterior is worked out
 
 
 @pytest.mark.parametrize(
@@ -130,35 +143,35 @@ def test_certain_probabilities_are_no_trouble() -> None:
         ("1111111... 1111111... ..........", "11"),  # one component, as wide as two digits
         ("6.6....... 6.66...... ..........", "6"),  # two components of one digit
         ("6.6...6.6. 66....6... ..........", "66"),
-        ("00000..... 0...0..... 00000.....", "00"),  # wider than one digit reaches: see the reader below
+        ("00000..... 0...0..... 00000.....", "00"),  # wider than one digit reaches: see the decoder below
         ("4......... ....5..... .........6", "456"),  # slanted
         (".........4 ....5..... 6.........", "654"),
         ("2.....1... .......... ..........", "21"),
     ],
 )
 def test_components_by_hand(picture: str, read: str) -> None:
-    assert components(draw(picture, sure=0.999), READER) == [read]
+    assert components(draw(picture, sure=0.999)) == [read]
     flipped = " ".join(map("".join, zip(*picture.split(), strict=True)))
-    if len(find_blobs(draw(picture))) > 1:  # from top to bottom; a component alone is read from left to right
-        assert components(draw(flipped, sure=0.999), READER) == [read]
+    if len(find_components(draw(picture))) > 1:  # from top to bottom; a component alone is read from left to right
+        assert components(draw(flipped, sure=0.999)) == [read]
 
 
-def test_wide_digits_keep_their_width_if_the_reader_knows_it() -> None:
-    wide = Reader(mass=0.5, apart=1.5, reach=(5.0,) + (3.0,) * 9)
+def test_wide_digits_keep_their_width_if_the_decoder_knows_it() -> None:
+    wide = ComponentDecoder(mass=0.5, apart=1.5, reach=(5.0,) + (3.0,) * 9)
     assert components(draw("00000..11. 0...0..11. 00000..11.", sure=0.999), wide) == ["01"]
     assert components(draw("00000111.. 0...0...1. 00000111..", sure=0.999), wide) == ["011"]
 
 
 def test_weak_components_and_crowded_ones_are_dropped() -> None:
     probs = draw("11...7.... 11...77... ..........", sure=0.999)
-    assert components(probs, READER) == ["17"]
-    assert components(probs, dataclasses.replace(READER, mass=3.5)) == ["1"]
+    assert components(probs) == ["17"]
+    assert components(probs, dataclasses.replace(DECODER, mass=3.5)) == ["1"]
     crowded = draw("11.5...... 11........ ..........", sure=0.999)
-    assert components(crowded, READER) == ["15"]
-    assert components(crowded, dataclasses.replace(READER, apart=3.0)) == ["1"]
-    assert components(draw("11.1...... 11........ ..........", sure=0.999), dataclasses.replace(READER, apart=3.0)) == [
-        "1"
-    ]
+    assert components(crowded) == ["15"]
+    assert components(crowded, dataclasses.replace(DECODER, apart=3.0)) == ["1"]
+    assert components(
+        draw("11.1...... 11........ ..........", sure=0.999), dataclasses.replace(DECODER, apart=3.0)
+    ) == ["1"]
 
 
 def test_components_are_those_of_a_flood_fill() -> None:
@@ -181,11 +194,11 @@ def test_components_are_those_of_a_flood_fill() -> None:
             weights = [float(probs[b, c, y, x]) for y, x in part]
             middle = [np.average(axis, weights=weights) for axis in (ys, xs)]
             expected.append((b, c, sum(weights), *middle, min(ys), min(xs), max(ys) + 1, max(xs) + 1))
-    blobs = find_blobs(probs)
-    got = zip(*(getattr(blobs, f.name).tolist() for f in dataclasses.fields(blobs)), strict=True)
+    found = find_components(probs)
+    got = zip(*(getattr(found, f.name).tolist() for f in dataclasses.fields(found)), strict=True)
     assert np.allclose(sorted(got), sorted(expected))
-    assert len(find_blobs(probs[:0])) == len(find_blobs(draw("...", "..."))) == 0
-    assert (np.diff(blobs.image) >= 0).all()
+    assert len(find_components(probs[:0])) == len(find_components(draw("...", "..."))) == 0
+    assert (np.diff(found.image) >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -196,11 +209,13 @@ def test_components_are_those_of_a_flood_fill() -> None:
         ([(9, 10), (0, 1), (5, 6)], 4, 3), ([(0, 6), (1, 2)], 4, 2), ([(0, 100)], float("inf"), 1),
     ],
 )  # fmt: skip
-def test_copies_are_the_fewest_stretches_that_cover(spans: list[tuple[int, int]], reach: float, count: int) -> None:
-    assert copies([Piece(0.0, 1, *span) for span in spans], reach) == count
+def test_digits_are_counted_as_the_fewest_stretches_that_cover(
+    spans: list[tuple[int, int]], reach: float, count: int
+) -> None:
+    assert count_digits([Piece(0.0, 1, *span) for span in spans], reach) == count
 
 
-def test_a_reader_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
+def test_a_decoder_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
     """Ones stand four apart and are two wide; zeros are seven wide. Specks of one position are no digits."""
     lines = {"1": "11..", "0": "0000000..", "8": "88....."}
     rng = np.random.default_rng(0)
@@ -212,36 +227,38 @@ def test_a_reader_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
         speck[int(rng.integers(30, 36))] = "5"
         truth.append(string)
         pictures.append(f"{line} {line} {'.' * 36} {''.join(speck)}")
-    blobs = find_blobs(draw(*pictures, sure=0.999))
-    reader = learn_reader(blobs, truth)
-    assert spell(blobs, 60, reader) == truth
-    assert reader.mass > 1
-    assert 2 <= reader.reach[1] <= 5
-    assert 7 <= reader.reach[0] <= 15
-    assert Reader.from_json(json.loads(json.dumps(reader.to_json(), allow_nan=False))) == reader
+    found = find_components(draw(*pictures, sure=0.999))
+    decoder = fit_component_decoder(found, truth)
+    assert read_components(found, 60, decoder) == truth
+    assert decoder.mass > 1
+    assert 2 <= decoder.reach[1] <= 5
+    assert 7 <= decoder.reach[0] <= 15
+    assert ComponentDecoder.from_json(json.loads(json.dumps(decoder.to_json(), allow_nan=False))) == decoder
 
 
-def test_a_reader_learns_how_steep_a_number_beside_each_other_may_look() -> None:
+def test_a_decoder_learns_how_steep_a_number_beside_each_other_may_look() -> None:
     """A network is sure of a 2 at its foot and of a 7 at its bar: 27 falls more than it goes, and is read across."""
     across = "...77. ...77. ...... ...... .22... .22..."
     down = "..22.. ..22.. ...... ...... ..77.. ..77.."
-    blobs = find_blobs(draw(*[across] * 5, down, sure=0.999))
+    found = find_components(draw(*[across] * 5, down, sure=0.999))
     truth = ["27"] * 6
-    assert spell(blobs, 6, Reader(reach=(4.0,) * 10)) == ["72"] * 5 + ["27"]
-    reader = learn_reader(blobs, truth)
-    assert spell(blobs, 6, reader) == truth
-    assert 2 <= reader.tilt < 100
-    assert learn_reader(find_blobs(draw(down, sure=0.999)), ["27"]).tilt == 1, "what is not needed is not learnt"
-    assert Reader.from_json(json.loads(json.dumps(reader.to_json()))) == reader
+    assert read_components(found, 6, ComponentDecoder(reach=(4.0,) * 10)) == ["72"] * 5 + ["27"]
+    decoder = fit_component_decoder(found, truth)
+    assert read_components(found, 6, decoder) == truth
+    assert 2 <= decoder.tilt < 100
+    assert fit_component_decoder(find_components(draw(down, sure=0.999)), ["27"]).tilt == 1, (
+        "what is not needed is not learnt"
+    )
+    assert ComponentDecoder.from_json(json.loads(json.dumps(decoder.to_json()))) == decoder
 
 
 def test_what_decoder_json_holds() -> None:
     content = {
         "format": "components/1", "mass": 0.5, "apart": 1.5, "tilt": 2.0, "reach": [4.0, 3.0], "margin": [4.0, 2.0]
     }  # fmt: skip
-    reader = Reader(mass=0.5, apart=1.5, tilt=2.0, reach=(4.0, 3.0), margin=(4.0, 2.0))
-    assert reader.to_json() == content
-    assert Reader.from_json(content) == reader
+    decoder = ComponentDecoder(mass=0.5, apart=1.5, tilt=2.0, reach=(4.0, 3.0), margin=(4.0, 2.0))
+    assert decoder.to_json() == content
+    assert ComponentDecoder.from_json(content) == decoder
 
 
 @pytest.mark.parametrize(
@@ -258,23 +275,23 @@ def test_what_decoder_json_holds() -> None:
 )
 def test_a_damaged_decoder_is_refused(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        Reader.from_json(READER.to_json() | change)
-    lacking = {name: value for name, value in READER.to_json().items() if name != "reach"}
+        ComponentDecoder.from_json(DECODER.to_json() | change)
+    lacking = {name: value for name, value in DECODER.to_json().items() if name != "reach"}
     with pytest.raises(ValueError, match="it lacks reach"):
-        Reader.from_json(lacking)
+        ComponentDecoder.from_json(lacking)
 
 
 def test_the_decoder_of_an_older_run_is_among_its_metrics() -> None:
     metrics = {"chosen/mass": 0.5, "chosen/apart": 1.5, "chosen/tilt": 2.0, "validation/transcription_error": 0.1}
     metrics |= {"chosen/reach_0": 4.0, "chosen/reach_1": 3.0, "chosen/margin_x": 4.0, "chosen/margin_y": 2.0}
-    assert Reader.from_metrics(metrics) == Reader(0.5, 1.5, 2.0, (4.0, 3.0), (4.0, 2.0))
-    assert Reader.from_metrics({name: value for name, value in metrics.items() if "tilt" not in name}) is None
+    assert ComponentDecoder.from_metrics(metrics) == ComponentDecoder(0.5, 1.5, 2.0, (4.0, 3.0), (4.0, 2.0))
+    assert ComponentDecoder.from_metrics({name: value for name, value in metrics.items() if "tilt" not in name}) is None
 
 
-def test_a_reader_can_learn_from_nothing() -> None:
-    nothing = find_blobs(draw("..."))
-    assert spell(nothing, 1, learn_reader(nothing, ["12"])) == [""]
-    assert spell(nothing, 0, learn_reader(nothing, [])) == []
+def test_a_decoder_can_be_learnt_from_nothing() -> None:
+    nothing = find_components(draw("..."))
+    assert read_components(nothing, 1, fit_component_decoder(nothing, ["12"])) == [""]
+    assert read_components(nothing, 0, fit_component_decoder(nothing, [])) == []
 
 
 def test_strings() -> None:

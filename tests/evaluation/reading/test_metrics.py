@@ -11,16 +11,22 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS, describe
 from milbench.api.task import Scores
-from milbench.evaluation.reading.component_decoder import Reader
-from milbench.evaluation.reading.error_patterns import PATTERNS, examples, is_vertical, pattern, patterns, shares
-from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading, join, read_batch
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.error_patterns import (
+    PATTERNS,
+    error_pattern,
+    error_patterns,
+    is_vertical,
+    pattern_shares,
+)
+from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading, join_batches, read_batch
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
-    ("read", "truth", "vertical", "seen", "expected"),
+    ("read", "truth", "vertical", "winning", "expected"),
     [
         ("12", "12", False, "12", None),
         ("12", "12", True, "12", None),
@@ -43,21 +49,16 @@ torch.set_num_threads(1)
         ("1", "8", False, "1", "substitution"),
     ],
 )
-def test_patterns_by_example(read: str, truth: str, vertical: bool, seen: str, expected: str | None) -> None:
-    assert pattern(read, truth, vertical, seen) == expected
+def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str, expected: str | None) -> None:
+    assert error_pattern(read, truth, vertical, winning) == expected
 
 
-def test_shares_add_up_to_the_error_and_examples_are_of_their_pattern() -> None:
+def test_shares_add_up_to_the_error() -> None:
     read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    found = patterns(read, truth)
-    values = shares(found)
+    values = pattern_shares(error_patterns(read, truth))
     assert sum(values.values()) == pytest.approx(6 / 7)
     assert values["no_detection"] == 2 / 7
     assert set(values) == set(PATTERNS)
-    assert examples(found)["no_detection"] == [0, 6]
-    assert examples(found, 1) == {
-        "no_detection": [0], "orientation": [2], "clustering": [5], "edge_or_one": [], "substitution": [3], "other": [4]
-    }  # fmt: skip
 
 
 def test_vertical_numbers_by_their_boxes() -> None:
@@ -105,7 +106,7 @@ def test_metrics_of_reading_by_hand() -> None:
     assert {name.split("/")[1] for name in values if "reach" not in name} <= set(METRICS)
     assert "digit of this class" in describe("reach_7").definition
     assert found.decoder is not None
-    decoder = Reader.from_json(found.decoder)
+    decoder = ComponentDecoder.from_json(found.decoder)
     assert len(decoder.reach) == 10
     assert min(decoder.margin) >= 0
 
@@ -113,10 +114,10 @@ def test_metrics_of_reading_by_hand() -> None:
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
     validation, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     assert validation.truth is not None
-    page = read_batch(probs, validation.truth, CENTRES)
+    calibration = read_batch(probs, validation.truth, CENTRES)
     test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
     first, second = (
-        evaluate_reading({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, page)
+        evaluate_reading({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, calibration)
         for truth in test
         if truth is not None
     )
@@ -142,20 +143,20 @@ def test_bags_without_truth_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="truth"):
         read("test", Scores(probs, probs, probs), replace(some, truth=None))
     read("calibration", Scores(probs, probs, probs), some)
-    assert read.pages["calibration"][0].truth == ["11", "2", "31"]
+    assert read.batches["calibration"][0].truth == ["11", "2", "31"]
 
 
-def test_pages_of_different_sizes_are_joined() -> None:
-    pages = []
+def test_batches_of_different_sizes_are_joined() -> None:
+    batches = []
     for pictures, truth in ((VALIDATION, [[1, 1], [2], [3, 1]]), (TEST[3:], [[1, 2, 3]])):
         some, probs = bags(pictures, truth)
         assert some.truth is not None
-        pages.append(read_batch(probs, some.truth, CENTRES))
-    one = join(pages)
+        batches.append(read_batch(probs, some.truth, CENTRES))
+    one = join_batches(batches)
     assert len(one) == 4
     assert one.truth == ["11", "2", "31", "123"]
     assert one.instances.classes.tolist() == [[1, 1, -1], [2, -1, -1], [3, 1, -1], [1, 2, 3]]
-    assert one.blobs.image.tolist() == [0, 0, 1, 2, 2]
-    assert one.found is not None
-    assert one.found.image.tolist() == [0, 0, 1, 2, 2]
-    assert one.seen == ["1", "2", "13", ""]
+    assert one.components.image.tolist() == [0, 0, 1, 2, 2]
+    assert one.detections is not None
+    assert one.detections.image.tolist() == [0, 0, 1, 2, 2]
+    assert one.winning == ["1", "2", "13", ""]

@@ -18,15 +18,15 @@ from milbench.api.gallery import Misread
 from milbench.api.results import Results
 from milbench.api.task import ScoreFunction, Scores
 from milbench.errors import UsageError
-from milbench.evaluation.reading.component_decoder import Reader
-from milbench.evaluation.reading.examples import collect
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.saliency import of_gallery, sensitivity_maps
 from milbench.networks.convolutional import AllConvolutional, Layer
 from milbench.report.render import render
 from tests._helpers.maps import draw
 from tests._helpers.report_data import make_results
 
-READER = Reader(reach=(3.0,) * 10)
+DECODER = ComponentDecoder(reach=(3.0,) * 10)
 """Three positions are one digit."""
 EMPTY = "........ " * 3
 PICTURES = {  # pattern -> what the positions show, and the truth
@@ -60,7 +60,7 @@ def told(*batches: tuple[Bags, Tensor]) -> ScoreFunction:
 def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
     first = asked(["right", "other", "edge_or_one", "no_detection", "clustering"])
     second = asked(["substitution", "right", "orientation", "no_detection"])
-    found = collect(told(first, second), [first[0], second[0]], READER)
+    found = collect_misread(told(first, second), [first[0], second[0]], DECODER)
     assert found.bags == 9
     expected = {"no_detection": 2, "orientation": 1, "clustering": 1, "edge_or_one": 1, "substitution": 1, "other": 1}
     assert found.counts == expected
@@ -80,17 +80,17 @@ def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
 
 def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
     batches = [asked(["no_detection", "right", "no_detection"]) for _ in range(4)]
-    found = collect(told(*batches), [bags for bags, _ in batches], READER, examples=3)
+    found = collect_misread(told(*batches), [bags for bags, _ in batches], DECODER, examples=3)
     assert (found.bags, found.counts, len(found)) == (12, {"no_detection": 8}, 3)
     assert found.images[:, 0, 0, 0].tolist() == [0, 20, 0]
     right = asked(["right"])
-    assert len(collect(told(right), [right[0]], READER)) == 0
+    assert len(collect_misread(told(right), [right[0]], DECODER)) == 0
 
 
 def test_bags_without_truth_cannot_be_misread() -> None:
     bags, maps = asked(["right"])
     with pytest.raises(ValueError, match="truth"):
-        collect(lambda _: Scores(maps, maps, maps), [replace(bags, truth=None)], READER)
+        collect_misread(lambda _: Scores(maps, maps, maps), [replace(bags, truth=None)], DECODER)
 
 
 def test_house_numbers_are_read_by_the_learnt_reader_on_test_crops(street_data: Path) -> None:
