@@ -14,7 +14,7 @@ import seaborn as sns
 import torch
 from torch import Tensor
 
-from milbench.cli.bench import series_loop
+from milbench.cli.bench_losses import series_loop
 from milbench.likelihood import bag_log_prob
 
 POSITIONS, REQUIRED, BAGS = 64, 5, 12
@@ -22,29 +22,29 @@ BACKGROUND = range(0, 21, 2)
 
 
 def precise(log_probs: Tensor) -> float:
-    """Return log Prb of the first REQUIRED classes in 80 digits, by a sum over what has been seen so far."""
+    """Return log Prb of the first REQUIRED classes in 80 digits, by a recursion over the sets emitted so far."""
     with mpmath.workdps(80):
-        seen = [mpmath.mpf(0)] * 2**REQUIRED
-        seen[0] = mpmath.mpf(1)
+        emitted = [mpmath.mpf(0)] * 2**REQUIRED
+        emitted[0] = mpmath.mpf(1)
         for column in log_probs.double().T.tolist():
             p = [mpmath.exp(mpmath.mpf(x)) for x in column]
             for s in reversed(range(2**REQUIRED)):
                 inside = [i for i in range(REQUIRED) if s >> i & 1]
                 stay = p[-1] + sum(p[i] for i in inside)
-                seen[s] = seen[s] * stay + sum(p[i] * seen[s ^ (1 << i)] for i in inside)
-        return float(mpmath.log(seen[-1]))
+                emitted[s] = emitted[s] * stay + sum(p[i] * emitted[s ^ (1 << i)] for i in inside)
+        return float(mpmath.log(emitted[-1]))
 
 
 def errors(background: int, dtype: torch.dtype) -> tuple[list[float], list[float]]:
-    """Return the absolute errors of the series and of the package, one a bag."""
+    """Return the absolute errors of the alternating series and of the package in nats, one a bag."""
     rng = torch.Generator().manual_seed(background)
     logits = torch.randn(BAGS, 11, POSITIONS, generator=rng, dtype=torch.float64)
     logits[:, -1] += background
     log_probs = logits.log_softmax(dim=1).to(dtype)
     labels = (torch.arange(10) < REQUIRED).expand(BAGS, 10)
     truth = np.array([precise(bag) for bag in log_probs[:, [*range(REQUIRED), 10]]])
-    series, ours = series_loop(log_probs, labels).double().numpy(), bag_log_prob(log_probs, labels).double().numpy()
-    return abs(series - truth).tolist(), abs(ours - truth).tolist()
+    series, package = (f(log_probs, labels).double().numpy() for f in (series_loop, bag_log_prob))
+    return abs(series - truth).tolist(), abs(package - truth).tolist()
 
 
 def main() -> None:
