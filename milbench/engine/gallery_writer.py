@@ -13,7 +13,7 @@ from milbench.api.bags import Truth
 from milbench.api.loss import Loss
 from milbench.api.task import Evaluation, Network, ScoreFunction, Task
 from milbench.evaluation.evaluate import THRESHOLD
-from milbench.evaluation.saliency import of_gallery
+from milbench.evaluation.saliency import gallery_saliency
 
 
 def save_gallery(
@@ -51,6 +51,6 @@ def save_gallery(
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
     if bags.are_images:
-        maps, pairs = of_gallery(network, loss, made, bags.instances)
+        maps, pairs = gallery_saliency(network, loss, made, bags.instances)
         made = replace(made, sensitivity=maps, sensitivity_of=pairs)
     gallery.write(path, made)

@@ -1,4 +1,4 @@
-"""Score bags in batches and compute the metrics that every task of a kind shares."""
+"""Score bags in batches and compute the metrics that all tasks share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
 
 Hook = Callable[[str, Scores, Bags], None]
-"""Called with the split (or "calibration"), scores and bags of every batch, for metrics of its own."""
+"""Called with the split (or "calibration"), the scores and the bags of every batch, to compute further metrics."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
+"""From height and width of an image to y of every row and x of every column of positions, all in pixels."""
 CPU = torch.device("cpu")
 THRESHOLD = "chosen/threshold"
 """The threshold on presence scores from which a class counts as detected, chosen before the test bags are seen."""
@@ -37,11 +38,14 @@ class EvalSplit:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a loss predicts for the bags of a split, on the CPU.
+    """What a loss predicts for the B bags of a split, on the CPU.
 
-    classes, presence, labels: (B, C).
-    hits: (B, C), see `milbench.evaluation.metrics.class_hits`; None for images without known centres of positions.
-    wrong: flat, see `milbench.evaluation.metrics.wrong_instances`.
+    Args:
+        classes: (B, C) class scores, see `milbench.api.task.Scores`.
+        presence: (B, C) presence scores.
+        labels: (B, C) bool, the true label sets.
+        hits: (B, C) bool, see `milbench.evaluation.metrics.class_hits`; None without centres of positions.
+        wrong: flat bool, see `milbench.evaluation.metrics.wrong_instances`.
     """
 
     classes: Tensor
@@ -60,9 +64,12 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
-    calibration: bags to choose the threshold of the set error on, where that is not the validation split.
-    centres: for images, the centres of the positions, given height and width; without it the hit rate is left out.
-    hook: sees every batch of bags with its scores, once.
+    Args:
+        score: the scores of a batch of bags.
+        splits: the bags of each split.
+        calibration: bags to choose the threshold of the set error on; None: those of the validation split.
+        centres: for images, the centres of the positions; None: the hit rate is left out.
+        hook: called once with every batch of bags and its scores.
     """
     predictions = {
         name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
@@ -98,7 +105,16 @@ def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags])
 
 
 def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
-    """Score bags with their truth, batch by batch: canvases of different batches may differ in size."""
+    """Return the predictions for bags, scored batch by batch: images of different batches may differ in size.
+
+    Args:
+        score: the scores of a batch of bags.
+        batches: bags with their truth.
+        centres: for images, the centres of the positions; None: hits are left out.
+
+    Raises:
+        ValueError: a batch has no truth.
+    """
     parts: list[tuple[Tensor, ...]] = []
     hits: list[Tensor] = []
     for bags in batches:
@@ -126,7 +142,7 @@ def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunc
 
 
 def first_bags(bags: Bags, count: int) -> Bags:
-    """Return the first bags of a batch."""
+    """Return the first `count` bags of a batch."""
 
     def cut(value: Tensor | None) -> Tensor | None:
         return None if value is None else value[:count]

@@ -1,4 +1,4 @@
-"""How the metrics of `milbench.api.metric_info` are computed. Tensors here are on the CPU."""
+"""The metrics of label sets and instances, as `milbench.api.metric_info` defines them. Tensors are on the CPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,38 @@ from milbench.api.bags import Truth
 
 
 def instance_error(class_scores: Tensor, classes: Tensor) -> float:
-    """Return the error of class_scores (B, C) on bags that hold one instance of `classes` (B,)."""
+    """Return the share of bags of one instance whose class is not the one with the largest score.
+
+    Args:
+        class_scores: (B, C); a row with a NaN, or of -inf alone, names no class and is an error.
+        classes: (B,) int64, the true classes.
+
+    Examples:
+        >>> import torch
+        >>> instance_error(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+        0.5
+    """
     named = ~(class_scores.isnan().any(dim=1) | (class_scores == -math.inf).all(dim=1))
     return 1 - share(named & (class_scores.argmax(dim=1) == classes))
 
 
 def best_threshold(presence: Tensor, labels: Tensor) -> float:
-    """Return the threshold on presence scores (B, C) that gives these labels (B, C) the smallest set error.
+    """Return the threshold on presence scores with the smallest set error.
 
     A bag is right for the thresholds above its highest score of an absent class and not above its lowest of a present
     one; the threshold that most of these intervals contain is found by counting their ends. Candidates are the finite
     scores and infinity (-inf would name every class of every bag). Of several that are equally good the middle one in
     rank is returned, so that no monotone change of the scores changes a decision on these bags.
+
+    Args:
+        presence: (B, C), on any monotone scale.
+        labels: (B, C) bool, the true label sets.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 3.0]])
+        >>> best_threshold(presence, torch.tensor([[True, False], [True, True]]))  # above 1, and 3 at most
+        3.0
     """
     presence = _ordered(presence)
     lowest_present = presence.masked_fill(~labels, math.inf).amin(dim=1)
@@ -39,19 +59,47 @@ def best_threshold(presence: Tensor, labels: Tensor) -> float:
 
 
 def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    """Return the share of bags where `presence >= threshold` (B, C) is not the label set (B, C)."""
+    """Return the share of bags where `presence >= threshold` is not exactly the label set.
+
+    Args:
+        presence: (B, C) presence scores.
+        labels: (B, C) bool, the true label sets.
+        threshold: see `best_threshold`.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
+        >>> set_error(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
+        0.5
+    """
     return 1 - share(((_ordered(presence) >= threshold) == labels).all(dim=1))
 
 
 def average_precision(presence: Tensor, labels: Tensor) -> float:
-    """Return the mean average precision of presence scores (B, C); NaN where no class has both outcomes."""
+    """Return the average precision of presence scores (B, C), the mean over classes that some bags have and some not.
+
+    NaN where there is no such class. Each class is judged by the ranks of its scores alone; NaN ranks last.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[0.9], [0.6], [0.3]])
+        >>> average_precision(presence, torch.tensor([[True], [False], [True]]))  # (1 + 2/3) / 2
+        0.8333333333333333
+    """
     from sklearn.metrics import average_precision_score
 
     return _macro(average_precision_score, presence, labels)
 
 
 def auroc(presence: Tensor, labels: Tensor) -> float:
-    """Return the mean area under the ROC curve of presence scores (B, C); NaN where no class has both outcomes."""
+    """Return the area under the ROC curve of presence scores (B, C), the mean over classes as in `average_precision`.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[0.9], [0.6], [0.3]])
+        >>> auroc(presence, torch.tensor([[True], [False], [True]]))  # one of two pairs is in order
+        0.5
+    """
     from sklearn.metrics import roc_auc_score
 
     return _macro(roc_auc_score, presence, labels)
@@ -60,8 +108,22 @@ def auroc(presence: Tensor, labels: Tensor) -> float:
 def class_hits(instances: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """Return (B, C) bool, whether the strongest position of each class is on one of its instances.
 
-    instances: (B, C+1, *positions), the probability that a position shows each class.
-    centres: y of every row and x of every column of positions in pixels, where the truth is boxes.
+    Args:
+        instances: (B, C+1, *positions), the probability that a position shows each class.
+        truth: the instances, by position or with boxes.
+        centres: y of every row and x of every column of positions in pixels, needed where the truth is boxes.
+
+    Raises:
+        ValueError: the truth is not by position, and boxes or centres are missing.
+
+    Examples:
+        A set of two instances, the first of class 0 and the second background.
+
+        >>> import torch
+        >>> truth = Truth(torch.tensor([[0, -1]]), position_classes=torch.tensor([[0, 2]]))
+        >>> instances = torch.tensor([[[0.8, 0.1], [0.1, 0.3], [0.1, 0.6]]])
+        >>> class_hits(instances, truth)
+        tensor([[ True, False]])
     """
     strongest = instances[:, :-1].flatten(2).argmax(dim=2)
     classes = torch.arange(strongest.shape[1])
@@ -77,14 +139,32 @@ def class_hits(instances: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] |
 
 
 def hit_rate(hits: Tensor, labels: Tensor) -> float:
-    """Return the share of hits (B, C) among the classes in the label sets (B, C); NaN where all sets are empty."""
+    """Return the share of hits (B, C) among the classes in the label sets (B, C); NaN where all sets are empty.
+
+    Examples:
+        >>> import torch
+        >>> hit_rate(torch.tensor([[True, False, True]]), labels=torch.tensor([[True, True, False]]))
+        0.5
+    """
     return share(hits[labels])
 
 
 def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> Tensor:
-    """Return a flat bool tensor, for every instance in mask (B, K) whether the argmax of (B, C+1, K) is not its class.
+    """Return for every instance whether its most probable class is not its true one.
 
-    Empty where the truth is not by position.
+    Args:
+        instances: (B, C+1, K), the probability that a position shows each class, background last.
+        truth: the instances.
+        mask: (B, K) bool, True where there is an instance; None: everywhere.
+
+    Returns:
+        A flat bool tensor, one value an instance in the mask; empty where the truth is not by position.
+
+    Examples:
+        >>> import torch
+        >>> truth = Truth(torch.tensor([[0, -1]]), position_classes=torch.tensor([[0, 1]]))
+        >>> wrong_instances(torch.tensor([[[0.8, 0.7], [0.2, 0.3]]]), truth)
+        tensor([False,  True])
     """
     if truth is None or truth.position_classes is None:
         return torch.empty(0, dtype=torch.bool)
@@ -93,17 +173,23 @@ def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None 
 
 
 def share(outcomes: Tensor) -> float:
-    """Return the share of outcomes that are true; NaN of none."""
+    """Return the share of outcomes that are true; NaN of none.
+
+    Examples:
+        >>> import torch
+        >>> share(torch.tensor([True, False, False, False]))
+        0.25
+    """
     return float(outcomes.double().mean())
 
 
 def _ordered(scores: Tensor) -> Tensor:
-    """Scores that can be compared: NaN says that nothing is known of a class and counts as its least."""
+    """Return the scores in float64 with -inf for NaN: a score that is not defined ranks last."""
     return scores.double().nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def _macro(metric: Callable[..., float], presence: Tensor, labels: Tensor) -> float:
-    """Average a metric of ranking over the classes that have both outcomes, by ranks: scores may be infinite."""
+    """Return the mean of a ranking metric over the classes with both outcomes; ranks allow for infinite scores."""
     both = labels.any(dim=0) & ~labels.all(dim=0)
     scores = _ordered(presence)[:, both].T.numpy()
     outcomes = labels[:, both].T.numpy()

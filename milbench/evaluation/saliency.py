@@ -1,4 +1,4 @@
-"""Which pixels the detections of a trained network rest on, class by class."""
+"""Saliency maps: how much the detections of a trained network depend on each pixel, class by class."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from milbench.evaluation.localisation import sensitivity
 def sensitivity_maps(
     network: Network, loss: Loss, image: Tensor, positions: Mapping[int, Tensor]
 ) -> dict[int, NDArray[np.float64]]:
-    """Return (H, W) for each class, the sensitivity of its positions to each pixel, 1 where that is largest.
+    """Return for each class (H, W), the sensitivity of its positions to each pixel, divided by the largest.
 
-    image: (N, H, W) on the network's device; positions: class -> (h, w) bool. In float64 from the logits on, as the log
-    of a probability near 1 has next to no gradient in float32. All 0 where no pixel matters.
+    All values of a class are 0 where its positions depend on no pixel. From the logits on everything is in float64, as
+    the log of a probability near 1 has next to no gradient in float32.
+
+    Args:
+        network: a trained network.
+        loss: the loss that it was trained with, for the probabilities.
+        image: (N, H, W) on the network's device.
+        positions: for each class its positions, (h, w) bool.
     """
 
     def logits(images: Tensor) -> Tensor:
@@ -35,28 +41,36 @@ def sensitivity_maps(
     return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}
 
 
-def of_gallery(
+def gallery_saliency(
     network: Network, loss: Loss, gallery: Gallery, instances: Tensor
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return what a gallery stores of them, `sensitivity` and `sensitivity_of`, for the classes detected in its bags.
+    """Return the maps of the classes that are detected in the bags of a gallery.
 
-    instances: its images (B, N, H, W) on the network's device. A class that is detected but wins no position is judged
-    where it is most probable.
+    A class that is detected but wins no position has the map of the position where it is most probable.
+
+    Args:
+        network: the trained network.
+        loss: the loss that it was trained with.
+        gallery: the bags and their detections.
+        instances: the images of the bags, (B, N, H, W) on the network's device.
+
+    Returns:
+        What `Gallery` holds as `sensitivity`, (M, H, W) uint8, and as `sensitivity_of`, (M, 2), bag and class of each.
     """
     maps, pairs = [], []
     for bag in range(len(gallery)):
-        found = sensitivity_maps(network, loss, instances[bag], _places(gallery, bag))
+        found = sensitivity_maps(network, loss, instances[bag], _positions(gallery, bag))
         maps += [(255 * values).round().astype(np.uint8) for values in found.values()]
         pairs += [(bag, c) for c in found]
     size = gallery.instances.shape[-2:]
     return np.array(maps, np.uint8).reshape(-1, *size), np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _places(gallery: Gallery, bag: int) -> dict[int, Tensor]:
-    """Return where each detected class of a bag shows, class -> (h, w) bool."""
+def _positions(gallery: Gallery, bag: int) -> dict[int, Tensor]:
+    """Return the positions of each detected class of a bag, class -> (h, w) bool."""
     winners = gallery.winners(bag)
-    places = {}
+    positions = {}
     for c in sorted(gallery.detected(bag)):
         probs = gallery.probs[bag, c].astype(np.float32)
-        places[c] = torch.from_numpy(winners == c if (winners == c).any() else probs == probs.max())
-    return places
+        positions[c] = torch.from_numpy(winners == c if (winners == c).any() else probs == probs.max())
+    return positions

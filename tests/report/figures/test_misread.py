@@ -20,7 +20,7 @@ from milbench.api.task import ScoreFunction, Scores
 from milbench.errors import UsageError
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
-from milbench.evaluation.saliency import of_gallery, sensitivity_maps
+from milbench.evaluation.saliency import gallery_saliency, sensitivity_maps
 from milbench.networks.convolutional import AllConvolutional, Layer
 from milbench.report.render import render
 from tests._helpers.maps import draw
@@ -229,13 +229,13 @@ def test_sensitivity_of_a_gallery_by_a_network_of_one_weight() -> None:
         probs = loss.instance_probs(network(images))
     made = gallery.make(kind="image", instances=images, labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
                         probs=probs.numpy(), class_names=["a", "b"])  # fmt: skip
-    stored, pairs = of_gallery(network, loss, made, images)
+    stored, pairs = gallery_saliency(network, loss, made, images)
     assert pairs.tolist() == [[0, 0]], "nothing is detected in the second bag"
     shares = 255 * slope / float(torch.sigmoid(torch.tensor(-1.0)))
     expected = np.zeros((2, 3))
     expected[0, 0], expected[1, 2] = shares[0, 0], shares[1, 2]
     assert np.abs(stored[0] - expected).max() <= 0.5 + 1e-6
     blank = replace(made, threshold=-1.0)
-    stored, pairs = of_gallery(network, loss, blank, images)
+    stored, pairs = gallery_saliency(network, loss, blank, images)
     assert pairs.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]], "a detected class that wins nowhere has a map as well"
     assert stored.shape == (4, 2, 3)
