@@ -12,6 +12,7 @@ from milbench.networks.convolutional import Layer
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
 RULE = "smallest test error of all epochs"
+"""How the published figures were selected."""
 PROTOCOL: dict[str, Any] = {
     "recipe.optimizer": "psgd",
     "recipe.schedule": "drop-at-half",
@@ -19,6 +20,7 @@ PROTOCOL: dict[str, Any] = {
     "recipe.steps_per_epoch": None,
     "task.any_data": False,
 }
+"""Settings of the published runs on MNIST, extended MNIST and CIFAR-10."""
 MINOR: dict[str, Any] = {
     "recipe.weight_decay": 0.0,
     "recipe.clip_norm": None,
@@ -26,7 +28,9 @@ MINOR: dict[str, Any] = {
     "recipe.precision": "float32",
     "task.validation": 0,
 }
+"""Further settings of these runs, from which a comparable run may differ."""
 AS_EXACT = {"loss.per_position": True, "loss.rule": "sum"}
+"""Parameters of the loss `exact` in the published runs."""
 
 
 def mnist_layers(num_classes: int) -> tuple[Layer, ...]:

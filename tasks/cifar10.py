@@ -1,4 +1,4 @@
-"""CIFAR-10 as the paper's Section 5.1 has it: one object an image."""
+"""CIFAR-10 with one object in each image: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from milbench.networks.convolutional import Layer
 from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE
 
 PADDING = 4
+"""Pixels of zeros around a training image before it is cropped."""
 EPOCHS = 64
 AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": EPOCHS}
 NEARLY = {**MINOR, "recipe.lr": 0.01}
 
 
 class CIFAR10(OneInstanceImages):
-    """Name the object of an image, given that it occurs (set supervision) or that nothing else does (cross-entropy).
+    """Classify the object of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
 
     X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.2: batches of 32 images, pixels in [0, 1], every training image
-    cropped at random after 4 pixels of padding and flipped or not. The paper trains on all 50,000 images
-    (`validation=0`); here the last 5,000 of them are kept for validation by default.
+    cropped at random after 4 pixels of padding and flipped with probability 1/2. The paper trains on all 50,000 images
+    (`validation=0`); the default keeps the last 5,000 of them for validation. The images: A. Krizhevsky, "Learning
+    Multiple Layers of Features from Tiny Images", 2009.
 
-    A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
-
-    any_data: accept other images in CIFAR-10's files; the results are then named non-canonical.
+    Args:
+        validation: the number of training images that are kept for validation.
+        any_data: accept other images in CIFAR-10's files; the results are then named non-canonical.
     """
 
     name = "cifar10"
@@ -52,7 +54,7 @@ class CIFAR10(OneInstanceImages):
 
     @property
     def class_names(self) -> list[str]:
-        """Return what the images show."""
+        """The names of the classes, in the order of CIFAR-10."""
         return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
     def layers(self) -> tuple[Layer, ...]:
@@ -78,7 +80,7 @@ class CIFAR10(OneInstanceImages):
         return cifar10.load(data_dir)
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
-        """Return windows of the images' own size at random places of the padded images, every second one mirrored."""
+        """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""
         count, device = len(pixels), pixels.device
         tops, lefts = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng).to(device)
         mirrored = torch.randint(2, (count, 1), generator=rng).bool().to(device)

@@ -1,4 +1,4 @@
-"""The paper's game on handwritten digits of 8x8 pixels that come with scikit-learn: nothing to download."""
+"""The protocol of extended MNIST on digits of 8x8 pixels that come with scikit-learn, without a download."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from milbench.networks.convolutional import Layer
 
 SPLIT_SEED = 181112346
 VALIDATION_IMAGES, TEST_IMAGES = 179, 360
-"""Images; 1,258 are left to train on. Figures are comparable as long as these and the seed stay."""
+"""Numbers of images; 1,258 are left to train on. Results are comparable only for these numbers and this seed."""
 
 
 class ExtendedDigits(NestedDigits):
-    """Find which digits are nested on a canvas of two to three times their size, from the set of digits alone.
+    """Find which digits are nested on a canvas of two to three times their size, given the set of their classes.
 
-    The 1,797 digits of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998; its test
-    part, as in scikit-learn), split by image and stratified by class. Height and width of a canvas are uniform on
-    16..24, as the paper scales 28 to 56..84; a batch is 32 bags.
+    The 1,797 digits of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998; its
+    test part, as in scikit-learn), split by image and stratified by class. Height and width of a canvas are uniform on
+    16..24, two to three sides of a digit as in the paper. A batch has 32 bags.
+
+    Args:
+        digits_per_bag: the number of digits on a canvas.
     """
 
     name = "extended-digits"
@@ -42,11 +45,11 @@ class ExtendedDigits(NestedDigits):
         return (same, Layer(32, 3, stride=2, padding=1), same, same, Layer(self.num_classes + 1, 3))
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW; rate and length were chosen on the validation split, for all losses together."""
+        """Return one-cycle AdamW; rate and epochs were chosen on the validation split, for all losses together."""
         return Recipe(lr=6e-3, epochs=60)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the three splits, as this version of scikit-learn ships and splits them."""
+        """Return a digest of the three splits, as the installed scikit-learn ships and splits the digits."""
         splits, digest = self.load(data_dir), hashlib.sha256()
         for part in (splits.train, splits.validation, splits.test):
             if part:

@@ -1,4 +1,4 @@
-"""The paper's extended MNIST: digits nested on canvases of two to three times their size."""
+"""Extended MNIST, digits nested on canvases: X.-L. Li, arXiv:1811.12346, Section 5.2."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ AS_CODED = {**AS_PUBLISHED, "loss.normalization": "batch"}
 
 
 class ExtendedMNIST(NestedDigits):
-    """Find which MNIST digits are nested on a canvas, from the set of digits alone; tested on plain MNIST.
+    """Find which MNIST digits are nested on a canvas, given the set of their classes; tested on MNIST's test images.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: 32 bags of two digits a batch, height
+    X.-L. Li, arXiv:1811.12346, 2018, Section 5.2 and Supplementary Material A: batches of 32 bags of two digits, height
     and width of the canvas uniform on 56..84 once a batch, pixels in [0, 1]. The paper trains on all 60,000 images
-    (`validation=0`); here the last 5,000 of them are kept for validation by default.
+    (`validation=0`); the default keeps the last 5,000 of them for validation.
 
-    any_data: accept other images in MNIST's files; the results are then named non-canonical.
+    Args:
+        digits_per_bag: the number of digits on a canvas.
+        batch_bags: the number of canvases in a training batch.
+        validation: the number of training images that are kept for validation.
+        any_data: accept other images in MNIST's files; the results are then named non-canonical.
     """
 
     name = "extended-mnist"

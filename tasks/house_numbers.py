@@ -1,4 +1,4 @@
-"""Rendered street numbers in SVHN's format: what `svhn` asks, without a download."""
+"""The protocol of `svhn` on rendered street numbers, without a download."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from milbench.families.street_numbers import Contrast, Size, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):
-    """Find which digits a rendered house number has, from crops of 64x64 pixels and the set of their digits alone.
+    """Find the digits of a rendered house number in a crop of 64x64 pixels, given the set of its digits.
 
-    The game of `svhn` on pictures that `milbench data make house-numbers` draws: fonts, plates, walls, blur and noise
-    are made up, so a figure from here says nothing about SVHN. Parameters are those of `svhn`.
+    The protocol of `svhn` on pictures that `milbench data make house-numbers` renders. Fonts, plates, walls, blur and
+    noise are invented, so a result on this task does not carry over to SVHN. Parameters mean what they do for `svhn`.
     """
 
     name = "house-numbers"
@@ -39,6 +39,6 @@ class HouseNumbers(StreetNumbers):
         super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        """Return the seed too: other seeds are other pictures."""
+        """Return the name with the seed, because another seed gives other pictures."""
         parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
         return f"{self.name} of seed {manifest(root)['seed']}, {parts}, sha256 {digest[:16]}"

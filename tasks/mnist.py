@@ -1,4 +1,4 @@
-"""MNIST as the paper's Section 5.1 has it: one digit an image."""
+"""MNIST with one digit in each image: X.-L. Li, arXiv:1811.12346, Section 5.1."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
 
 
 class MNIST(OneInstanceImages):
-    """Name the digit of an image, given that it occurs (set supervision) or that nothing else does (cross-entropy).
+    """Classify the digit of an image, given that its class occurs (set supervision) or occurs alone (cross-entropy).
 
     X.-L. Li, arXiv:1811.12346, 2018, Section 5.1.1: batches of 64 images, pixels in [0, 1]. The paper trains on all
-    60,000 images (`validation=0`); here the last 5,000 of them are kept for validation by default.
+    60,000 images (`validation=0`); the default keeps the last 5,000 of them for validation.
 
-    any_data: accept other images in MNIST's files; the results are then named non-canonical.
+    Args:
+        validation: the number of training images that are kept for validation.
+        any_data: accept other images in MNIST's files; the results are then named non-canonical.
     """
 
     name = "mnist"

@@ -1,4 +1,4 @@
-"""The Street View House Numbers, whole pictures, as label sets: the paper's Section 5.4."""
+"""The Street View House Numbers with label sets: X.-L. Li, arXiv:1811.12346, Section 5.4."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumber
 from ._paper import AS_EXACT, LI_2018
 
 BEST = "best of three sizes, of an epoch that is not said"
+"""How the published figure was selected."""
 AS_PUBLISHED = {
     **AS_EXACT, "recipe.optimizer": "psgd", "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01,
     "recipe.clip_rms": 0.05, "recipe.head_init": "paper", "recipe.loss_precision": "float64", "recipe.epochs": 21,
@@ -25,17 +26,21 @@ AS_PUBLISHED = {
 
 
 class SVHN(StreetNumbers):
-    """Find which digits a house number has, from crops of 64x64 pixels and the set of their digits alone.
+    """Find the digits of a house number in a crop of 64x64 pixels, given the set of its digits.
 
-    Y. Netzer et al. 2011, format 1; the protocol is X.-L. Li's, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
-    convolutions, batches of 32, one random crop, permutation of the colours and size a batch. Any pictures in SVHN's
-    format do, and results name them by their number: SVHN are only 33,402 to train and 13,068 to test on.
+    Y. Netzer et al. 2011, format 1, under the protocol of X.-L. Li, arXiv:1811.12346, 2018, Section 5.4: ten 5x5
+    convolutions, batches of 32 crops, one random crop, permutation of the colours and size a batch. Other pictures in
+    SVHN's format are accepted. They are called SVHN only if they are 33,402 to train and 13,068 to test on.
 
-    network: widths (48, 64, 96), (96, 128, 192) or (128, 192, 256).
-    crop: `paper` shows the more the fewer digits there are, at test time too; `tight` shows 30 % more of all.
-    parts: with `train+extra` a batch comes from train, odd extra or even extra with equal chances.
-    contrast: with `standard` the network brings every picture to mean 0 and deviation 1; the paper's is `raw`.
-    validation: how many house numbers of train are kept for validation; the paper keeps none.
+    Args:
+        network: widths (48, 64, 96), (96, 128, 192) or (128, 192, 256).
+        crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger
+            than the number, for all numbers.
+        parts: with `train+extra` a batch comes from train, odd extra or even extra with equal probability.
+        contrast: with `standard` the network brings every picture to mean 0 and deviation 1; the paper's is `raw`.
+        validation: the number of house numbers of train that are kept for validation; the paper keeps none.
+        augmentation: whether training crops vary in place, colour and size.
+        batch_bags: the number of crops in a training batch.
     """
 
     name = "svhn"
@@ -78,5 +83,5 @@ class SVHN(StreetNumbers):
         super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
-        """Return SVHN, or SVHN-format images where the numbers are not SVHN's."""
+        """Return the name SVHN, or SVHN-format images where the numbers of pictures differ from SVHN's."""
         return svhn.caption(counts, digest)

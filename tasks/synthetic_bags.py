@@ -1,4 +1,4 @@
-"""Bags of Gaussian instances from a known generator, to see how far from the optimum each loss ends."""
+"""Bags of Gaussian instances from a known distribution, to measure how far from the optimum each loss ends."""
 
 from __future__ import annotations
 
@@ -27,17 +27,29 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class SyntheticBags(Task):
-    """Unordered instances in R^d: every instance is independently of class c with `class_rate`, else background.
+    """Find the class of every instance of an unordered bag in R^d, given the label set.
 
-    Class c is normal with unit variance around its own axis' point at separation/sqrt(2), so that any two classes are
-    `separation` standard deviations apart; the background is normal around 0, `background_scale` times as wide. The
-    size of a bag is uniform on min_size..max_size and independent of all else; its label set is the set of the classes
-    drawn, empty where all is background: negative bags belong to the game. Training bags are new in every epoch.
+    Every instance is, independently, of class c with probability `class_rate` for each c, else background. Class c is
+    normal with unit variance around the point at separation/sqrt(2) on axis c, so that any two classes are `separation`
+    standard deviations apart. The background is normal around 0 with the standard deviation `background_scale`. The
+    size of a bag is uniform on min_size..max_size and independent of everything else. The label set is the set of the
+    classes drawn; it is empty where all instances are background, so that there are negative bags. Training bags are
+    new in every epoch.
 
-    As the generator is known, so are the best possible decisions: from the exact posterior of every instance, of a
-    lone instance that is known to be of some class, and of the whole label set. Each `bayes_*` metric is what these
-    decisions cost on the very bags that the loss is judged on, each `excess_*` the difference: a paired one, with
-    little noise, that may end a little below 0 where luck beats the optimum on finitely many bags.
+    As the distribution is known, so are the optimal decisions: from the exact posterior of every instance, of a single
+    instance that is not background, and of the label set. Each `bayes_*` metric is the error of these decisions on the
+    bags on which the loss is evaluated, and each `excess_*` metric is the difference. It is paired, has little noise,
+    and may be slightly negative on finitely many bags.
+
+    Args:
+        num_classes: C, the background not counted.
+        dimension: d, at least C.
+        min_size: the smallest number of instances in a bag.
+        max_size: the largest.
+        class_rate: the probability of each class, so that background has 1 - C * class_rate.
+        separation: the distance of any two classes, in standard deviations.
+        background_scale: the standard deviation of the background.
+        bags_per_epoch: the number of training bags.
     """
 
     name = "synthetic-bags"
@@ -76,7 +88,7 @@ class SyntheticBags(Task):
         self._scales = torch.tensor([1.0] * num_classes + [background_scale])
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Say that nothing is read."""
+        """Return a constant, because no data are read."""
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
@@ -86,11 +98,11 @@ class SyntheticBags(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """A fixed number of new bags."""
+        """Return the number of batches of the new bags of an epoch; the last one may be smaller."""
         return -(-self.bags_per_epoch // BATCH)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield new bags."""
+        """Yield batches of new bags."""
         for start in range(0, self.bags_per_epoch, BATCH):
             yield self.draw(min(BATCH, self.bags_per_epoch - start), rng)
 
@@ -103,7 +115,7 @@ class SyntheticBags(Task):
         return Recipe(lr=1e-2, epochs=20)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of lone instances (instance_error) and of the fixed bags, the optimal ones, the excess."""
+        """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
         reached = evaluate(score, self._eval_splits)
         excess = {
             key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in self._bayes.items()
@@ -116,7 +128,7 @@ class SyntheticBags(Task):
 
     @cached_property
     def _bayes(self) -> dict[str, float]:
-        """What the optimal decisions cost on the fixed bags, by `split/bayes_metric`."""
+        """The errors of the optimal decisions on the fixed bags, by `split/bayes_metric`."""
         return {
             f"{s}/bayes_{k}": v
             for s, split_bags in self._eval_splits.items()
@@ -124,9 +136,11 @@ class SyntheticBags(Task):
         }
 
     def draw(self, count: int, rng: torch.Generator) -> Bags:
-        """Draw `count` bags; instances (B, max_size, D) that do not exist are 0 and masked.
+        """Return random bags with instances (B, max_size, d); those beyond the size of a bag are 0 and masked.
 
-        Chance comes from the CPU, the bags are put together on the device.
+        Args:
+            count: B, the number of bags, which are made on the device of `prepare`.
+            rng: a generator on the CPU.
         """
         low, high = self.size_range
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
@@ -140,7 +154,7 @@ class SyntheticBags(Task):
         return Bags(instances, labels, mask, Truth(known, position_classes=classes))
 
     def log_posterior(self, instances: Tensor) -> Tensor:
-        """Return (B, C+1, K) float64, the log probability of every class given the instance (B, K, D)."""
+        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d)."""
         x = instances.cpu().double()
         squares = (x.unsqueeze(-2) - self._means.double()).square().sum(dim=-1)
         scales = self._scales.double()
@@ -164,13 +178,13 @@ class SyntheticBags(Task):
         }
 
     def _emit(self, classes: Tensor, rng: torch.Generator) -> Tensor:
-        """Draw an instance of each class: (..., D)."""
+        """Return a random instance (..., d) for each of the classes (...)."""
         noise = torch.randn(*classes.shape, self.dimension, generator=rng).to(classes.device)
         means, scales = self._means.to(classes.device), self._scales.to(classes.device)
         return means[classes] + scales[classes].unsqueeze(-1) * noise
 
     def _eval_split(self, split: Split, count: int) -> EvalSplit:
-        """Draw the fixed bags of a split and as many lone instances, all classes alike often."""
+        """Return the fixed bags of a split, and as many single instances of uniformly random classes."""
         rng = generator(self.name, self.revision, split)
         classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
         lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))

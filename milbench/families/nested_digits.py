@@ -1,7 +1,7 @@
-"""Digits nested on a canvas: the protocol of the paper's Section 5.2, for digits of any size.
+"""Digits nested on a canvas: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.2, for digits of any size.
 
-A bag is a canvas with a few digits at random places; its label is the set of their classes. What is learnt is judged
-on plain digits, one an image, and on canvases that were drawn once and for all.
+A bag is a canvas with a few digits at random places; its label is the set of their classes. A trained network is
+evaluated on single digits, one an image, and on fixed canvases.
 """
 
 from __future__ import annotations
@@ -30,31 +30,48 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 TRIES = 1000
-"""To put digits onto a canvas so that none overlaps another."""
+"""Random places that are tried to put digits onto a canvas without overlap."""
 SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
 def nest(patches: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Tensor:
-    """Put patches (B, M, h, w) on canvases (B, 1, height, width) at (B, M) offsets; pixels add, then clamp at 1.
+    """Put patches onto canvases; where patches overlap their pixels add up, to 1 at most.
 
-    One patch of every bag at a time: within a step no pixel is written twice, so that the sum has one order on every
-    device.
+    Args:
+        patches: (B, M, h, w) in [0, 1].
+        tops: (B, M) int64, the rows of the upper edges.
+        lefts: (B, M) int64, the columns of the left edges.
+        height: of a canvas, in pixels.
+        width: of a canvas, in pixels.
+
+    Returns:
+        (B, 1, height, width), in [0, 1].
     """
     B, M, h, w = patches.shape
     rows = tops.unsqueeze(-1) + torch.arange(h, device=tops.device)
     columns = lefts.unsqueeze(-1) + torch.arange(w, device=lefts.device)
     pixels = (rows.unsqueeze(-1) * width + columns.unsqueeze(-2)).flatten(2)
     canvas = patches.new_zeros(B, height * width)
+    # One patch of every bag at a time: no pixel is written twice in a step, so a sum has the same order on any device.
     for m in range(M):
         canvas.scatter_add_(1, pixels[:, m], patches[:, m].flatten(1))
     return canvas.clamp_(max=1).view(B, 1, height, width)
 
 
 def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
-    """Nest the digits named by `index` (B, M) on canvases of one size, drawn here, at places drawn here.
+    """Return bags of digits at random places on canvases of one random size.
 
-    Height and width are independent and uniform on sizes[0]..sizes[1]; an offset is uniform over those that keep the
-    digit whole. Draws come from `rng` on the CPU; the bags are made where the digits are.
+    Height and width are independent and uniform on sizes[0]..sizes[1]. Each offset is uniform over those that keep the
+    digit whole.
+
+    Args:
+        digits: the digits to choose from; the bags are made on their device.
+        index: (B, M) int64, the digits of each bag.
+        sizes: smallest and largest side of a canvas, in pixels.
+        rng: a generator on the CPU.
+
+    Returns:
+        B bags with instances (B, 1, height, width) in [0, 1] and the boxes of their digits.
     """
     (h, w), device = digits.pixels.shape[-2:], digits.pixels.device
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
@@ -67,14 +84,19 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
 
 
 class NestedDigits(Task):
-    """A task of this family: a subclass says which digits, which canvas sizes and which layers."""
+    """Base class of tasks of this family; a subclass adds the digits, the canvas sizes and the layers.
+
+    Args:
+        digits_per_bag: M, the number of digits on a canvas.
+        batch_bags: the number of canvases in a training batch.
+    """
 
     sizes: ClassVar[tuple[int, int]]
     """Smallest and largest side of a canvas, in pixels."""
     eval_bags: ClassVar[dict[Split, int]]
-    """How many fixed canvases each split has."""
+    """The number of fixed canvases of each split."""
     eval_batches: ClassVar[tuple[int, int]]
-    """How many plain digits, and how many canvases, are scored at once."""
+    """The numbers of single digits, and of canvases, that are scored at once."""
     num_classes = CLASSES
     chance = 1 - 1 / CLASSES
 
@@ -111,12 +133,12 @@ class NestedDigits(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Every training digit once, the last batch being smaller."""
+        """Return the number of batches that hold every training digit once; the last one may be smaller."""
         bags = len(self._train) // self.digits_per_bag
         return -(-bags // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield canvases with every training digit once; the few that do not fill a bag, never the same, sit out."""
+        """Yield canvases with every training digit once, except for the few, others in each epoch, that fill no bag."""
         bags = len(self._train) // self.digits_per_bag
         order = torch.randperm(len(self._train), generator=rng)[: bags * self.digits_per_bag]
         for index in torch.split(order.view(bags, self.digits_per_bag), self.batch_bags):
@@ -127,15 +149,15 @@ class NestedDigits(Task):
         return AllConvolutional(self.layers(), 1, seed)
 
     def instances_from(self, picture: Image) -> Tensor:
-        """Return the picture in grey, (1, H, W) in [0, 1]: digits are light on dark."""
+        """Return a picture in grey, (1, H, W) in [0, 1]; its digits must be light on dark, as in training."""
         return torch.from_numpy(grey(picture)) / 255
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of plain digits (instance_error) and of the fixed canvases (all others)."""
+        """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
         return Evaluation(evaluate(score, self._eval_splits, self._calibration, self.centres))
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return where in a canvas of this size the positions look."""
+        """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""
         return position_centres(self.layers(), height, width)
 
     def gallery(self) -> Bags:
@@ -143,9 +165,13 @@ class NestedDigits(Task):
         return first_bags(self._eval_splits["test"].bags[0], 8)
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
-        """Return one canvas, high and wide in sides of a digit, with test digits drawn by `rng` that do not overlap.
+        """Return one canvas with random test digits that do not overlap.
 
-        Where there is no place left for another digit, the canvas has fewer.
+        Args:
+            high: height of the canvas, in sides of a digit.
+            wide: width of the canvas, in sides of a digit.
+            count: the number of digits; there are fewer if no place for another one is found.
+            rng: a generator on the CPU.
         """
         instances = torch.cat([bags.instances for bags in self._eval_splits["test"].single_instance])
         classes = torch.cat([bags.labels for bags in self._eval_splits["test"].single_instance]).int().argmax(dim=1)
@@ -165,7 +191,7 @@ class NestedDigits(Task):
         return Bags(canvas, label_matrix(drawn, CLASSES), truth=Truth(drawn, boxes))
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
-        """Draw the fixed canvases of a split: digits in random order, again from the start when all were used."""
+        """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(self.name, self.revision, split, self.digits_per_bag)
         count = self.eval_bags[split] * self.digits_per_bag
         rounds = -(-count // len(digits))

@@ -1,4 +1,4 @@
-"""Pictures that show one thing each: what the tasks share whose bag is a whole image with one label."""
+"""Images of one thing each: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.1, where a bag is a whole image."""
 
 from __future__ import annotations
 
@@ -24,26 +24,32 @@ from milbench.networks.convolutional import AllConvolutional, Classifier, Layer,
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-CLASSES = 10
 WHITE = 255
 EVAL_BATCH = 500
 CALIBRATION = 5000
-"""Without a validation split, the threshold of the set error is chosen on so many training images."""
+"""Training images on which the threshold of the set error is chosen where there is no validation split."""
 
 
 class OneInstanceImages(Task):
-    """One image a bag, one class an image: what is lost where nobody says that there is one instance and no more.
+    """Base class of tasks with one class in each image; a subclass adds the images and the layers.
 
-    X.-L. Li, arXiv:1811.12346, 2018, Section 5.1. A loss of head "class" gets the paper's baseline network, which has
-    less padding, one position and no background.
+    It measures what set supervision costs: a loss is given which class occurs, but not that it occurs once. Losses with
+    the head "class", such as cross-entropy, assume one instance in an image. They train the paper's baseline network,
+    which has less padding, one position and no background.
+
+    Args:
+        validation: the number of training images, the last ones, that are kept for validation.
+        any_data: accept other images in the files of the data set.
     """
 
-    num_classes = CLASSES
-    chance = 1 - 1 / CLASSES
+    num_classes = 10
+    chance = 1 - 1 / num_classes
     channels: ClassVar[int]
+    """The number of channels of an image, 1 or 3."""
     side: ClassVar[int]
-    """Of an image, in pixels."""
+    """Height and width of an image, in pixels."""
     batch_bags: ClassVar[int]
+    """The number of images in a training batch."""
 
     def __init__(self, validation: Annotated[int, Field(ge=0)] = 5000, any_data: bool = False) -> None:
         self.validation = validation
@@ -52,18 +58,18 @@ class OneInstanceImages(Task):
 
     @abstractmethod
     def layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the network of the likelihood."""
+        """Return the layers of the network of several positions."""
 
     @abstractmethod
     def classifier_layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the baseline."""
+        """Return the layers of the baseline network of one position."""
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> tuple[LabelledImages, LabelledImages]:
-        """Return the images to train on and those to test on, on the CPU."""
+        """Return the training images and the test images, on the CPU."""
 
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:  # noqa: ARG002
-        """Return pixels (B, channels, h, w) as a training batch shows them."""
+        """Return training pixels (B, channels, h, w) augmented by draws from `rng`; the default changes nothing."""
         return pixels
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
@@ -82,11 +88,11 @@ class OneInstanceImages(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Every training image once, the last batch being smaller."""
+        """Return the number of batches that hold every training image once; the last one may be smaller."""
         return -(-len(self._splits.train) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield every training image once."""
+        """Yield every training image once, in random order."""
         for index in torch.randperm(len(self._splits.train), generator=rng).split(self.batch_bags):
             drawn = self._splits.train[index]
             shown = replace(drawn, pixels=self.augmented(drawn.pixels, rng))
@@ -101,7 +107,7 @@ class OneInstanceImages(Task):
         return Classifier(self.classifier_layers(), self.channels, seed)
 
     def instances_from(self, picture: Image) -> Tensor:
-        """Return the picture in grey or in colours, as the images are: (channels, H, W) in [0, 1]."""
+        """Return a picture, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / WHITE
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:

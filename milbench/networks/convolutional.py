@@ -1,4 +1,4 @@
-"""Networks: the all-convolutional ones of the paper, and instance-wise ones for bags of unordered instances."""
+"""All-convolutional networks from images to logits by position, and the geometry of their positions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from milbench.api.task import Network
 from milbench.networks.initialisation import SLOPE, initialise
 
 LEAST_CONTRAST = 1 / 32
-"""Of images in [0, 1]: eight of 256 levels."""
+"""Smallest standard deviation that an image in [0, 1] is divided by: eight of 256 levels."""
 
 
 class Layer(NamedTuple):
-    """A square convolution: output channels, kernel size, stride and zero padding, in pixels of its input."""
+    """A square convolution.
+
+    Args:
+        channels: the number of output channels.
+        kernel: the side of the kernel, in pixels of the input of the layer.
+        stride: in the same pixels.
+        padding: zeros on every side, in the same pixels.
+    """
 
     channels: int
     kernel: int
@@ -25,17 +32,39 @@ class Layer(NamedTuple):
 
 
 def output_size(layers: Sequence[Layer], size: int) -> int:
-    """Return how many positions lie along a side of `size` pixels."""
+    """Return the number of positions along one side of an image.
+
+    Args:
+        layers: the layers of the network.
+        size: the side of the image, in pixels.
+
+    Examples:
+        >>> layers = (Layer(16, 5, padding=2), Layer(16, 5, stride=2, padding=2), Layer(11, 3))
+        >>> output_size(layers, 28), output_size(layers, 32)
+        (12, 14)
+    """
     for layer in layers:
         size = (size + 2 * layer.padding - layer.kernel) // layer.stride + 1
     return size
 
 
 def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return where in the image the positions look: y of every row and x of every column of the output, float64.
+    """Return the centres of the receptive fields of all positions.
 
-    The centre of a position's receptive field in pixels, on the scale of `milbench.api.bags.Truth.boxes`: the left edge
-    of the image is 0 and the middle of its first pixel 0.5.
+    Args:
+        layers: the layers of the network.
+        height: of the image, in pixels.
+        width: of the image, in pixels.
+
+    Returns:
+        y of every row (h,) and x of every column (w,) of positions, float64 in pixels on the scale of
+        `milbench.api.bags.Truth.boxes`: the left edge of the image is 0 and the middle of its first pixel 0.5.
+
+    Examples:
+        A kernel of 4 pixels that moves by 4 pixels covers the image in tiles.
+
+        >>> position_centres((Layer(3, kernel=4, stride=4),), height=8, width=12)
+        (tensor([2., 6.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
     """
     first, step = 0.5, 1
     for layer in layers:
@@ -46,10 +75,14 @@ def position_centres(layers: Sequence[Layer], height: int, width: int) -> tuple[
 
 
 class AllConvolutional(Network):
-    """Convolutions with leaky ReLUs between them: images (B, N, H, W) to logits (B, C+1, h, w), background last.
+    """Convolutions with leaky ReLUs between them, from images (B, N, H, W) to logits (B, C+1, h, w), background last.
 
-    standardised: whether every image is first brought to mean 0 and standard deviation 1, over all of its pixels and
-    channels.
+    Args:
+        layers: the layers; the last one has C + 1 channels.
+        in_channels: N, the number of channels of an image.
+        seed: decides the initial weights.
+        standardised: whether every image is first brought to mean 0 and standard deviation 1, over all of its pixels
+            and channels.
     """
 
     head: nn.Conv2d
@@ -70,18 +103,19 @@ class AllConvolutional(Network):
         return logits
 
     def output_shape(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w), the positions that an image of this size has."""
+        """Return (h, w), the numbers of rows and columns of positions of an image of this size."""
         return output_size(self.layers, height), output_size(self.layers, width)
 
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return y of every row and x of every column of positions, see `position_centres` of this module."""
+        """Return y of every row and x of every column of positions, in pixels; see the function of this name."""
         return position_centres(self.layers, height, width)
 
 
 class Classifier(AllConvolutional):
-    """The same without a background: images (B, N, H, W) to logits (B, C+1, h, w) whose last channel is a constant 0.
+    """The same without a background, for losses with the head "class".
 
-    The layers end with C channels. What a loss of head "class" gets: it does not read the channel that is not there.
+    The last layer has C channels. The logits (B, C+1, h, w) are padded with a background channel of zeros, which these
+    losses ignore.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -90,10 +124,10 @@ class Classifier(AllConvolutional):
 
 
 def standardise(images: Tensor) -> Tensor:
-    """Return images (B, N, H, W) with mean 0 and standard deviation 1 each; one without contrast becomes near 0.
+    """Return images (B, N, H, W), each shifted to mean 0 and divided by its standard deviation.
 
-    A photograph of little contrast then looks to a network like one of much. The smallest deviation divided by is
-    LEAST_CONTRAST: an image that is flat but for noise does not become noise alone.
+    A photograph of little contrast then has the same input to the network as one of much. The divisor is at least
+    `LEAST_CONTRAST`, so that the noise of a flat image is not amplified to the contrast of a picture.
     """
     spread, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
     return (images - mean) / spread.clamp(min=LEAST_CONTRAST)

@@ -1,4 +1,4 @@
-"""Initial weights, drawn from the seed alone."""
+"""Initial weights, decided by the seed and the names of the parameters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import nn
 from milbench._utils.seeding import generator
 
 SLOPE = 0.1
-"""Of every leaky ReLU, as in the paper."""
+"""Negative slope of every leaky ReLU, as in the paper."""
 
 
 def initialise(network: nn.Module, seed: int) -> None:
-    """Draw weights and biases alike from normal / sqrt(fan_in), the paper's initialisation.
+    """Draw all weights and biases of a network, in place, from normal / sqrt(fan_in), the paper's initialisation.
 
-    Every parameter has a generator of its own, named by the seed and the parameter: networks agree wherever names and
-    shapes agree, whatever comes before, and nothing depends on the global state of torch.
+    Every parameter has a generator of its own, seeded by `seed` and the name of the parameter. Two networks therefore
+    have equal weights wherever names and shapes agree, and nothing depends on the global state of torch.
     """
     with torch.no_grad():
         for name, layer in network.named_modules():

@@ -1,4 +1,4 @@
-"""A perceptron that looks at each instance of a bag of unordered instances by itself."""
+"""A perceptron that is applied to each instance of a bag of unordered instances."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from milbench.networks.initialisation import SLOPE, initialise
 
 
 class InstanceMLP(Network):
-    """The same perceptron for every instance: sets (B, K, D) to logits (B, C+1, K), background last."""
+    """The same perceptron for every instance, from bags (B, K, D) to logits (B, C+1, K), background last.
+
+    Args:
+        widths: of all layers, from D to C + 1.
+        seed: decides the initial weights.
+    """
 
     head: nn.Linear
 
     def __init__(self, widths: Sequence[int], seed: int) -> None:
-        """Take the widths of all layers, from D to C+1."""
         super().__init__()
         linear = [nn.Linear(n, m) for n, m in pairwise(widths)]
         self.body = nn.Sequential(*(m for layer in linear[:-1] for m in (layer, nn.LeakyReLU(SLOPE))))

@@ -95,7 +95,7 @@ def test_pixels_of_overlapping_patches_add_and_clamp() -> None:
 
 
 class Toy(NestedDigits):
-    """A small game of known digits."""
+    """A small task of known digits."""
 
     name = "toy"
     sizes = (17, 21)

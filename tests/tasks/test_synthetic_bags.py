@@ -53,7 +53,7 @@ def test_bags_are_consistent(many: Bags) -> None:
     for row, labels in zip(classes[:500].tolist(), many.labels[:500], strict=True):
         assert set(row) - {3} == set(labels.nonzero().flatten().tolist())
     assert (many.labels.sum(dim=1) <= sizes).all()
-    assert not many.labels.any(dim=1).all()  # negative bags belong to the game
+    assert not many.labels.any(dim=1).all()  # there are negative bags
 
 
 def test_sizes_classes_and_instances_follow_the_generator(many: Bags) -> None:
