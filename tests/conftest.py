@@ -17,11 +17,11 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store, made once: MLflow takes seconds to create its tables."""
-    from milbench.store.mlflow_store import Store
     from milbench.store.workspace import Workspace
+    from milbench.store.writer import StoreWriter
 
     root = Workspace(tmp_path_factory.mktemp("fresh")).make()
-    Store(root)
+    StoreWriter(root)
     return root.database
 
 

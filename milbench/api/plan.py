@@ -143,13 +143,18 @@ class Plan:
             raw["name"],
             raw["title"],
             raw["source"],
-            [Cell(**_with_names_of_today(c)) for c in raw["cells"]],
+            [Cell(**fields_today(c)) for c in raw["cells"]],
             {k: TaskInfo(**v) for k, v in raw["tasks"].items()},
             {k: (v[0], v[1], v[2]) for k, v in raw["labels"].items()},
             raw.get("preset", ""),
             raw.get("notes", []),
             raw.get("differences", []),
         )
+
+
+def fields_today(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a cell in JSON; those of earlier versions had `tier` in place of `supervision`."""
+    return {RENAMED.get(name, name): value for name, value in cell.items()}
 
 
 def merge(plans: Iterable[Plan]) -> Plan:
@@ -191,11 +196,6 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
         for c in cells
         for loss, task, recipe in [names[c.id]]
     }
-
-
-def _with_names_of_today(cell: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a cell; plans of earlier versions have `tier` in place of `supervision`."""
-    return {RENAMED.get(name, name): value for name, value in cell.items()}
 
 
 def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:

@@ -58,7 +58,9 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = 0
     except Exception as error:
-        if not type(error).__module__.startswith("mlflow."):
+        from milbench.store.mlflow_client import is_refusal
+
+        if not is_refusal(error):
             raise
         code = _refuse(f"the store raised an error: {error}")
     sys.exit(code if isinstance(code, int) else 0)

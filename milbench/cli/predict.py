@@ -186,10 +186,10 @@ def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scal
 def _load(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load(Store(options.existing_workspace(root_path)), run, where, data_dir)
+    return load(StoreReader(options.existing_workspace(root_path)), run, where, data_dir)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

@@ -31,10 +31,10 @@ def write_report(name: str | None, root_path: Path, *, gallery: Literal["all", "
     from milbench.cli.console import console
     from milbench.report.render import render
     from milbench.store.collect import collect
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
 
     root = options.existing_workspace(root_path)
-    results = collect(Store(root), name)
+    results = collect(StoreReader(root), name)
     out = root.reports / results.name
     render(results, out, gallery=gallery)
     page = out / "index.html"
@@ -48,9 +48,9 @@ def status(name: options.Comparison = None, root: options.Root = options.HERE) -
     from rich.table import Table
 
     from milbench.cli.console import console
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
 
-    store = Store(options.existing_workspace(root))
+    store = StoreReader(options.existing_workspace(root))
     plan, _, launched = store.plan(name)
     runs = store.cell_runs()
     table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
@@ -89,11 +89,11 @@ def list_(
 
 
 def _add_comparisons(table: Any, root: Path) -> None:
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
 
     for heading in ("comparison", "launches", "last launch"):
         table.add_column(heading)
-    for row in Store(options.existing_workspace(root)).names().itertuples():
+    for row in StoreReader(options.existing_workspace(root)).names().itertuples():
         table.add_row(str(row.name), str(row.launches), str(row.last))
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from milbench.api.plan import Plan
     from milbench.engine.runner import Launch
     from milbench.engine.spec import Spec
-    from milbench.store.mlflow_store import Store
     from milbench.store.workspace import Workspace
+    from milbench.store.writer import StoreWriter
 
 SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
 
@@ -138,19 +138,19 @@ def compute(request: RunRequest, root_path: Path) -> int:
     from milbench.cli.progress import plan_table
     from milbench.engine.runner import Launch
     from milbench.engine.spec import make_plan
-    from milbench.store.mlflow_store import Store
     from milbench.store.workspace import Workspace
+    from milbench.store.writer import StoreWriter
 
     spec = _requested_spec(request)
     device = str(resolve(request.device))
     plan = make_plan(spec, request.data_dir)
     root = Workspace(root_path)
     if request.dry_run:
-        known = Store(root.make()).cell_runs() if options.has_store(root) else {}
+        known = StoreWriter(root.make()).cell_runs() if options.has_store(root) else {}
         console.print(plan_table(Launch(plan, known, request.rerun)))
         console.print("dry run: nothing was started")
         return 0
-    store = Store(root.make())
+    store = StoreWriter(root.make())
     launch = Launch(plan, store.cell_runs(), request.rerun)
     console.print(plan_table(launch))
     if not launch.to_run:
@@ -158,7 +158,7 @@ def compute(request: RunRequest, root_path: Path) -> int:
     return _execute(launch, store, root, request, device)
 
 
-def _execute(launch: Launch, store: Store, root: Workspace, request: RunRequest, device: str) -> int:
+def _execute(launch: Launch, store: StoreWriter, root: Workspace, request: RunRequest, device: str) -> int:
     from milbench.cli.console import console
     from milbench.cli.progress import Display
     from milbench.engine import smoke_test
@@ -189,7 +189,7 @@ def _execute(launch: Launch, store: Store, root: Workspace, request: RunRequest,
     return _outcome(launch.plan, store, failed=display.counts["failed"])
 
 
-def _nothing_to_run(launch: Launch, store: Store) -> int:
+def _nothing_to_run(launch: Launch, store: StoreWriter) -> int:
     """Record the launch, so that it is the last one, and print how many cells are not done."""
     from milbench.cli.console import console
 
@@ -199,7 +199,7 @@ def _nothing_to_run(launch: Launch, store: Store) -> int:
     return 1 if undone else 0
 
 
-def _outcome(plan: Plan, store: Store, *, failed: int) -> int:
+def _outcome(plan: Plan, store: StoreWriter, *, failed: int) -> int:
     """Print how many cells are done after a launch in which some failed."""
     from milbench.cli.console import console
     from milbench.engine.runner import Launch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Annotated
 
 import typer
@@ -17,11 +15,9 @@ def ui(
     root: options.Root = options.HERE,
 ) -> int:
     """Serve MLflow's own pages on the store, until Ctrl-C."""
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
 
-    store = Store(options.existing_workspace(root))
+    store = StoreReader(options.existing_workspace(root))
     if not store.is_local:
         raise UsageError(f"the store is on a server of its own: open {store.uri}")
-    database = store.uri.partition("?")[0]
-    words = ["mlflow", "ui", "--backend-store-uri", database, "--workers", "1", "--port", str(port)]
-    return subprocess.call([sys.executable, "-m", *words])
+    return store.serve(port)

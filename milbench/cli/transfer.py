@@ -19,12 +19,12 @@ def export(
 ) -> int:
     """Write a comparison to one file. It holds the done and failed cells, for `milbench import` on another machine."""
     from milbench.cli.console import console
-    from milbench.store import transfer
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
+    from milbench.store.transfer.export import export as write
 
     left_out = {"model.safetensors": no_weights, "gallery.npz": no_gallery}
-    store = Store(options.existing_workspace(root))
-    message = transfer.export(store, name, out, [file for file, leave in left_out.items() if leave])
+    store = StoreReader(options.existing_workspace(root))
+    message = write(store, name, out, [file for file, leave in left_out.items() if leave])
     console.print(message, soft_wrap=True, markup=False)
     return 0
 
@@ -35,8 +35,8 @@ def import_(
 ) -> int:
     """Add the runs of an export to the store. Either all of them are added, or none, with the reason in one line."""
     from milbench.cli.console import console
-    from milbench.store import transfer
+    from milbench.store.transfer.import_ import import_ as read
     from milbench.store.workspace import Workspace
 
-    console.print(transfer.import_(file, Workspace(root)), soft_wrap=True, markup=False)
+    console.print(read(file, Workspace(root)), soft_wrap=True, markup=False)
     return 0

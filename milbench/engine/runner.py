@@ -15,8 +15,9 @@ from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
 from milbench.engine.worker import Job, JobResult, compute_cell
 from milbench.errors import UsageError
-from milbench.store.mlflow_store import CellRun, Store
+from milbench.store.records import CellRun
 from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
 
 Rerun = Literal["missing", "failed", "all"]
 
@@ -76,7 +77,12 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 
 
 def execute(
-    launch: Launch, store: Store, root: Workspace, options: Options, command: str, report: Callable[[JobResult], None]
+    launch: Launch,
+    store: StoreWriter,
+    root: Workspace,
+    options: Options,
+    command: str,
+    report: Callable[[JobResult], None],
 ) -> None:
     """Compute the cells of a launch and log them.
 
@@ -122,7 +128,7 @@ def execute(
             root.lock(parent).unlink(missing_ok=True)
 
 
-def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Options, parent: str) -> Job:
+def _job(cell: Cell, launch: Launch, store: StoreWriter, root: Workspace, options: Options, parent: str) -> Job:
     """Return the job of a cell: with a new run, or with the interrupted one where its checkpoint exists."""
     known = launch.known.get(cell.id)
     resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
@@ -140,7 +146,7 @@ def _job(cell: Cell, launch: Launch, store: Store, root: Workspace, options: Opt
     )
 
 
-def _reports(jobs: list[Job], store: Store, root: Workspace, options: Options) -> Iterator[JobResult]:
+def _reports(jobs: list[Job], store: StoreWriter, root: Workspace, options: Options) -> Iterator[JobResult]:
     """Yield results as cells end. A worker process that dies makes its own cell fail, and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError

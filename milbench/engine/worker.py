@@ -18,7 +18,7 @@ from milbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from milbench.engine.trainer import TrainedCell
-    from milbench.store.mlflow_store import Store
+    from milbench.store.writer import StoreWriter
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def _compute(job: Job, root: Workspace) -> JobResult:
 
     from milbench.engine.trainer import Trainer
     from milbench.store import provenance
-    from milbench.store.mlflow_store import Store
+    from milbench.store.writer import StoreWriter
 
     torch.set_num_threads(job.threads)
-    store = Store(root, job.tracking_uri)
+    store = StoreWriter(root, job.tracking_uri)
     checkpoint = root.checkpoint(job.cell.id)
     done = store.cell_runs().get(job.cell.id)
     if done and done.status == "done" and not job.again:
@@ -110,7 +110,7 @@ def _compute(job: Job, root: Workspace) -> JobResult:
         return JobResult(job.cell.id, job.run_id, "done", metrics=trained.history[-1])
     except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
         reason = _reason(error)
-        store.client.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
+        store.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
         store.end(job.run_id, "FAILED", reason)
         checkpoint.unlink(missing_ok=True)  # it would fail again from there
         return JobResult(job.cell.id, job.run_id, "failed", reason)
@@ -122,7 +122,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _keep_artifacts(job: Job, store: Store, root: Workspace, trained: TrainedCell) -> None:
+def _keep_artifacts(job: Job, store: StoreWriter, root: Workspace, trained: TrainedCell) -> None:
     """Log weights, gallery and decoder as files of the run."""
     from safetensors.torch import save_file
 
@@ -144,7 +144,7 @@ def _keep_artifacts(job: Job, store: Store, root: Workspace, trained: TrainedCel
 class _StoreCallback:
     """Logs epochs to the store, and writes progress inside an epoch to a small file that the launcher reads."""
 
-    def __init__(self, job: Job, store: Store, progress: Path) -> None:
+    def __init__(self, job: Job, store: StoreWriter, progress: Path) -> None:
         self.job, self.store, self.progress = job, store, progress
         self.epochs = job.cell.recipe["epochs"]
         self.last: dict[str, float] = {}

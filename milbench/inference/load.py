@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,8 @@ from milbench.api.task import Network, Task
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
 from milbench.evaluation.reading.component_decoder import FORMAT, ComponentDecoder
-from milbench.store.mlflow_store import CELL, PARENT, Store
+from milbench.store.reader import StoreReader
+from milbench.store.records import CELL, PARENT, RunRecord
 
 WEIGHTS, DECODER = "model.safetensors", "decoder.json"
 KIND = FORMAT.partition("/")[0]
@@ -55,14 +55,14 @@ class Trained:
         return self.loss.instance_probs(logits)[0]
 
 
-def load(store: Store, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
+def load(store: StoreReader, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
     """Return what a run has trained, named by a run id, a cell id or the beginning of one.
 
     Only a task whose network depends on its data has them prepared. Raises UsageError, one line, where no run or more
     than one is meant, where it is not done, and where weights or the code they belong to are missing or others.
     """
     run = _find(store, reference)
-    run_id, cell = str(run.info.run_id), _cell(store, run)
+    run_id, cell = run.run_id, _cell(store, run)
     weights = store.artifact(run_id, WEIGHTS)
     if weights is None:
         raise UsageError(
@@ -79,14 +79,14 @@ def load(store: Store, reference: str, device: torch.device, data_dir: Path | No
         network = network_for(loss, task, cell.seed)
     _fill(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
     network = network.eval().to(device).to(memory_format=torch.channels_last)
-    decoder = _decoder(store, run_id, run.data.metrics, task.num_classes)
+    decoder = _decoder(store, run_id, run.metrics, task.num_classes)
     return Trained(run_id, cell, task, network, loss.eval(), device, decoder)
 
 
-def _find(store: Store, reference: str) -> Any:
-    """Return MLflow's record of the one run that is meant, which is done."""
+def _find(store: StoreReader, reference: str) -> RunRecord:
+    """Return the one run that is meant, which is done."""
     wanted = reference.strip().lower()
-    runs = {run.info.run_id: run for run in store.search("cell")}
+    runs = {run.run_id: run for run in store.search("cell")}
     counted = {cell: found.run_id for cell, found in store.cell_runs().items() if found.run_id in runs}
     if not wanted:
         matches = set()
@@ -98,31 +98,29 @@ def _find(store: Store, reference: str) -> Any:
     if not matches:
         raise UsageError(f"no run or cell {reference!r} in {store.address}; milbench status shows the ids of its runs")
     if len(matches) > 1:
-        named = [f"{run_id} ({runs[run_id].info.run_name})" for run_id in sorted(matches)]
+        named = [f"{run_id} ({runs[run_id].name})" for run_id in sorted(matches)]
         more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
         raise UsageError(
             f"{reference!r} is the beginning of {len(named)} runs: {', '.join(named[:SHOWN])}{more}; give more of it"
         )
     run = runs[matches.pop()]
-    if run.info.status != "FINISHED":
-        state = STATES.get(run.info.status, "is not done yet")
-        raise UsageError(
-            f"run {run.info.run_id} ({run.info.run_name}) {state}: only a run that is done has a trained network"
-        )
+    if run.status != "FINISHED":
+        state = STATES.get(run.status, "is not done yet")
+        raise UsageError(f"run {run.run_id} ({run.name}) {state}: only a run that is done has a trained network")
     return run
 
 
-def _cell(store: Store, run: Any) -> Cell:
+def _cell(store: StoreReader, run: RunRecord) -> Cell:
     """Return the cell of a run, from the plan that it was launched with."""
-    plan = store.artifact(run.data.tags.get(PARENT, run.info.run_id), "plan.json")
+    plan = store.artifact(run.tags.get(PARENT, run.run_id), "plan.json")
     cells = Plan.from_json(plan.read_text("utf-8")).cells if plan else []
     for cell in cells:
-        if cell.id == run.data.tags[CELL]:
+        if cell.id == run.tags[CELL]:
             return cell
-    raise UsageError(f"the store has lost the plan of run {run.info.run_id} ({run.info.run_name})")
+    raise UsageError(f"the store has lost the plan of run {run.run_id} ({run.name})")
 
 
-def _decoder(store: Store, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
+def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
     """Return the component decoder that a run has learnt, from its artifact, else from the metrics of an older run.
 
     A task may keep a decoder of its own there: what has the format of no component decoder is left aside.

@@ -1,4 +1,4 @@
-"""The store of runs: everything that touches MLflow, checkpoints' folders, provenance, export and import.
+"""The store of runs: MLflow, the folder of a workspace, provenance, export and import.
 
 It may import `milbench.api`, `milbench.errors` and `milbench._utils`.
 """

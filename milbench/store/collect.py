@@ -1,4 +1,4 @@
-"""From the store of runs to the frames that a report is made from."""
+"""Collects from the store of runs what a report is made from."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import pandas as pd
 
 from milbench.api.plan import Cell, Plan
 from milbench.api.results import Results
-from milbench.store.mlflow_store import CELL, KIND, REASON, ROOT, CellRun, Store
+from milbench.store.reader import StoreReader
+from milbench.store.records import CELL, KIND, REASON, ROOT, CellRun
 
 HIDDEN = (KIND, CELL, REASON, ROOT)
+"""Tags that a report does not show: they say nothing of how a number was made, or stand elsewhere in `Results`."""
 COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
+"""Metrics of a run, below "cost/", that become the columns of `Results.costs`."""
 
 
-def collect(store: Store, name: str | None = None) -> Results:
-    """Return everything a report needs of a comparison, the one launched last where no name is given."""
+def collect(store: StoreReader, name: str | None = None) -> Results:
+    """Return everything that a report shows of a comparison.
+
+    Raises UsageError if there is no comparison of that name, or none at all where the name is None: then the one
+    launched last is collected.
+    """
     plan, command, launched = store.plan(name)
     runs = store.cell_runs()
     rows, provenance, histories, costs, galleries = [], {}, [], {}, {}
@@ -51,20 +58,17 @@ def collect(store: Store, name: str | None = None) -> Results:
     )
 
 
-def _record(store: Store, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the tags of a run, without milbench's own prefix and its internal ones, and its last metrics."""
-    data = store.client.get_run(run_id).data
-    own = {
-        k.removeprefix("milbench."): v for k, v in data.tags.items() if k.startswith("milbench.") and k not in HIDDEN
-    }
-    return own, dict(data.metrics)
+def _record(store: StoreReader, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
+    """Return a run's tags for provenance, without the prefix "milbench.", and the last values of its metrics."""
+    run = store.run(run_id)
+    own = {k.removeprefix("milbench."): v for k, v in run.tags.items() if k.startswith("milbench.") and k not in HIDDEN}
+    return own, dict(run.metrics)
 
 
-def _history(store: Store, run_id: str, metric: str) -> list[tuple[int, float]]:
+def _history(store: StoreReader, run_id: str, metric: str) -> list[tuple[int, float]]:
     """Return a metric's value at every epoch."""
-    # A run killed between logging an epoch and saving it logs that epoch again: the last value stands.
-    values = sorted(store.client.get_metric_history(run_id, metric), key=lambda m: m.timestamp)
-    return sorted({m.step: m.value for m in values}.items())
+    # A run that is killed between logging an epoch and saving it logs that epoch again: the last value counts.
+    return sorted({v.epoch: v.value for v in store.history(run_id, metric)}.items())
 
 
 def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:

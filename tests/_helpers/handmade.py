@@ -14,8 +14,8 @@ from milbench import AllConvolutional, Network, Task
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import tasks
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
-from milbench.store.mlflow_store import Store
 from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
@@ -56,7 +56,7 @@ def network_of(name: str) -> Network:
 
 
 def publish(
-    store: Store,
+    store: StoreWriter,
     one: Cell,
     network: torch.nn.Module | None,
     status: str = "FINISHED",
@@ -69,12 +69,12 @@ def publish(
     run_id = store.child(plan, one, parent)
     store.start(run_id, {"milbench.device": "cpu"})
     if network is not None:
-        path = store.root.runs / "model.safetensors"
+        path = store.workspace.runs / "model.safetensors"
         save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)
         store.log_file(run_id, path)
         path.unlink()
     if decoder is not None:
-        path = store.root.runs / "decoder.json"
+        path = store.workspace.runs / "decoder.json"
         path.write_text(json.dumps(decoder.to_json()))
         store.log_file(run_id, path)
         path.unlink()
@@ -84,7 +84,7 @@ def publish(
     return run_id
 
 
-def store_in(folder: Path, database: Path) -> Store:
+def store_in(folder: Path, database: Path) -> StoreWriter:
     (folder / "runs").mkdir(parents=True)
     shutil.copy(database, folder / "runs" / "mlflow.db")
-    return Store(Workspace(folder).make())
+    return StoreWriter(Workspace(folder).make())

@@ -142,10 +142,10 @@ def test_a_run_and_its_report(milbench: Milbench, root: Path) -> None:
     page = (folder / "index.html").read_text()
     csv = (folder / "results.csv").read_text()
     from milbench.store.collect import collect
-    from milbench.store.mlflow_store import Store
+    from milbench.store.reader import StoreReader
     from milbench.store.workspace import Workspace
 
-    for run_id in collect(Store(Workspace(root)), "mine").cells.run_id:
+    for run_id in collect(StoreReader(Workspace(root)), "mine").cells.run_id:
         assert run_id in page
         assert run_id in csv
     assert "noisy-or" in (folder / "report.md").read_text()

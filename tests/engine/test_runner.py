@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from milbench.store.collect import collect
-from milbench.store.mlflow_store import Store
+from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Ran, process
 
@@ -32,7 +32,7 @@ def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path) -> Non
     assert ran.code == 0, ran
     assert "4 cells, 4 to run" in ran.out
     assert ran.out.count("done    tiny") == 4
-    results = collect(Store(Workspace(root)), "tiny_task")
+    results = collect(StoreReader(Workspace(root)), "tiny_task")
     assert set(results.cells.status) == {"done"}
     assert set(results.history.metric) == {
         "train/loss", "train/clipped", "validation/instance_error", "test/instance_error"}  # fmt: skip
@@ -56,7 +56,7 @@ def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> Non
     assert len({parent for _, parent in tags}) == 1
     assert inputs == [("tiny", "tiny of 5")]
     assert params["recipe.optimizer"] == "adamw"
-    run = collect(Store(Workspace(root))).cells.run_id.iloc[0]
+    run = collect(StoreReader(Workspace(root))).cells.run_id.iloc[0]
     artifacts = {p.name for p in (root / "runs" / "artifacts" / run / "artifacts").iterdir()}
     assert {"model.safetensors", "gallery.npz"} <= artifacts
     assert not list((root / "runs" / "checkpoints").glob("*.pt"))
@@ -64,16 +64,16 @@ def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> Non
 
 def test_what_is_done_is_not_done_again(milbench: Milbench, root: Path) -> None:
     milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1")
-    before = Store(Workspace(root)).cell_runs()
+    before = StoreReader(Workspace(root)).cell_runs()
     again = milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "1,0")
     assert again.code == 0
     assert "4 cells, 2 to run" in again.out
-    after = Store(Workspace(root)).cell_runs()
+    after = StoreReader(Workspace(root)).cell_runs()
     assert {k: after[k] for k in before} == before
     assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1").out
     everything = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--rerun", "all")
     assert "2 cells, 2 to run" in everything.out
-    assert all(Store(Workspace(root)).cell_runs()[k].run_id != before[k].run_id for k in before)
+    assert all(StoreReader(Workspace(root)).cell_runs()[k].run_id != before[k].run_id for k in before)
 
 
 def test_dry_run_writes_nothing(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, 
     assert ran.code == 1
     assert ran.out.count("failed") >= 2
     assert ran.out.count("done    tiny") == 2
-    results = collect(Store(Workspace(root)))
+    results = collect(StoreReader(Workspace(root)))
     failed = results.cells[results.cells.loss == "breaking"]
     assert set(failed.status) == {"failed"}
     assert set(failed.reason) == {"RuntimeError: the loss | broke in two lines <b>"}
@@ -114,7 +114,7 @@ def test_a_failing_cell_leaves_the_others_alone(milbench: Milbench, root: Path, 
 def test_fail_fast_stops_at_the_first_failure(milbench: Milbench, root: Path) -> None:
     ran = milbench("run", "--loss", f"{BREAKING},exact", "--task", TINY, "--fail-fast")
     assert ran.code == 1
-    statuses = dict(collect(Store(Workspace(root))).cells.set_index("loss").status)
+    statuses = dict(collect(StoreReader(Workspace(root))).cells.set_index("loss").status)
     assert statuses == {"breaking": "failed", "exact": "missing"}
     assert "RUNNING" not in runs_by_status(root)
 
@@ -124,7 +124,7 @@ def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, ro
     ran = milbench("run", "--loss", f"exact,{BREAKING},noisy-or", "--task", TINY, "--jobs", "2", "--epochs", "4",
                    "-p", "loss.how=die", "-p", "loss.after=40", "-p", "task.batches=200")  # fmt: skip
     assert ran.code == 1
-    results = collect(Store(Workspace(root)))
+    results = collect(StoreReader(Workspace(root)))
     statuses = dict(results.cells.set_index("loss").status)
     assert statuses == {"exact": "done", "breaking": "failed", "noisy-or": "done"}
     assert "died" in results.cells.set_index("loss").reason["breaking"]
@@ -155,7 +155,7 @@ def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
     assert set(runs_by_status(root)) <= {"KILLED", "FINISHED"}
     ran = milbench(*LONG)
     assert ran.code == 0
-    assert set(collect(Store(Workspace(root))).cells.status) == {"done"}
+    assert set(collect(StoreReader(Workspace(root))).cells.status) == {"done"}
 
 
 def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_does(
@@ -172,10 +172,10 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     monkeypatch.setattr("platform.node", lambda: "another-machine")  # the store travels with its root
     before = milbench("status")
     assert "interrupted" in before.out
-    interrupted = collect(Store(Workspace(root))).cells
+    interrupted = collect(StoreReader(Workspace(root))).cells
     resumed_run = interrupted[interrupted.status == "interrupted"].run_id.iloc[0]
     assert milbench(*LONG).code == 0
-    after = collect(Store(Workspace(root)))
+    after = collect(StoreReader(Workspace(root)))
     assert resumed_run in set(after.cells.run_id)
     assert "resumed" in after.provenance[after.cells[after.cells.run_id == resumed_run].index[0]]
     assert set(runs_by_status(root)) == {"FINISHED", "KILLED"}  # what the killed launch left open is closed
@@ -184,7 +184,7 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     (other / "runs").mkdir(parents=True)
     shutil.copy(fresh_database, other / "runs" / "mlflow.db")
     assert milbench(*LONG, "--root", str(other)).code == 0
-    unbroken = collect(Store(Workspace(other)))
+    unbroken = collect(StoreReader(Workspace(other)))
 
     def weights(where: Path, run: str) -> dict[str, object]:
         found = load_file(where / "runs" / "artifacts" / run / "artifacts" / "model.safetensors")
@@ -214,11 +214,11 @@ def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, 
 def test_flags_add_up_and_a_spec_stands_for_itself(milbench: Milbench, root: Path, tmp_path: Path) -> None:
     milbench("run", "--loss", "exact", "--task", TINY, "--name", "mine")
     milbench("run", "--loss", "noisy-or", "--task", TINY, "--name", "mine")
-    assert set(collect(Store(Workspace(root)), "mine").cells.loss) == {"exact", "noisy-or"}
+    assert set(collect(StoreReader(Workspace(root)), "mine").cells.loss) == {"exact", "noisy-or"}
     spec = tmp_path / "mine.toml"
     spec.write_text(f"losses = ['max-pooling']\ntasks = ['{TINY}']\n")
     assert milbench("run", str(spec)).code == 0
-    assert set(collect(Store(Workspace(root)), "mine").cells.loss) == {"max-pooling"}
+    assert set(collect(StoreReader(Workspace(root)), "mine").cells.loss) == {"max-pooling"}
 
 
 def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:
@@ -243,7 +243,7 @@ if __name__ == "__main__":
     file.write_text(script)
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done
-    cells = collect(Store(Workspace(root))).cells.set_index("loss")
+    cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")
     assert dict(cells.status) == {"exact": "done", "breaking": "failed"}
 
 

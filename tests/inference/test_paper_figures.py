@@ -27,7 +27,7 @@ def where(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> tup
         store = store_in(tmp_path_factory.mktemp("figures") / "root", fresh_database)
         digits = publish(store, cell("extended-digits"), network_of("extended-digits"))
         street = publish(store, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
-        return store.root.path, digits, street
+        return store.workspace.path, digits, street
 
 
 def test_figures_1_and_4_show_test_pictures(

@@ -18,7 +18,7 @@ from milbench._utils.palette import CLASS_COLOURS
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.inference.overlay import DIMMED, STRENGTH
 from milbench.likelihood import best_label_set, presence_prob
-from milbench.store.mlflow_store import Store
+from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
 from tests._helpers.street_files import bomb
@@ -56,10 +56,10 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        store: Store = store_in(tmp_path_factory.mktemp("runs") / "root", fresh_database)
+        store: StoreWriter = store_in(tmp_path_factory.mktemp("runs") / "root", fresh_database)
         digits, street = network_of("extended-digits"), network_of("house-numbers")
         return Runs(
-            store.root.path,
+            store.workspace.path,
             publish(store, cell("extended-digits"), digits),
             publish(store, cell("house-numbers", contrast="raw"), street),
             publish(store, cell("house-numbers", seed=1, contrast="raw"), street, decoder=DECODER),

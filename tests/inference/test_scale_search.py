@@ -21,8 +21,8 @@ from milbench.api.task import Network
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
 from milbench.inference.scale_search import look, sizes
-from milbench.store.mlflow_store import Store
 from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import cell, network_of, publish
 from tests._helpers.street_files import write_struct
@@ -115,7 +115,7 @@ def test_sizes_too_small_for_the_network_are_left_out() -> None:
 
 @pytest.fixture
 def runs(root: Path) -> dict[str, str]:
-    store = Store(Workspace(root))
+    store = StoreWriter(Workspace(root))
     named = {name: cell(name) for name in ("extended-digits", "cifar10")}
     named["house-numbers"] = cell("house-numbers", contrast="raw")
     return {

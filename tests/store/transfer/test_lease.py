@@ -8,9 +8,9 @@ import pytest
 
 from milbench._utils import locks
 from milbench.errors import UsageError
-from milbench.store.import_lease import import_lease
-from milbench.store.mlflow_store import Store
+from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
 from tests._helpers.other_machine import client, content, runs_of
 
@@ -22,7 +22,7 @@ def test_an_import_that_was_killed_is_made_whole(
     milbench: Milbench, root: Path, away: Path, monkeypatch: pytest.MonkeyPatch, method: str, before: int
 ) -> None:
     calls = iter(range(100))
-    real = getattr(Store, method)
+    real = getattr(StoreWriter, method)
 
     def dies(*words: Any) -> Any:
         if next(calls) >= before:
@@ -30,7 +30,7 @@ def test_an_import_that_was_killed_is_made_whole(
         return real(*words)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, method, dies)
+        patch.setattr(StoreWriter, method, dies)
         assert milbench("import", str(away / "all.zip")).code == 130
     if method == "log_file" or before == 0:
         assert "nothing was run yet" in milbench("status").complaint()
@@ -63,10 +63,10 @@ def test_imports_of_two_machines_into_one_store_do_not_meet(
     here, words = tmp_path / "here", ("import", str(away / "all.zip"), "--root", str(tmp_path / "here"))
     with monkeypatch.context() as patch:
         patch.setattr("platform.node", lambda: "gpu-box")
-        there = Store(Workspace(tmp_path / "there").make())
+        there = StoreWriter(Workspace(tmp_path / "there").make())
     with import_lease(there, "other"):
         said = milbench(*words).complaint()
-        assert f"from {there.root.path} on gpu-box" in said
+        assert f"from {there.workspace.path} on gpu-box" in said
         claim = client(root).search_runs(["0"])[0].info.run_id
         assert f"delete its run {claim}" in said
         monkeypatch.delenv("MLFLOW_TRACKING_URI")
@@ -74,10 +74,11 @@ def test_imports_of_two_machines_into_one_store_do_not_meet(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", shared)
     assert [e.name for e in client(root).search_experiments()] == ["Default"]
     # One that was killed here is no hindrance: the root's lock says that it is over.
-    own = Store(Workspace(here).make())
-    killed = own.client.create_run(own.experiment("mine"), tags={"milbench.kind": "import", **own.owner})
+    own = StoreWriter(Workspace(here).make())
+    mine = client(root).create_experiment("mine", artifact_location=own.workspace.artifacts.as_uri())
+    killed = client(root).create_run(mine, tags={"milbench.kind": "import", **own.owner})
     assert "imported 2 cells" in milbench(*words).out
     assert client(root).get_run(killed.info.run_id).info.lifecycle_stage == "deleted"
     assert set(runs_of(root)) == {"launch of mine", "exact on tiny, seed 0", "breaking on tiny, seed 0"}
     with import_lease(there, "other"), pytest.raises(UsageError, match="another import"), import_lease(own, "mine"):
-        pytest.fail("both have import_lease the store")
+        pytest.fail("both hold a lease")

@@ -1,0 +1,204 @@
+"""Runs in MLflow: the only module that imports MLflow. It returns records of our own.
+
+Every call names its run: MLflow's fluent interface keeps the current run in global state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from milbench.store.records import MetricValue, RunRecord, metrics_today, stored_names
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+
+class RunClient:
+    """Experiments and runs of one MLflow store, a database file or a server."""
+
+    def __init__(self, uri: str) -> None:
+        import mlflow
+
+        for name in ("mlflow", "mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        # Otherwise a server's client prints the address of every run that ends.
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        self.uri = uri
+        self._client = mlflow.MlflowClient(uri)
+
+    # -- experiments --------------------------------------------------------------------------------------------
+
+    def experiments(self) -> dict[str, str]:
+        """Return the ids of the experiments by name."""
+        return {str(e.name): str(e.experiment_id) for e in self._client.search_experiments()}
+
+    def make_experiment(self, name: str, artifacts: str | None) -> str:
+        """Create an experiment, or find the one of that name; return its id.
+
+        Args:
+            name: its name.
+            artifacts: URI of the folder for artifacts of its runs; None leaves that to the server.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return str(self._client.create_experiment(name, artifact_location=artifacts))
+        except MlflowException:  # another launch was quicker, or the experiment was deleted in MLflow's pages
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                raise
+            if found.lifecycle_stage == "deleted":
+                self._client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+
+    # -- reading runs -------------------------------------------------------------------------------------------
+
+    def search(self, experiments: Iterable[str], tag: str, value: str) -> list[RunRecord]:
+        """Return the runs in these experiments (ids) whose tag has this value, the newest first."""
+        runs: list[RunRecord] = []
+        token = None
+        while True:
+            page = self._client.search_runs(
+                list(experiments),
+                f"tags.`{tag}` = '{value}'",
+                max_results=5000,
+                order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )
+            runs += map(_record, page)
+            token = page.token
+            if not token:
+                return runs
+
+    def get(self, run_id: str) -> RunRecord:
+        """Return a run."""
+        return _record(self._client.get_run(run_id))
+
+    def history(self, run_id: str, metric: str) -> list[MetricValue]:
+        """Return every value of a metric that was logged, in the order of its time."""
+        values = [
+            MetricValue(m.value, m.timestamp, m.step)
+            for name in stored_names(metric)
+            for m in self._client.get_metric_history(run_id, name)
+        ]
+        return sorted(values, key=lambda v: v.time)
+
+    def artifact_sizes(self, run_id: str) -> dict[str, int]:
+        """Return the sizes in bytes of a run's artifacts by name."""
+        return {str(found.path): int(found.file_size) for found in self._client.list_artifacts(run_id)}
+
+    def download(self, run_id: str, name: str, folder: str | None) -> Path:
+        """Return the path of an artifact: a copy in `folder`, or the file itself in a local store where it is None."""
+        return Path(self._client.download_artifacts(run_id, name, folder))
+
+    # -- writing runs -------------------------------------------------------------------------------------------
+
+    def create(
+        self, experiment: str, tags: Mapping[str, str], name: str | None = None, start: int | None = None
+    ) -> str:
+        """Create a run and return its id.
+
+        Args:
+            experiment: id of its experiment.
+            tags: its tags.
+            name: its name; where it is None, the tags hold it or MLflow makes one up.
+            start: when it began, in milliseconds since 1970; now if None.
+        """
+        return str(self._client.create_run(experiment, start, dict(tags), run_name=name).info.run_id)
+
+    def set_status(self, run_id: str, status: str) -> None:
+        """Set the status of a run that has not ended."""
+        self._client.update_run(run_id, status=status)
+
+    def end(self, run_id: str, status: str, end: int | None = None) -> None:
+        """Close a run.
+
+        Args:
+            run_id: its id.
+            status: FINISHED, FAILED or KILLED.
+            end: when it ended, in milliseconds since 1970; now if None.
+        """
+        self._client.set_terminated(run_id, status, end)
+
+    def delete(self, run_id: str) -> None:
+        """Mark a run as deleted: no search finds it any more; its artifacts stay."""
+        self._client.delete_run(run_id)
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags, all of them or none."""
+        from mlflow.entities import RunTag
+
+        self._client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])
+
+    def log(self, run_id: str, params: Mapping[str, str], metrics: Iterable[tuple[str, MetricValue]] = ()) -> None:
+        """Log parameters and values of metrics.
+
+        Args:
+            run_id: id of the run.
+            params: parameters by name.
+            metrics: pairs of a metric's name and a value; a name may occur many times.
+        """
+        from mlflow.entities import Metric, Param
+
+        self._client.log_batch(
+            run_id, [Metric(name, *value) for name, value in metrics], [Param(*param) for param in params.items()]
+        )
+
+    def log_data(self, run_id: str, name: str, digest: str, source: str) -> None:
+        """Log which data a run is computed from: their name, digest and source, which MLflow's pages show."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        self._client.log_inputs(run_id, [DatasetInput(Dataset(name, digest[:36], "code", source), [])])
+
+    def log_text(self, run_id: str, text: str, name: str) -> None:
+        """Store a text as an artifact."""
+        self._client.log_text(run_id, text, name)
+
+    def log_file(self, run_id: str, path: Path) -> None:
+        """Store a copy of a file as an artifact."""
+        self._client.log_artifact(run_id, str(path))
+
+    @contextmanager
+    def system_metrics(self, run_id: str) -> Iterator[None]:
+        """Log processor, memory and GPU use of this machine to a run while the block lasts."""
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self.uri)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.finish()
+
+
+def serve(uri: str, port: int) -> int:
+    """Serve MLflow's pages on a database until Ctrl-C; return the exit code of the server."""
+    words = ["mlflow", "ui", "--backend-store-uri", uri.partition("?")[0], "--workers", "1", "--port", str(port)]
+    return subprocess.call([sys.executable, "-m", *words])
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an error is one by which MLflow refuses a request."""
+    return type(error).__module__.startswith("mlflow.")
+
+
+def _record(run: Any) -> RunRecord:
+    info, data = run.info, run.data
+    return RunRecord(
+        str(info.run_id),
+        str(info.experiment_id),
+        str(info.run_name),
+        str(info.status),
+        int(info.start_time),
+        info.end_time,
+        dict(data.tags),
+        dict(data.params),
+        metrics_today(data.metrics),
+    )

@@ -1,0 +1,149 @@
+"""The file of an export: its format, and the checks that it has to pass before anything is imported.
+
+It is a zip of `manifest.json` and of artifacts named RUN/ARTIFACT, whose SHA-256 are in the manifest. The names in the
+zip are compared with those that the manifest implies and are never used as paths; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections import Counter
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from milbench._version import __version__
+from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
+from milbench.store.records import CELL
+
+FORMAT = 2
+"""Raise it when this version would misread what an older one wrote, or an older one what this one writes.
+
+1: the kind of supervision of a cell had the key `tier`, and what a decoder had learnt stood among the metrics.
+"""
+READABLE = (1, 2)
+MANIFEST = "manifest.json"
+Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json"]
+
+
+class LaunchCopy(BaseModel):
+    """The run of a launch; times are in milliseconds since 1970, and a value that is not a number is null."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: str = Field(pattern="^[0-9a-f]{32}$", description="in the store where it was made")
+    status: Literal["FINISHED", "FAILED", "KILLED"]
+    start: int
+    end: int
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, list[tuple[float | None, int, int]]] = Field(description="value, time, epoch")
+    artifacts: dict[Artifact, str] = Field(description="their SHA-256")
+
+
+class CellCopy(LaunchCopy):
+    """The run of a cell that is done or failed; runs in other states are not exported."""
+
+    status: Literal["FINISHED", "FAILED"]
+    cell: Cell
+    launch: str = Field(description="run_id of the launch it is shown under")
+
+    @field_validator("cell", mode="before")
+    @classmethod
+    def _of_any_format(cls, cell: Any) -> Any:
+        return fields_today(cell) if isinstance(cell, dict) else cell
+
+
+class Manifest(BaseModel):
+    """What is in an export: the launches of a comparison that count, the newest first, and the runs of its cells."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int
+    milbench: str = Field(description="the version that wrote it")
+    name: str = Field(pattern=COMPARISON_NAME)
+    launches: list[LaunchCopy] = Field(min_length=1)
+    cells: list[CellCopy]
+
+    @property
+    def runs(self) -> list[LaunchCopy]:
+        """All runs, the launches first."""
+        return [*self.launches, *self.cells]
+
+    def members(self) -> dict[str, str]:
+        """Return name and SHA-256 of every file that belongs beside the manifest."""
+        return {f"{run.run_id}/{name}": digest for run in self.runs for name, digest in run.artifacts.items()}
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 of bytes as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file to an archive; the same contents always give the same bytes."""
+    member = zipfile.ZipInfo(name)  # its date is that of 1980, whatever the time
+    member.external_attr = 0o644 << 16
+    archive.writestr(member, content, zipfile.ZIP_DEFLATED)
+
+
+def read_manifest(archive: zipfile.ZipFile) -> Manifest:
+    """Return the manifest of an export after all checks of the file.
+
+    Raises:
+        ValueError: the file is damaged, or of a version that this one cannot read; a damaged file can also raise
+            whatever zipfile, zlib and json raise.
+    """
+    raw = json.loads(archive.read(MANIFEST))
+    if raw.get("format") not in READABLE:
+        raise ValueError(
+            f"it has format {raw.get('format')}, written by milbench {raw.get('milbench')}; "
+            f"this is milbench {__version__}, which reads formats {' and '.join(map(str, READABLE))}"
+        )
+    manifest = Manifest.model_validate(raw)
+    _check_members(manifest, archive)
+    _check_runs(manifest, archive)
+    return manifest
+
+
+def _check_members(manifest: Manifest, archive: zipfile.ZipFile) -> None:
+    expected, found = manifest.members(), set(archive.namelist()) - {MANIFEST}
+    if lacking := sorted(set(expected) - found):
+        raise ValueError(f"it lacks {lacking[0]}")
+    if strange := sorted(found - set(expected)):
+        raise ValueError(f"its manifest does not name {strange[0]!r}")
+    for name, digest in expected.items():
+        if sha256(archive.read(name)) != digest:
+            raise ValueError(f"{name} has another SHA-256 than in its manifest")
+
+
+def _check_runs(manifest: Manifest, archive: zipfile.ZipFile) -> None:
+    run_id, count = Counter(run.run_id for run in manifest.runs).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"its manifest names run {run_id} {count} times")
+    for launch in manifest.launches:
+        plan = Plan.from_json(archive.read(f"{launch.run_id}/plan.json").decode())
+        if plan.name != manifest.name:
+            raise ValueError(f"it holds a launch of {plan.name!r} among those of {manifest.name!r}")
+        _check_ids(launch, {cell.id for cell in plan.cells}, set(plan.labels))
+    for run in manifest.cells:
+        _check_ids(run, {run.cell.id}, {run.tags.get(CELL, "")})
+        if run.launch not in {launch.run_id for launch in manifest.launches}:
+            raise ValueError(f"it lacks the launch of run {run.run_id}")
+
+
+def _check_ids(run: LaunchCopy, computed: set[str], recorded: set[str]) -> None:
+    """Compare cell ids computed from the content of a run with those under which it was recorded."""
+    if computed != recorded:
+        raise ValueError(
+            f"run {run.run_id} was recorded under other cell ids than its content has: the file is damaged, or from a "
+            "version of milbench that computes something else from the same cells"
+        )
+
+
+def counted(counts: Counter[str], name: str) -> str:
+    """Return such as "3 cells of demo (2 done, 1 failed)"."""
+    total = counts.total()
+    return f"{total} cell{'s' * (total != 1)} of {name} ({', '.join(f'{n} {what}' for what, n in counts.items())})"

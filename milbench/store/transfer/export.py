@@ -1,0 +1,117 @@
+"""Writes the runs of a comparison to a file that another store can import."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, get_args
+
+from milbench._utils.files import write_atomically
+from milbench._version import __version__
+from milbench.api.plan import Plan
+from milbench.errors import UsageError
+from milbench.store.reader import StoreReader
+from milbench.store.records import PARENT, RunRecord
+from milbench.store.transfer.archive import (
+    FORMAT,
+    MANIFEST,
+    Artifact,
+    CellCopy,
+    LaunchCopy,
+    Manifest,
+    add,
+    counted,
+    sha256,
+)
+
+ORIGIN = "milbench.origin_run"
+"""A tag of an imported run: the id that it had in the store where it was made."""
+
+
+def export(store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = ()) -> str:
+    """Write the launches of a comparison that count, and its cells that are done or failed, to a file.
+
+    Args:
+        store: the store to read.
+        name: the comparison; None stands for the one launched last.
+        out: the file to write; its folder is made if it does not exist.
+        leave_out: names of artifacts to leave out, such as "model.safetensors".
+
+    Returns:
+        One line on what was written.
+
+    Raises:
+        UsageError: there is nothing to write, or the file cannot be written.
+    """
+    plan = store.plan(name)[0]
+    runs = store.cell_runs()
+    # A cell that was interrupted would have to start again elsewhere, since checkpoints are not exported.
+    ended = {c.id: runs[c.id].run_id for c in plan.cells if c.id in runs and runs[c.id].status in ("done", "failed")}
+    if not ended:
+        raise UsageError(f"nothing to export: no cell of {plan.name} is done or failed")
+    try:
+        write_atomically(out, lambda path: _write(path, store, plan, ended, leave_out))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
+    counts = Counter(runs[c.id].status if c.id in ended else "left out" for c in plan.cells)
+    return f"wrote {out}: {counted(counts, plan.name)}"
+
+
+def origin(run: RunRecord) -> str:
+    """Return the id that a run had in the store where it was made."""
+    return run.tags.get(ORIGIN, run.run_id)
+
+
+def _write(path: Path, store: StoreReader, plan: Plan, ended: dict[str, str], leave_out: Collection[str]) -> None:
+    """Write the archive; ended: the ids of the runs to export by cell id."""
+    with zipfile.ZipFile(path, "w") as archive:
+        parents = [run.run_id for run in store.launches(plan.name)]
+        launches = {run_id: LaunchCopy(**_snapshot(archive, store, run_id, leave_out)) for run_id in parents}
+        cells = []
+        for cell in plan.cells:
+            if cell.id in ended:
+                fields = _snapshot(archive, store, ended[cell.id], leave_out)
+                # A cell done in a launch that no longer counts is shown under the newest one.
+                parent = launches.get(fields["tags"].get(PARENT), launches[parents[0]])
+                cells.append(CellCopy(**fields, cell=cell, launch=parent.run_id))
+        manifest = Manifest(
+            format=FORMAT, milbench=__version__, name=plan.name, launches=list(launches.values()), cells=cells
+        )
+        add(archive, MANIFEST, manifest.model_dump_json().encode())
+
+
+def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_out: Collection[str]) -> dict[str, Any]:
+    """Put the artifacts of a run into the archive and return the fields of its copy."""
+    run = store.run(run_id)
+    return {
+        "run_id": origin(run),
+        # A launch that is still going on has ended as far as the copy is concerned.
+        "status": "KILLED" if run.is_open else run.status,
+        "start": run.start,
+        "end": run.start if run.is_open else run.end,
+        "tags": dict(sorted(run.tags.items())),
+        "params": dict(sorted(run.params.items())),
+        "metrics": {k: _values(store, run_id, k) for k in sorted(run.metrics) if not k.startswith("system/")},
+        "artifacts": _add_artifacts(archive, store, run, leave_out),
+    }
+
+
+def _values(store: StoreReader, run_id: str, metric: str) -> list[tuple[float | None, int, int]]:
+    history = sorted(store.history(run_id, metric), key=lambda v: (v.epoch, v.time))
+    return [(None if math.isnan(v.value) else v.value, v.time, v.epoch) for v in history]
+
+
+def _add_artifacts(
+    archive: zipfile.ZipFile, store: StoreReader, run: RunRecord, leave_out: Collection[str]
+) -> dict[Artifact, str]:
+    """Put the artifacts of a run into the archive; return their SHA-256 by name."""
+    digests: dict[Artifact, str] = {}
+    for name in get_args(Artifact):
+        if name not in leave_out and (file := store.artifact(run.run_id, name)):
+            content = file.read_bytes()
+            add(archive, f"{origin(run)}/{name}", content)
+            digests[name] = sha256(content)
+    return digests

@@ -1,0 +1,185 @@
+"""Imports an export into a store, all of it or nothing.
+
+Runs are inserted as staged: no command but another import finds them. They are published when all of them are
+complete. What a killed import has left staged, the next one discards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from milbench._utils import locks
+from milbench.errors import UsageError
+from milbench.store.records import HOST, KIND, PARENT, ROOT, MetricValue
+from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counted, read_manifest
+from milbench.store.transfer.export import ORIGIN, origin
+from milbench.store.transfer.lease import import_lease
+from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
+
+IMPORTED, IMPORTED_FROM = "milbench.imported", "milbench.imported_from"
+"""Tags of an imported run: when it was imported, and the SHA-256 of the file that it was in."""
+STAGED = "staged"
+"""The kind of a run that an import has not published yet."""
+
+
+def import_(path: Path, workspace: Workspace) -> str:
+    """Import an export into the store of a workspace, all of it or nothing.
+
+    Args:
+        path: the file that `export` wrote.
+        workspace: the folder whose store takes the runs; it is made if it does not exist.
+
+    Returns:
+        One line on what was imported.
+
+    Raises:
+        UsageError: the file is damaged or of a version that this one cannot read, another import is going on, or the
+            store has results of its own for cells of the file. The store is left as it was.
+    """
+    with ExitStack() as stack:
+        with _one_line_errors(path):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            manifest = read_manifest(archive)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        store = StoreWriter(workspace.make())
+        if not stack.enter_context(locks.try_lock(workspace.lock("import"))):
+            raise UsageError(f"another import into {workspace.path} is going on")
+        stack.enter_context(import_lease(store, manifest.name))
+        return _join(manifest, archive, digest, store)
+
+
+@contextmanager
+def _one_line_errors(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file raises into a UsageError that names the file."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"cannot import {path}: {where} in its manifest: {first['msg']}") from None
+    except OSError as error:
+        raise UsageError(f"cannot import {path}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 zipfile, zlib, json and what reads their output fail in many ways
+        raise UsageError(f"cannot import {path}: {str(error)[:300] or type(error).__name__}") from None
+
+
+def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: StoreWriter) -> str:
+    """Insert the runs that the store lacks, complete those it has; return one line on what was done."""
+
+    def files(run: LaunchCopy) -> dict[Artifact, bytes]:
+        return {name: archive.read(f"{run.run_id}/{name}") for name in run.artifacts}
+
+    here = _origins(store)
+    new = [run for run in manifest.runs if run.run_id not in here]
+    _refuse_clashes(new, store)
+    _discard_staged(store)
+    # Runs that were imported without weights or pictures get them if this file has them.
+    old = [run for run in manifest.runs if run.run_id in here]
+    added = Counter(name for run in old for name in _complete(store, here[run.run_id], files(run)))
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    for run in new:
+        tags = {IMPORTED: moment, IMPORTED_FROM: f"sha256:{digest}"}
+        if isinstance(run, CellCopy):
+            tags[PARENT] = here[run.launch]
+        here[run.run_id] = _insert(store, manifest.name, run, files(run), tags)
+    for run in new:
+        _publish(store, here[run.run_id], run)
+    states = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
+    counts = Counter(states.get(run.run_id, "already here") for run in manifest.cells)
+    if not new and not added:
+        return f"nothing to import: {counted(counts, manifest.name)}"
+    parts = ", ".join(f"{name} of {n}" for name, n in sorted(added.items()))
+    extra = f"; what was here had lacked {parts}" if added else ""
+    return f"imported {counted(counts, manifest.name)}{extra}; next: milbench report {manifest.name}"
+
+
+def _origins(store: StoreWriter) -> dict[str, str]:
+    """Return the ids of all runs in the store, by the ids that they had in the stores where they were made."""
+    return {origin(run): run.run_id for run in [*store.search("launch"), *store.search("cell")]}
+
+
+def _refuse_clashes(new: Iterable[LaunchCopy], store: StoreWriter) -> None:
+    """Raise UsageError if a cell would have two results: a report can show only one of them."""
+    runs = store.cell_runs()
+    clashes = [
+        run
+        for run in new
+        if isinstance(run, CellCopy)
+        and run.status == "FINISHED"
+        and run.cell.id in runs
+        and runs[run.cell.id].status == "done"
+    ]
+    if clashes:
+        first = clashes[0]
+        raise UsageError(
+            f"nothing was imported: {len(clashes)} of its cells were done here by other runs, the first {first.cell} "
+            f"(run {first.run_id} there, {runs[first.cell.id].run_id} here); another --root can hold them"
+        )
+
+
+def _insert(store: StoreWriter, name: str, copy: LaunchCopy, files: dict[Artifact, bytes], tags: dict[str, str]) -> str:
+    """Write a copy into the store as a staged run; return its id there.
+
+    Args:
+        store: the store.
+        name: the comparison.
+        copy: the run as it was exported.
+        files: its artifacts by name.
+        tags: further tags.
+    """
+    # A staged run belongs to this machine and workspace, whose next import may discard it.
+    run_id = store.create(name, {**copy.tags, ORIGIN: copy.run_id, **tags, KIND: STAGED}, start=copy.start)
+    values = [
+        (metric, MetricValue(math.nan if value is None else value, moment, epoch))
+        for metric, history in copy.metrics.items()
+        for value, moment, epoch in history
+    ]
+    store.log_values(run_id, copy.params, values)
+    if isinstance(copy, CellCopy):
+        store.log_data(run_id, copy.cell)
+    _log_files(store, run_id, files)
+    store.end(run_id, copy.status, moment=copy.end)
+    return run_id
+
+
+def _complete(store: StoreWriter, run_id: str, files: dict[Artifact, bytes]) -> list[Artifact]:
+    """Add the files of which a run in the store has nothing or only a part; return their names."""
+    sizes = store.artifact_sizes(run_id)
+    lacking: list[Artifact] = [name for name, content in files.items() if sizes.get(name) != len(content)]
+    _log_files(store, run_id, {name: files[name] for name in lacking})
+    return lacking
+
+
+def _log_files(store: StoreWriter, run_id: str, files: dict[Artifact, bytes]) -> None:
+    with tempfile.TemporaryDirectory(prefix="milbench-") as folder:
+        for artifact, content in files.items():
+            (Path(folder) / artifact).write_bytes(content)
+            store.log_file(run_id, Path(folder) / artifact)
+
+
+def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:
+    """Make a staged run an ordinary one, of the machine and workspace that computed it."""
+    kind = "cell" if isinstance(copy, CellCopy) else "launch"
+    store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, "")})
+
+
+def _discard_staged(store: StoreWriter) -> None:
+    """Delete the staged runs that a killed import of this workspace has left."""
+    for run in store.search(STAGED):
+        if store.is_own(run):
+            store.delete(run.run_id)
+            if store.is_local:  # MLflow marks the run as deleted and keeps its files
+                shutil.rmtree(store.workspace.artifacts / run.run_id, ignore_errors=True)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from milbench.store.collect import collect
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
+from tests._helpers.command_line import TINY, Ran
+from tests._helpers.other_machine import WORDS, content, runs_of
+
+Milbench = Callable[..., Ran]
+Members = dict[str, bytes]
+
+
+def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path) -> None:
+    ran = milbench("import", str(away / "all.zip"))
+    assert (ran.code, ran.out) == (0, "imported 2 cells of mine (1 done, 1 failed); next: milbench report mine\n")
+    there, here = runs_of(away), runs_of(root)
+    assert set(here) == set(there) == {"launch of mine", "exact on tiny, seed 0", "breaking on tiny, seed 0"}
+    digest = hashlib.sha256((away / "all.zip").read_bytes()).hexdigest()
+    for name, origin in there.items():
+        copy = here[name]
+        assert content(root, copy) == content(away, origin)
+        assert copy.info.run_id != origin.info.run_id
+        own = {"milbench.origin_run": origin.info.run_id, "milbench.imported_from": f"sha256:{digest}"}
+        parent = {"mlflow.parentRunId": here["launch of mine"].info.run_id} if "launch" not in name else {}
+        moment = {"milbench.imported": copy.data.tags["milbench.imported"]}
+        assert copy.data.tags == {**origin.data.tags, **own, **parent, **moment}
+    assert here["exact on tiny, seed 0"].data.tags["milbench.host"] == "gpu-box"
+    artifacts = content(root, here["exact on tiny, seed 0"])["artifacts"]
+    assert set(artifacts) == {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json"}
+    assert json.loads(artifacts["decoder.json"])["format"] == "tiny/1"
+
+
+def test_an_imported_comparison_is_like_any_other(milbench: Milbench, root: Path, away: Path) -> None:
+    milbench("import", str(away / "all.zip"))
+    status = milbench("status", "mine")
+    assert "1 of 2 cells done" in status.out
+    assert "RuntimeError: the loss | broke" in status.out
+    assert milbench("report", "mine").code == 0
+    folder = root / "reports" / "mine"
+    origin = runs_of(away)["exact on tiny, seed 0"]
+    where = f"imported: run {origin.info.run_id} on gpu-box, {origin.data.tags['milbench.device_name']}"
+    assert where in (folder / "index.html").read_text()
+    assert f"{runs_of(root)['exact on tiny, seed 0'].info.run_id} ({where}) |" in (folder / "report.md").read_text()
+    assert "No gallery" not in (folder / "report.md").read_text()
+    assert "nothing to run, but 1 cells are not done" in milbench(*WORDS).out
+    again = milbench(*WORDS, "--rerun", "failed")
+    assert "2 cells, 1 to run" in again.out
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        failed = database.execute("select count(*) from runs where name like 'breaking%' and status = 'FAILED'")
+        assert failed.fetchone() == (2,)
+
+
+def test_launches_here_and_from_elsewhere_add_up(milbench: Milbench, root: Path, away: Path) -> None:
+    milbench("run", "--loss", "noisy-or", "--task", TINY, "--name", "mine")
+    milbench("import", str(away / "all.zip"))
+    results = collect(StoreReader(Workspace(root)))  # of the comparison launched last, which is the launch here
+    assert dict(results.cells.set_index("loss").status) == {"exact": "done", "breaking": "failed", "noisy-or": "done"}
+    assert {tags.get("host") for tags in results.provenance.values()} == {"gpu-box", platform.node()}
+
+
+def test_the_same_again_changes_nothing(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:
+    milbench("import", str(away / "all.zip"))
+    before = dump(root)
+    again = milbench("import", str(away / "all.zip"))
+    assert (again.code, again.out) == (0, "nothing to import: 2 cells of mine (2 already here)\n")
+    assert dump(root) == before
+    # A run is known by where it was made, through however many hands its copies went.
+    assert milbench("export", "--out", str(tmp_path / "second-hand.zip")).code == 0
+    home = tmp_path / "home"
+    shutil.copytree(away, home)
+    assert "2 already here" in milbench("import", str(tmp_path / "second-hand.zip"), "--root", str(home)).out
+
+
+def dump(root: Path) -> list[str]:
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        return list(database.iterdump())
+
+
+def test_a_cell_that_is_done_here_already_is_a_clash(milbench: Milbench, root: Path, away: Path) -> None:
+    assert milbench(*WORDS).code == 1
+    before = dump(root)
+    said = milbench("import", str(away / "all.zip")).complaint()
+    there, here = (runs_of(where)["exact on tiny, seed 0"].info.run_id for where in (away, root))
+    assert "1 of its cells were done here by other runs, the first exact on tiny, seed 0" in said
+    assert f"run {there} there, {here} here" in said
+    assert dump(root) == before
