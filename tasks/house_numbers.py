@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from milbench.data.crops import Variant
+from milbench.data.crops import CropVariant
 from milbench.data.rendering.generate import manifest
 from milbench.families.street_numbers import Contrast, Size, StreetNumbers
 
@@ -30,7 +30,7 @@ class HouseNumbers(StreetNumbers):
     def __init__(
         self,
         network: Size = "small",
-        crop: Variant = "paper",
+        crop: CropVariant = "paper",
         contrast: Contrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 500,
         augmentation: bool = True,

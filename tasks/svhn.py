@@ -10,12 +10,12 @@ from pydantic import Field
 
 from milbench.api.task import Published
 from milbench.data import svhn
-from milbench.data.crops import Variant
+from milbench.data.crops import CropVariant
 from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumbers
 
 from ._paper import AS_EXACT, LI_2018
 
-BEST = "best of three sizes, of an epoch that is not said"
+BEST = "best of three sizes, epoch not given"
 """How the published figure was selected."""
 AS_PUBLISHED = {
     **AS_EXACT, "recipe.optimizer": "psgd", "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01,
@@ -73,7 +73,7 @@ class SVHN(StreetNumbers):
     def __init__(
         self,
         network: Size = "small",
-        crop: Variant = "paper",
+        crop: CropVariant = "paper",
         parts: Parts = "train",
         contrast: Contrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 1000,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from milbench._utils.files import staged
 from milbench.data import digit_struct
-from milbench.data.crops import CROP_SIDE, Crop, Variant, crop, crop_parameters
+from milbench.data.crops import CROP_SIDE, Crop, CropVariant, crop, crop_parameters
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
@@ -59,7 +59,7 @@ class Crops:
         return len(self.crops)
 
 
-def load(folder: Path, variant: Variant, most_digits: int) -> Crops:
+def load(folder: Path, variant: CropVariant, most_digits: int) -> Crops:
     """Return the crops of a folder with pictures and a digitStruct.mat, made first if there is no current cache.
 
     Args:
@@ -138,7 +138,7 @@ def _open(place: Path) -> dict[str, Any] | None:
     return about
 
 
-def _current(place: Path, state: str, variant: Variant) -> dict[str, Any] | None:
+def _current(place: Path, state: str, variant: CropVariant) -> dict[str, Any] | None:
     """Return what `_open` returns, None also if the crops were made from other files or with other parameters."""
     about = _open(place)
     as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(variant))
@@ -172,7 +172,7 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _made(folder: Path, place: Path, state: str, variant: Variant, most_digits: int) -> dict[str, Any]:
+def _made(folder: Path, place: Path, state: str, variant: CropVariant, most_digits: int) -> dict[str, Any]:
     """Crop every picture, put the cache into its place, replacing an outdated one, and return its `about`."""
     records = digit_struct.read(folder / digit_struct.FILE)
     _check_records(folder, records, most_digits)
@@ -212,7 +212,7 @@ def _too_many(most_digits: int) -> str:
     return f"more than the network has positions ({most_digits})"
 
 
-def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant) -> str:
+def _write(folder: Path, new: Path, records: Sequence[Record], variant: CropVariant) -> str:
     """Write the arrays and return the digest of what they were made from.
 
     Crops are appended to the file batch by batch: a full disk is then an error that can be caught, while writing to
@@ -238,7 +238,7 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: Variant)
     return digest.hexdigest()
 
 
-def _all_crops(folder: Path, records: Sequence[Record], variant: Variant) -> Iterator[tuple[Record, Crop, bytes]]:
+def _all_crops(folder: Path, records: Sequence[Record], variant: CropVariant) -> Iterator[tuple[Record, Crop, bytes]]:
     """Yield every record in order, with its crop and the bytes it adds to the digest of the inputs.
 
     Threads suffice: decoding and resizing release Python's global lock.

@@ -23,7 +23,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 TIGHT = 1.3
 """Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
 
-Variant = Literal["paper", "tight"]
+CropVariant = Literal["paper", "tight"]
 """How the size of the crop depends on the number of digits, see `crop_enlargement`."""
 Window = tuple[int, int, int, int]
 """Left, top, right and bottom of a part of a picture, in its pixels."""
@@ -44,12 +44,12 @@ class Crop:
     boxes: NDArray[np.float32]
 
 
-def crop_parameters(variant: Variant) -> dict[str, float | str]:
+def crop_parameters(variant: CropVariant) -> dict[str, float | str]:
     """Return every parameter of the crop; a cache made with other parameters is outdated."""
     return {"variant": variant, "side": CROP_SIDE, **({"margin": TIGHT} if variant == "tight" else {})}
 
 
-def crop_enlargement(variant: Variant, digits: int) -> float:
+def crop_enlargement(variant: CropVariant, digits: int) -> float:
     """Return the side of the crop relative to the longer side of the union of the boxes.
 
     Args:
@@ -66,7 +66,7 @@ def crop_enlargement(variant: Variant, digits: int) -> float:
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
 
-def window(record: Record, width: int, height: int, variant: Variant) -> Window:
+def window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
     """Return the part of a picture that a crop shows: a square around all boxes, clipped to the picture.
 
     The square is centred on the union of the boxes and rounded to whole pixels.
@@ -99,7 +99,7 @@ def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
     return clipped
 
 
-def crop(picture: bytes, path: Path, record: Record, variant: Variant) -> Crop:
+def crop(picture: bytes, path: Path, record: Record, variant: CropVariant) -> Crop:
     """Decode the bytes of a PNG file and crop the picture.
 
     Args:

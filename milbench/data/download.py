@@ -65,7 +65,9 @@ def _request_rest(url: str, path: Path, have: int, size: int, on_progress: Calla
     with response:
         continued = response.status == http.HTTPStatus.PARTIAL_CONTENT
         if continued and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            raise UsageError(f"{url}: the server sent {response.headers.get('Content-Range')} when asked from {have}")
+            raise UsageError(
+                f"{url}: the server sent {response.headers.get('Content-Range')} when bytes from {have} were requested"
+            )
         have = have if continued else 0
         length = response.headers.get("Content-Length")
         if length is not None and have + int(length) != size:

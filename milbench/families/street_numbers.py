@@ -23,7 +23,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
-from milbench.data.crops import CROP_SIDE, Variant
+from milbench.data.crops import CROP_SIDE, CropVariant
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
@@ -102,7 +102,7 @@ class StreetNumbers(Task):
     def __init__(
         self,
         network: Size,
-        crop: Variant,
+        crop: CropVariant,
         parts: Parts,
         contrast: Contrast,
         validation: int,
@@ -110,7 +110,7 @@ class StreetNumbers(Task):
         batch_bags: int,
     ) -> None:
         self.size: Size = network
-        self.crop: Variant = crop
+        self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast
         self.validation = validation

@@ -65,7 +65,7 @@ def test_a_folder_that_was_named_must_exist(tmp_path: Path, monkeypatch: pytest.
         catalog.data_dir(None)
 
 
-def test_status_tells_present_missing_and_damaged_apart(
+def test_status_is_present_missing_or_damaged(
     tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
 ) -> None:
     dataset = known(unreachable)

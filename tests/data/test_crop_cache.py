@@ -53,7 +53,7 @@ def test_a_cache_holds_every_crop_in_the_order_of_the_records(folder: Path) -> N
     assert crops.crops.dtype == np.uint8
 
 
-def test_what_was_cropped_once_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_that_were_cropped_once_are_not_cropped_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(folder, "paper", 5)
     monkeypatch.setattr(crop_cache, "crop", None)
     second = load(folder, "paper", 5)
@@ -215,7 +215,7 @@ crop_cache.load(Path(sys.argv[1]), "paper", 5)
 """
 
 
-def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_by_the_next(folder: Path) -> None:
+def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_later(folder: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
     assert ran.returncode == -signal.SIGKILL
     lock, left = sorted((folder.parent / FOLDER).iterdir())
@@ -225,7 +225,7 @@ def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_by_the_next(fol
     assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
 
 
-def test_of_two_at_once_one_crops_and_the_other_waits_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_threads_at_once_one_crops_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     def slow(*args: Any) -> Any:
@@ -240,7 +240,7 @@ def test_of_two_at_once_one_crops_and_the_other_waits_for_it(folder: Path, monke
     assert np.array_equal(one.crops, two.crops)
 
 
-def test_a_folder_closed_to_writing_is_cached_elsewhere(folder: Path, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, tmp_path: Path) -> None:
     folder.parent.chmod(0o555)
     try:
         crops = load(folder, "paper", 5)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
-from milbench.data.crops import CROP_SIDE, Variant, boxes_in, crop, crop_parameters, window
+from milbench.data.crops import CROP_SIDE, CropVariant, boxes_in, crop, crop_parameters, window
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 from tests._helpers.street_files import bomb, picture
@@ -40,7 +40,7 @@ def test_the_published_window(digits: int) -> None:
     assert shown == pytest.approx((x - half, y - half, x + half, y + half), abs=0.5)
 
 
-def test_the_tight_window_does_not_know_how_many_digits_there_are() -> None:
+def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
     one, two = record((400, 300, 40, 40)), record((400, 300, 20, 40), (420, 300, 20, 40))
     assert window(one, 900, 700, "tight") == window(two, 900, 700, "tight") == (394, 294, 446, 346)
     assert window(one, 900, 700, "paper") != window(two, 900, 700, "paper")
@@ -51,8 +51,8 @@ def test_a_window_ends_at_the_border_of_the_picture_and_need_not_be_square() -> 
     assert window(record((0, 0, 5, 100)), 3, 90, "tight") == (0, 0, 3, 90)
 
 
-@pytest.mark.parametrize("variant", get_args(Variant))
-def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: Variant) -> None:
+@pytest.mark.parametrize("variant", get_args(CropVariant))
+def test_pixels_are_an_antialiased_bicubic_resize_of_the_window(variant: CropVariant) -> None:
     pixels = picture(300, 200, seed=1)
     marked = record((120, 60, 30, 70), (152, 66, 28, 70))
     made = crop(png(pixels), PATH, marked, variant)
@@ -87,7 +87,7 @@ def test_other_kinds_of_png_become_rgb(mode: str) -> None:
     assert crop(png(picture(40, 30), mode), PATH, record((5, 5, 10, 20)), "paper").pixels.shape == (64, 64, 3)
 
 
-def test_sixteen_bits_and_holes_look_as_they_do_to_a_viewer() -> None:
+def test_sixteen_bits_and_transparency_are_converted_as_a_viewer_shows_them() -> None:
     marked, grey = record((5, 5, 10, 20)), picture(40, 30)[..., 0]
     plain = crop(png(grey), PATH, marked, "paper").pixels
     assert np.array_equal(crop(png(grey.astype(np.uint16) * 257), PATH, marked, "paper").pixels, plain)
@@ -124,5 +124,5 @@ def test_a_picture_that_is_no_use_is_named(data: bytes, complaint: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_parameters_tell_the_variants_apart() -> None:
+def test_parameters_differ_between_the_variants() -> None:
     assert crop_parameters("paper") != crop_parameters("tight")

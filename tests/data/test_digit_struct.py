@@ -19,7 +19,7 @@ ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
 THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
 
 
-def test_records_are_what_the_file_says(tmp_path: Path) -> None:
+def test_records_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "digitStruct.mat"
     write_struct(path, [("7.png", THREE), ("1.png", ONE)])
     first, second = digit_struct.read(path)

@@ -1,4 +1,4 @@
-"""Downloads from a real server on this machine: with and without Range, broken off, and lying."""
+"""Downloads from a real server on this machine: with and without Range, broken off, and with a wrong range."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Server:
     ranges: bool = True
     breaks_after: int | None = None
     """Bytes that a connection carries before it breaks."""
-    lies: str | None = None
-    asked: list[str | None] = field(default_factory=list)
+    wrong_range: str | None = None
+    requested: list[str | None] = field(default_factory=list)
     url: str = ""
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        wanted = request.headers.get("Range")
-        self.asked.append(wanted)
+        range_header = request.headers.get("Range")
+        self.requested.append(range_header)
         if request.path.endswith("nothing"):
             request.send_error(404)
             return
-        match = re.fullmatch(r"bytes=(\d+)-", wanted or "") if self.ranges else None
+        match = re.fullmatch(r"bytes=(\d+)-", range_header or "") if self.ranges else None
         start = int(match[1]) if match else 0
         request.send_response(206 if match else 200)
         request.send_header("Content-Length", str(len(self.content) - start))
         if match:
             request.send_header(
-                "Content-Range", self.lies or f"bytes {start}-{len(self.content) - 1}/{len(self.content)}"
+                "Content-Range", self.wrong_range or f"bytes {start}-{len(self.content) - 1}/{len(self.content)}"
             )
         request.end_headers()
         end = None if self.breaks_after is None else start + self.breaks_after
@@ -81,29 +81,29 @@ def test_a_whole_download_reports_its_progress(server: Server, tmp_path: Path) -
     reported = get(server, tmp_path / "x")
     assert reported == sorted(reported)
     assert reported[-1] == len(CONTENT)
-    assert server.asked == [None]
+    assert server.requested == [None]
     get(server, tmp_path / "x")
-    assert server.asked == [None]  # what is there and whole is not asked for again
+    assert server.requested == [None]  # what is there and whole is not requested again
 
 
 def test_a_broken_download_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(CONTENT[:1000])
     server.breaks_after = 100_000
     get(server, tmp_path / "x")
-    assert server.asked == ["bytes=1000-", "bytes=101000-", "bytes=201000-"]
+    assert server.requested == ["bytes=1000-", "bytes=101000-", "bytes=201000-"]
 
 
-def test_a_server_without_ranges_gives_all_again(server: Server, tmp_path: Path) -> None:
+def test_a_server_without_ranges_sends_everything_again(server: Server, tmp_path: Path) -> None:
     server.ranges = False
     (tmp_path / "x").write_bytes(b"something else")
     get(server, tmp_path / "x")
-    assert server.asked == ["bytes=14-"]
+    assert server.requested == ["bytes=14-"]
 
 
-def test_too_long_a_file_is_begun_again(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_is_too_long_is_downloaded_again(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(CONTENT + b"more")
     get(server, tmp_path / "x")
-    assert server.asked == [None]
+    assert server.requested == [None]
 
 
 def test_what_arrived_stays_when_the_server_gives_up(server: Server, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_arrived_stays_when_the_server_gives_up(server: Server, tmp_path: P
     (tmp_path / "x").write_bytes(CONTENT[:10])
     with pytest.raises(OSError, match=r"train.tar.gz"):
         get(server, tmp_path / "x")
-    assert len(server.asked) == module.ATTEMPTS
+    assert len(server.requested) == module.ATTEMPTS
     assert (tmp_path / "x").read_bytes() == CONTENT[:10]
 
 
@@ -130,10 +130,10 @@ def test_another_size_is_refused_before_anything_is_loaded(server: Server, tmp_p
     assert not (tmp_path / "x").exists()
 
 
-def test_a_range_that_was_not_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
-    server.lies = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
+def test_a_range_that_was_not_requested_is_refused(server: Server, tmp_path: Path) -> None:
+    server.wrong_range = f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"
     (tmp_path / "x").write_bytes(CONTENT[:10])
-    with pytest.raises(UsageError, match="when asked from 10"):
+    with pytest.raises(UsageError, match="when bytes from 10 were requested"):
         get(server, tmp_path / "x")
 
 

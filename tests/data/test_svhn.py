@@ -69,7 +69,7 @@ def test_fetch_verify_and_fetch_again(
     assert catalog.fetch("svhn", tmp_path).digest == row.digest
 
 
-def test_a_changed_picture_is_damage_and_says_what_to_do(tmp_path: Path, known: SvhnFiles) -> None:
+def test_a_changed_picture_is_damage_and_the_message_names_the_remedy(tmp_path: Path, known: SvhnFiles) -> None:
     catalog.fetch("svhn", tmp_path)
     picture = tmp_path / "svhn/test/2.png"
     picture.write_bytes(picture.read_bytes() + b"!")
@@ -81,7 +81,7 @@ def test_a_changed_picture_is_damage_and_says_what_to_do(tmp_path: Path, known: 
 
 
 def test_an_interrupted_download_is_resumed(tmp_path: Path, known: SvhnFiles, made: tuple[Path, SvhnFiles]) -> None:
-    """This server knows no Range and gives all of it again: see tests/test_download.py for one that does."""
+    """This server knows no Range and gives all of it again: see test_download.py for one that does."""
     part = tmp_path / "svhn/.download/train.tar.gz"
     part.parent.mkdir(parents=True)
     part.write_bytes((made[0] / "train.tar.gz").read_bytes()[:100])
@@ -90,7 +90,7 @@ def test_an_interrupted_download_is_resumed(tmp_path: Path, known: SvhnFiles, ma
     assert not part.parent.exists()
 
 
-def test_killed_after_unpacking_it_is_still_known_as_fetched(
+def test_a_part_counts_as_fetched_if_the_process_dies_after_unpacking(
     tmp_path: Path, known: SvhnFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unpack_and_die(*args: Any) -> None:
@@ -117,7 +117,7 @@ def test_one_process_at_a_time_fetches(tmp_path: Path, known: SvhnFiles) -> None
     assert catalog.fetch("svhn", tmp_path).state == "present"
 
 
-def test_a_folder_or_a_note_that_says_nothing_is_named(tmp_path: Path, known: SvhnFiles) -> None:
+def test_an_empty_folder_or_a_damaged_receipt_is_named(tmp_path: Path, known: SvhnFiles) -> None:
     (tmp_path / "svhn/test").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"svhn/test has no digitStruct.mat: remove it, and it is fetched"):
         catalog.fetch("svhn", tmp_path)
@@ -129,7 +129,7 @@ def test_a_folder_or_a_note_that_says_nothing_is_named(tmp_path: Path, known: Sv
         assert (row.state, row.note) == ("damaged", f"{tmp_path / 'svhn/.test.json'} is damaged: remove it")
 
 
-def test_an_archive_that_lies_there_is_used(tmp_path: Path, made: tuple[Path, SvhnFiles]) -> None:
+def test_an_archive_in_the_folder_is_used_instead_of_a_download(tmp_path: Path, made: tuple[Path, SvhnFiles]) -> None:
     source = SvhnFiles(address="http://127.0.0.1:9/", archives={"train": made[1].archives["train"]})
     place = tmp_path / "svhn" / "train.tar.gz"
     place.parent.mkdir()
@@ -173,7 +173,7 @@ def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "\n" not in str(caught.value)
 
 
-def test_only_the_official_numbers_are_called_svhn() -> None:
+def test_only_pictures_of_the_official_numbers_are_called_svhn() -> None:
     digest = "0123456789abcdef" * 4
     official = {"train": 33_402, "test": 13_068}
     assert caption(official, digest) == "SVHN, 33,402 train / 13,068 test, sha256 0123456789abcdef"

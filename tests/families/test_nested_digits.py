@@ -146,7 +146,7 @@ def test_every_training_digit_is_used_once_an_epoch() -> None:
     assert sorted(drawn) == list(range(131))
 
 
-def test_a_digit_that_fills_no_bag_sits_out_and_each_epoch_another() -> None:
+def test_digits_that_fill_no_bag_are_left_out_others_in_each_epoch() -> None:
     task = toy(digits_per_bag=2)
     counts = torch.bincount(task.splits.train.classes, minlength=10)
     out = set()
@@ -212,7 +212,7 @@ def test_without_validation_digits_the_threshold_comes_from_training_digits() ->
 
 
 def test_a_perfect_detector_scores_perfectly() -> None:
-    """A score function that reads the truth: every metric at its best says that boxes, centres and labels agree."""
+    """A score function that reads the truth reaches the best of every metric if boxes, centres and labels agree."""
     task = toy()
     test = task._eval_splits["test"]
     apart = [bags for bags in test.bags if len(bags) == 10][:1]

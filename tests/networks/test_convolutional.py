@@ -47,7 +47,7 @@ def receptive_centre(network: AllConvolutional, height: int, width: int, row: in
 @pytest.mark.parametrize(
     "layers", [PAPER, SMALL, (Layer(3, 4, 2, 1), Layer(2, 2, 3, 0))], ids=["paper", "small", "even kernels"]
 )
-def test_position_centres_are_where_the_network_looks(layers: tuple[Layer, ...]) -> None:
+def test_position_centres_are_those_of_the_receptive_fields(layers: tuple[Layer, ...]) -> None:
     network = AllConvolutional(layers, 1, seed=0)
     height, width = 90, 101
     ys, xs = network.position_centres(height, width)
@@ -140,7 +140,7 @@ def test_standardised_images_have_mean_0_and_deviation_1_each() -> None:
     assert torch.equal(standardise(torch.full((1, 3, 8, 8), 0.25)), torch.zeros(1, 3, 8, 8))
 
 
-def test_a_network_that_standardises_sees_neither_brightness_nor_contrast() -> None:
+def test_a_network_that_standardises_ignores_brightness_and_contrast() -> None:
     images = 0.25 + 0.5 * torch.rand(2, 3, 20, 24).double()
     seeing, blind = (AllConvolutional(SMALL, 3, seed=1, standardised=flag).double() for flag in (False, True))
     other = 0.4 * images + 0.1

@@ -106,7 +106,7 @@ def test_batches_depend_on_the_generator_alone_and_hold_every_image_once(tmp_pat
     assert all(bags.instances.min() >= 0 and bags.instances.max() <= 1 for bags in one)
 
 
-def test_test_images_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_test_images_are_not_augmented(tmp_path: Path) -> None:
     task = make(validation=20)
     task.prepare(small_cifar(tmp_path), CPU)
     gallery = task.gallery()
@@ -122,7 +122,7 @@ def test_published_figures_are_shares() -> None:
     ]
 
 
-def test_other_images_are_refused_unless_asked_for_and_then_named(tmp_path: Path) -> None:
+def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
     root = small_cifar(tmp_path)
     digest = make().check_data(root)
     assert digest.startswith("non-canonical CIFAR-10, sha256 ")
@@ -173,7 +173,7 @@ def remove(root: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (with_code, r"test_batch is damaged: UnpicklingError: it asks for posix.mkdir"),
+        (with_code, r"test_batch is damaged: UnpicklingError: it refers to posix.mkdir"),
         (truncate, r"test_batch is damaged: "),
         (empty, r"test_batch is damaged: EOFError"),
         (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
@@ -196,7 +196,7 @@ def test_damaged_files_are_named_and_run_no_code(
     assert not (tmp_path / "harmed").exists()
 
 
-def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
+def test_the_message_on_missing_data_names_the_path_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load_task("cifar10").check_data(tmp_path)
     for part in (str(tmp_path / TRAIN[0]), "no network here", "milbench data fetch cifar10", "--data-dir"):

@@ -65,7 +65,7 @@ def test_published_figures_are_shares() -> None:
     assert all("arXiv:1811.12346" in p.source and p.metric == "instance_error" for p in make().published)
 
 
-def test_other_images_are_refused_unless_asked_for_and_then_named(tmp_path: Path) -> None:
+def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
     root = small_mnist(tmp_path)
     digest = make().check_data(root)
     assert digest.startswith("non-canonical MNIST, sha256 ")
@@ -124,7 +124,7 @@ def test_damaged_files_are_named(tmp_path: Path, damage: Callable[[Path], None],
     assert "\n" not in str(caught.value)
 
 
-def test_missing_data_says_where_it_looked_and_what_to_do(tmp_path: Path) -> None:
+def test_the_message_on_missing_data_names_the_path_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load_task("extended-mnist").check_data(tmp_path)
     message = str(caught.value)

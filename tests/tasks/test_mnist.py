@@ -86,7 +86,7 @@ def muddled(bags: Bags) -> Scores:
 
 
 @pytest.mark.parametrize("validation", [20, 0])
-def test_metrics_of_those_who_know_and_of_those_who_do_not(tmp_path: Path, validation: int) -> None:
+def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: int) -> None:
     task = make(tmp_path, validation=validation)
     right, wrong = task.evaluate(knowing).metrics, task.evaluate(muddled).metrics
     splits = ["validation", "test"] if validation else ["test"]

@@ -74,7 +74,7 @@ def test_sizes_classes_and_instances_follow_the_generator(many: Bags) -> None:
         assert ((torch.cov(x.T) - wanted).abs() < 5 * scale**2 * math.sqrt(2 / len(x))).all()
 
 
-def test_the_classes_are_as_far_apart_as_asked(task: Any) -> None:
+def test_the_classes_are_separation_apart(task: Any) -> None:
     distances = torch.cdist(task._means[:3], task._means[:3])
     torch.testing.assert_close(distances[distances > 0], torch.full((6,), 3.0))
 
@@ -105,7 +105,7 @@ def test_posterior_is_calibrated_on_what_is_drawn(task: Any, many: Bags) -> None
 
 
 def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> None:
-    """The errors of perturbed posteriors: never below the optimum's, and the optimum's as its own probabilities say."""
+    """The errors of perturbed posteriors: never below the optimum's, which agree with its own probabilities."""
     bags = task.draw(2500, generator("rules"))
     errors = task.bayes_errors(EvalSplit(task._eval_splits["test"].single_instance, [bags]))
     log_probs = task.log_posterior(bags.instances)
@@ -126,7 +126,7 @@ def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> Non
         assert float(wrong.double().mean()) > errors["posterior_error"]
 
 
-def test_two_classes_alone_are_confused_as_often_as_the_normal_tail_says() -> None:
+def test_the_error_between_two_classes_is_the_tail_of_the_normal_distribution() -> None:
     """A lone instance is put to the nearer of two centres, `separation` apart: wrong with probability Phi(-s/2)."""
     task = make(num_classes=2, separation=2.0)
     errors = [task._bayes[f"{split}/bayes_instance_error"] for split in ("validation", "test")]
@@ -162,7 +162,7 @@ def test_the_oracle_has_no_excess_but_for_the_threshold(task: Any) -> None:
             assert values[f"{split}/excess_{metric}"] == pytest.approx(difference)
 
 
-def test_an_epoch_has_the_asked_number_of_new_bags() -> None:
+def test_an_epoch_has_bags_per_epoch_new_bags() -> None:
     task = make(bags_per_epoch=70)
     first, again, later = (list(task.train_batches(e, generator("t", e))) for e in (0, 0, 1))
     assert [len(bags) for bags in first] == [32, 32, 6]

@@ -18,7 +18,7 @@ def walls(count: int, side: int = 64) -> list[Array]:
     return [paint_wall(np.random.default_rng([2, n]), side, side, SCALE) for n in range(count)]
 
 
-def test_a_wall_is_light_of_the_asked_size_and_the_generator_alone_decides_it() -> None:
+def test_a_wall_has_the_given_size_and_is_decided_by_the_generator() -> None:
     for width, height, scale in [(40, 30, 8.0), (7, 90, 30.0), (1, 1, 13.0)]:
         one, same, other = (paint_wall(np.random.default_rng(seed), width, height, scale) for seed in (3, 3, 4))
         assert one.shape == (height, width, 3)
@@ -73,7 +73,7 @@ def test_colours_are_mostly_grey_or_brown_and_sometimes_blue() -> None:
 
 
 @pytest.mark.parametrize("light", [0.1, 0.5, 0.8])
-def test_a_colour_is_as_light_as_asked(light: float) -> None:
+def test_a_colour_has_the_given_light(light: float) -> None:
     drawn = np.array([colour(np.random.default_rng([1, n]), light) for n in range(500)])
     assert drawn.mean() == pytest.approx(light, rel=0.02)
     assert np.quantile(np.abs(drawn.mean(axis=1) / light - 1), 0.9) < 0.1

@@ -22,7 +22,7 @@ def photographs(picture: Array, height: float, count: int) -> Array:
     return np.array([photograph(np.random.default_rng([3, n]), picture, height) for n in range(count)], dtype=float)
 
 
-def test_a_photograph_has_bytes_in_the_same_shape_and_the_generator_alone_decides_it() -> None:
+def test_a_photograph_has_the_same_shape_and_is_decided_by_the_generator() -> None:
     picture = np.random.default_rng(0).uniform(0, 1, (31, 50, 3))
     before = picture.copy()
     one, same, other = (photograph(np.random.default_rng(seed), picture, 20) for seed in (5, 5, 6))

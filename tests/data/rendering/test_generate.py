@@ -100,7 +100,7 @@ def test_the_state_is_listed_and_damage_is_found(street_data: Path, tmp_path: Pa
         assert "manifest.json cannot be read" in row.note
 
 
-def test_the_manifest_says_what_drew_the_pictures(street_data: Path) -> None:
+def test_the_manifest_records_seed_number_and_versions(street_data: Path) -> None:
     about = json.loads((street_data / "house-numbers/manifest.json").read_text())
     assert (about["seed"], about["pictures"]) == (3, {"train": 60, "test": 20})
     assert about["versions"]["numpy"] == np.__version__
@@ -135,7 +135,7 @@ def test_a_full_disk_and_a_killed_process_leave_nothing(
     assert list(tmp_path.glob("*house-numbers*")) == []
 
 
-def test_a_folder_without_a_manifest_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / "house-numbers").mkdir()
     with pytest.raises(UsageError, match=r"manifest.json cannot be read"):
         make(tmp_path, train=1, test=1)
