@@ -1,20 +1,23 @@
 # Every target sets itself up: a virtual environment in .venv, uv in it, the rest by uv, as constraints.txt pins it.
+# The environment of test-lowest has the oldest versions that pyproject.toml allows instead.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
 
-.PHONY: setup demo test lint typecheck lock clean
+.PHONY: setup demo test test-lowest lint typecheck lock clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
-	@echo "make test       the test suite"
-	@echo "make lint       ruff: rules and formatting; import-linter: the doors between packages"
-	@echo "make typecheck  mypy --strict"
-	@echo "make lock       pin what is installed now into constraints.txt"
-	@echo "make setup      only the environment; every target above does it where it is missing"
+	@echo "make demo         four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
+	@echo "make test         the test suite"
+	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
+	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
+	@echo "make typecheck    mypy --strict"
+	@echo "make lock         pin what is installed now into constraints.txt"
+	@echo "make setup        only the environment; every target above does it where it is missing"
 
 setup: $(READY)
 
@@ -30,6 +33,14 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-lowest: $(LOWEST)/.ready
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
+
+$(LOWEST)/.ready: pyproject.toml $(READY)
+	test -x $(LOWEST)/bin/python || $(UV) venv --quiet --python 3.11 $(LOWEST)
+	VIRTUAL_ENV=$(CURDIR)/$(LOWEST) $(UV) pip install --quiet --resolution lowest-direct --editable . --group dev
+	touch $@
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,4 +53,4 @@ lock: $(READY)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip freeze --exclude-editable | grep -v '@' > constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
