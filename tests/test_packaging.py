@@ -6,11 +6,14 @@ import sys
 import tarfile
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+import yaml
 
-REPOSITORY = Path(__file__).parent.parent
+from milbench import __version__
+from tests._helpers.command_line import REPOSITORY
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     unpacked = next((folder / "unpacked").iterdir())
     subprocess.run([*build, "--wheel", str(unpacked)], check=True, capture_output=True)
     return sdist, next(folder.glob("*.whl"))
+
+
+def test_the_citation_file_names_this_version() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation), "required by the format"
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert citation["version"] == __version__
+    assert citation["license"] == "MIT"
+
+
+def test_the_wheel_describes_itself(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(wheel.read(path))
+    assert (metadata["Name"], metadata["Version"]) == ("milbench", __version__)
+    assert metadata["Author"] == "The milbench authors"
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Project-URL"] == "Paper, https://arxiv.org/abs/1811.12346"
+    running = f"Programming Language :: Python :: {sys.version_info.major}.{sys.version_info.minor}"
+    assert running in metadata.get_all("Classifier", [])
 
 
 def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:
