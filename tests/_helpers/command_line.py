@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,10 @@ class Ran:
         assert len(lines) == 1, lines
         assert lines[0].startswith("milbench: ")
         return lines[0].removeprefix("milbench: ")
+
+
+Milbench = Callable[..., Ran]
+"""Type of the fixture `milbench`, which takes the words of a command line."""
 
 
 def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:

@@ -1,17 +1,18 @@
+"""How the command line ends: the one line about a mistake, exit codes, and what is imported."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from milbench import __version__
 from milbench.errors import UsageError
-from tests._helpers.command_line import PLUGINS, TINY, Ran
+from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
-Milbench = Callable[..., Ran]
 BASE = ("run", "--loss", "exact", "--task", TINY)
 
 
@@ -122,44 +123,9 @@ def test_no_store_where_one_is_needed(milbench: Milbench, tmp_path: Path) -> Non
     assert "there is no store" in milbench("status", "--root", str(tmp_path / "empty")).complaint()
 
 
-def test_lists(milbench: Milbench) -> None:
-    losses = milbench("list", "losses")
-    assert losses.code == 0
-    for name in ("exact", "max-pooling", "one-vs-rest", "noisy-or", "normalization=bag"):
-        assert name in losses.out
-    tasks = milbench("list", "tasks").out
-    for name in ("extended-digits", "extended-mnist", "synthetic-bags"):
-        assert name in tasks
-    assert "demo" in milbench("list", "specs").out
-    milbench(*BASE, "--name", "mine")
-    assert "mine" in milbench("list", "runs").out
-
-
-def test_a_run_and_its_report(milbench: Milbench, root: Path) -> None:
-    assert milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "mine").code == 0
-    assert milbench("report").code == 0
-    folder = root / "reports" / "mine"
-    page = (folder / "index.html").read_text()
-    csv = (folder / "results.csv").read_text()
-    from milbench.store.collect import collect
-    from milbench.store.reader import StoreReader
-    from milbench.store.workspace import Workspace
-
-    for run_id in collect(StoreReader(Workspace(root)), "mine").cells.run_id:
-        assert run_id in page
-        assert run_id in csv
-    assert "noisy-or" in (folder / "report.md").read_text()
-
-
-def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = """
+IMPORTED = """
 import sys
-sys.argv = ["milbench", "run", "--help"]
+sys.argv = ["milbench", *sys.argv[1:]]
 from milbench.cli.main import main
 try:
     main()
@@ -167,78 +133,29 @@ except SystemExit as stop:
     print("code", stop.code)
 print("heavy", {"torch", "mlflow", "pandas", "numpy", "scipy", "sklearn"} & set(sys.modules))
 """
-    out = python(code)
-    assert "--steps-per-epoch" in out
-    assert out.endswith("code 0\nheavy set()\n")
 
 
-def test_the_report_is_rendered_without_torch(milbench: Milbench, root: Path) -> None:
-    milbench(*BASE)
-    code = f"""
-import sys
-sys.argv = ["milbench", "report", "--root", {str(root)!r}]
-from milbench.cli.main import main
-try:
-    main()
-except SystemExit as stop:
-    print("code", stop.code)
-print("torch", "torch" in sys.modules)
-"""
-    assert python(code).endswith("code 0\ntorch False\n")
+@pytest.mark.parametrize(
+    ("words", "completing", "shown"),
+    [
+        (["--help"], {}, "reproduce"),
+        (["run", "--help"], {}, "--steps-per-epoch"),
+        ([], {"_MILBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "milbench r", "COMP_CWORD": "1"}, "reproduce"),
+    ],
+    ids=["help", "help of a command", "completion"],
+)
+def test_help_and_completion_import_nothing_heavy(words: list[str], completing: dict[str, str], shown: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *words],
+        capture_output=True, text=True, check=True, env={**os.environ, **completing},
+    )  # fmt: skip
+    assert shown in done.stdout
+    assert done.stdout.endswith("code 0\nheavy set()\n")
 
 
 def test_version_and_no_words() -> None:
-    from milbench import __version__
-
     done = subprocess.run([sys.executable, "-m", "milbench", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"milbench {__version__}\n"
     bare = subprocess.run([sys.executable, "-m", "milbench"], capture_output=True, text=True, check=False)
     assert bare.returncode == 2
     assert "Usage" in bare.stdout
-
-
-def test_the_ui_serves_the_store(milbench: Milbench, root: Path) -> None:
-    import signal
-    import socket
-    import time
-    import urllib.request
-
-    milbench(*BASE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "milbench", "ui", "--port", str(port), "--root", str(root)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(240):
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
-                    assert answer.read() == b"OK"
-                break
-            except OSError:
-                time.sleep(0.25)
-        else:
-            pytest.fail("the server did not answer")
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(timeout=30)
-
-
-def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench, tmp_path: Path) -> None:
-    from milbench.data.catalog import MNIST_FILES
-
-    for file in MNIST_FILES.files:
-        (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file.path).write_bytes(b"\0" * 100)
-    words = ("run", "--loss", "exact", "--task", "extended-mnist", "--data-dir", str(tmp_path))
-    said = milbench(*words).complaint()
-    assert f"{tmp_path / MNIST_FILES.files[0].path} is damaged: expected 47040016 bytes, found 100" in said
-    assert milbench("data", "verify", "--data-dir", str(tmp_path)).code == 1
-    for file in MNIST_FILES.files:  # the right size, the wrong content
-        with (tmp_path / file.path).open("wb") as sparse:
-            sparse.truncate(file.size)
-    assert "expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in milbench(*words).complaint()
