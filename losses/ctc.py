@@ -27,7 +27,7 @@ class Ctc(Loss):
     (A mean of P over the rows would give a digit that covers 5 of 28 rows at most 5/28, less than the blank.)
 
     Edge cases: columns without an instance are skipped; two equal classes in a row need a blank column between them; a
-    sequence that needs more columns than there are costs +inf where it is not rejected.
+    sequence that needs more columns than there are has a loss of +inf where it is not rejected.
 
     The sum over alignments is written in differentiable operations, since PSGD needs second derivatives and
     `torch.nn.functional.ctc_loss`, which gives the same values for columns of one row, has none.
@@ -59,8 +59,8 @@ class Ctc(Loss):
                 f"{int(lengths[bag])} classes, of which {int(repeats[bag].sum())} repeat the one before and need a "
                 "blank between"
             )
-        cost = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
-        return torch.where(short, torch.inf, cost)
+        loss = -_log_prob(column_log_probs(grid, grid_mask), target, repeats, lengths, occupied)
+        return torch.where(short, torch.inf, loss)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""

@@ -21,9 +21,6 @@ class Exact(Loss):
     where P is the softmax over the channels of each of the K positions, and Prb(L | P) the probability that every class
     of L occurs at one position at least and everything else is background, with positions independent given P.
 
-    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it is not rejected. The
-    loss of an empty label set is that of background at every position.
-
     Args:
         per_position: whether the loss is divided by K, as published, which gives small bags more weight; otherwise it
             is the negative log-likelihood itself.
@@ -33,6 +30,9 @@ class Exact(Loss):
         method: what is used for log Prb: `exact`, for label sets of at most 16 classes; `lower` or `upper`, its
             certified bounds for label sets of any size; `auto`, the exact value for label sets of at most 16 classes
             and the lower bound for larger ones. With the lower bound of log Prb the loss is never too small.
+
+    Edge cases: a label set of more classes than positions cannot occur; its loss is +inf where it is not rejected. The
+    loss of an empty label set is that of background at every position.
 
     Source: X.-L. Li, "A Multiclass Multiple Instance Learning Method with Exact Likelihood", arXiv:1811.12346, 2018.
     Earlier, with EM: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic Programming for Instance Annotation in
@@ -73,8 +73,8 @@ class Exact(Loss):
             return exact
         if self.method == "exact":
             raise UsageError(
-                f"exact: a label set of {int(sizes.max())} classes is beyond the exact sum, which ends at "
-                f"{EXACT_LABEL_LIMIT}; method=lower or upper bounds it, method=auto does so where it must"
+                f"exact: a label set of {int(sizes.max())} classes exceeds the limit of the exact sum, "
+                f"{EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
             )
         some = None if mask is None else mask[large]
         lower = bag_log_prob_bounds(log_probs[large], labels[large], some, validate=False).lower

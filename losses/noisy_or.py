@@ -28,7 +28,7 @@ class NoisyOr(Loss):
             the softmax over the channels of each position, and Prb(c) the exact marginal of class c; the loss then
             treats the classes as independent, which they are not.
 
-    Edge cases: a class of the label set in a bag without instances costs +inf where it is not rejected.
+    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 
     Source: O. Maron and T. Lozano-Perez, "A Framework for Multiple-Instance Learning", NIPS 1997; with gradients,
     P. Viola, J. C. Platt and C. Zhang, "Multiple Instance Boosting for Object Detection", NIPS 2005.

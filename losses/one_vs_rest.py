@@ -18,8 +18,8 @@ class OneVsRest(Loss):
 
     The classes have independent detectors; the background channel is not used.
 
-    Edge cases: positions that tie for a maximum share its gradient equally; a class of the label set in a bag without
-    instances costs +inf where it is not rejected.
+    Edge cases: positions that tie for a maximum share its gradient equally; the loss is +inf where the label set of a
+    bag without instances is not empty and not rejected.
 
     Source: M. Oquab, L. Bottou, I. Laptev and J. Sivic, "Is Object Localization for Free? Weakly-Supervised Learning
     with Convolutional Neural Networks", CVPR 2015; the maximum for one class: S. Andrews, I. Tsochantaridis and

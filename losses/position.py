@@ -33,8 +33,8 @@ class Position(Loss):
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the mean cross-entropy over positions, from classes `target` (B, *positions), background C."""
         flat, flat_mask = flatten_positions(logits, mask)
-        cost = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
-        return sum_positions(cost, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
+        losses = F.cross_entropy(logits, target, reduction="none").reshape(len(flat), 1, flat.shape[2])
+        return sum_positions(losses, flat_mask).squeeze(1) / bag_sizes(flat, flat_mask)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""

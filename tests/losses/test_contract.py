@@ -43,7 +43,7 @@ class TestBuiltIn(LossContract):
         (gradient,) = torch.autograd.grad(loss(leaf, labels, None, target).sum(), leaf)
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
 
-    def test_unchecked_classes_of_a_bag_without_instances_cost_infinity(self, loss: Loss, labels: Tensor) -> None:
+    def test_unchecked_classes_of_an_empty_bag_have_an_infinite_loss(self, loss: Loss, labels: Tensor) -> None:
         if loss.supervision == "position":
             pytest.skip("its target is where the instances are, and there are none")
         loss.validate = False

@@ -171,7 +171,7 @@ def test_half_precision_empty_batches_and_repeated_calls() -> None:
     assert call(loss, half, torch.empty(2, 0, dtype=torch.long)).shape == (2,)
 
 
-def test_sequences_that_do_not_fit_are_named_or_cost_infinity() -> None:
+def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> None:
     loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 3, 2).requires_grad_()
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):

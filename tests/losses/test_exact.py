@@ -78,7 +78,7 @@ def test_one_position_is_cross_entropy() -> None:
 
 
 @pytest.mark.parametrize("per_position", [True, False])
-def test_an_impossible_label_set_costs_infinity_where_it_is_not_checked(per_position: bool) -> None:
+def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(per_position: bool) -> None:
     loss = load_loss("exact", per_position=per_position)
     loss.validate = False
     logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
@@ -182,7 +182,7 @@ def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() ->
     exact = load_loss("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
     with pytest.raises(
-        UsageError, match=r"18 classes is beyond the exact sum, which ends at 16; method=lower or upper"
+        UsageError, match=r"18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
     ):
         exact(logits, labels)
 

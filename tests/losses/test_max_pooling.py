@@ -81,7 +81,7 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
             assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
 
 
-def test_normalised_at_every_position_a_bag_without_instances_costs_nothing() -> None:
+def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> None:
     logits = some_logits(0).requires_grad_()
     mask = MASK.clone()
     mask[2] = False
@@ -93,7 +93,7 @@ def test_normalised_at_every_position_a_bag_without_instances_costs_nothing() ->
 
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
-def test_an_empty_label_set_costs_nothing(normalization: str) -> None:
+def test_an_empty_label_set_has_no_loss(normalization: str) -> None:
     logits = some_logits(0).requires_grad_()
     value = load_loss("max-pooling", normalization=normalization)(logits, LABELS)
     (gradient,) = torch.autograd.grad(value[2], logits, retain_graph=True)
