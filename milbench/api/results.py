@@ -22,7 +22,7 @@ class Results:
         supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
         status (one of STATUSES), reason (one line; why it failed, "" otherwise), run_id (MLflow, "" where missing),
         primary (the task's primary metric without split, such as "instance_error"),
-        data_digest, data_name (how to call the data), epochs (int, planned).
+        data_digest, epochs (int, planned).
     params: cell -> flat dict of all parameters ("loss.normalization", "task.bag_size", "recipe.lr", ...).
     provenance: cell -> dict of tags (code version, dirty flag, device, library versions, started, duration, ...).
     history: long frame with columns cell, epoch (int, from 1), metric ("train/loss", "validation/instance_error",

@@ -99,7 +99,7 @@ def provenance(study: Study) -> Provenance:
                 lines.append(Line(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, differs))
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
-        kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["data_name"], group["data_digest"], strict=True))
+        kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["task"], group["data_digest"], strict=True))
         data[str(label)] = "; ".join(kinds)
     return Provenance(lines, dict(sorted(common)), data, _warnings(study))
 

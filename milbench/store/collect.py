@@ -87,6 +87,5 @@ def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:
         "run_id": run.run_id,
         "primary": plan.tasks[cell.task].primary,
         "data_digest": cell.data,
-        "data_name": cell.task,
         "epochs": cell.recipe["epochs"],
     }

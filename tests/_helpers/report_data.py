@@ -48,7 +48,7 @@ def make_results(
                     "cell": cell, "loss": loss.split()[0], "loss_label": loss, "supervision": supervision, "task": task,
                     "task_label": task, "recipe_label": "", "seed": seed, "status": status, "reason": reason,
                     "run_id": "" if status == "missing" else f"{t}{k}{seed}" + "5f3a9c" * 5, "primary": primary,
-                    "data_digest": f"sha256:{t}d41d8cd98f00b204e9800998ecf8427e", "data_name": task, "epochs": epochs,
+                    "data_digest": f"sha256:{t}d41d8cd98f00b204e9800998ecf8427e", "epochs": epochs,
                 })  # fmt: skip
                 if status == "missing":
                     continue
