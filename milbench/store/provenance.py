@@ -1,4 +1,4 @@
-"""Where and by what a number was made: code, machine, libraries."""
+"""The provenance of a run: by which code, on which machine and with which libraries it was computed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import milbench
+
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "mlflow")
+"""Distributions whose versions are recorded."""
+PACKAGE = Path(milbench.__file__).resolve().parent
 
 
 def tags(device: str, threads: int) -> dict[str, str]:
-    """Return everything that a run's record says of its making."""
+    """Return the tags of a run that describe its provenance, each with the prefix "milbench.".
+
+    Args:
+        device: where it is computed, such as "cpu" or "cuda:0".
+        threads: threads of PyTorch on the CPU.
+    """
     import torch
 
-    import milbench
-
-    revision, dirty = code_version(Path(milbench.__file__).resolve().parent)
+    revision, dirty = code_version()
     found = {
         "version": milbench.__version__,
         "code": revision,
@@ -35,18 +42,25 @@ def tags(device: str, threads: int) -> dict[str, str]:
     return {f"milbench.{k}": v for k, v in found.items()}
 
 
-def code_version(folder: Path) -> tuple[str, str]:
-    """Return the git revision that `folder` is checked out from and whether it was changed since; "" without git."""
+def code_version(package: Path = PACKAGE) -> tuple[str, str]:
+    """Return the git revision of the code, and whether its files differ from that revision.
+
+    Args:
+        package: the folder of the package milbench, which stands at the top of its checkout.
+
+    Returns:
+        The revision, and "yes" or "no"; both are "" where the package is not part of a checkout of milbench.
+    """
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True
+            ["git", "-C", str(package), *words], capture_output=True, text=True, timeout=20, check=True
         )
         return done.stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.parent:
-            return "", ""  # installed into somebody else's checkout: that revision says nothing of this code
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
+            return "", ""  # installed into the checkout of another project, whose revision is not that of this code
         dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
         return git("rev-parse", "HEAD"), "yes" if dirty else "no"
     except (OSError, subprocess.SubprocessError):

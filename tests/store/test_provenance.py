@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from milbench.store.provenance import code_version
+from milbench.store.provenance import code_version, tags
+from tests._helpers.command_line import REPOSITORY
 
 
 @pytest.fixture
@@ -41,3 +45,24 @@ def test_nothing_is_said_of_a_folder_in_somebody_elses_checkout(checkout: Path) 
     inner = checkout / "docs" / "milbench"
     inner.mkdir()
     assert code_version(inner) == ("", "")
+
+
+def test_the_revision_of_this_checkout_is_recorded() -> None:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("the tests do not run in a checkout")
+    found = tags("cpu", 1)
+    assert found["milbench.code"] == run(REPOSITORY, "rev-parse", "HEAD")
+    changed = run(REPOSITORY, "status", "--porcelain", "--", "milbench", "losses", "tasks")
+    assert found["milbench.dirty"] == ("yes" if changed else "no")
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["no checkout", "the checkout of another project"])
+def test_no_revision_is_recorded_of_code_outside_its_checkout(checkout: Path, tmp_path: Path, foreign: bool) -> None:
+    site = checkout / "site" if foreign else tmp_path.parent / f"{tmp_path.name}-site"
+    shutil.copytree(REPOSITORY / "milbench", site / "milbench", ignore=shutil.ignore_patterns("__pycache__"))
+    script = "from milbench.store import provenance; print(provenance.__file__, provenance.code_version())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=site, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split(maxsplit=1) == [str(site / "milbench" / "store" / "provenance.py"), "('', '')\n"]
