@@ -20,8 +20,12 @@ COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train
 def collect(store: StoreReader, name: str | None = None) -> Results:
     """Return everything that a report shows of a comparison.
 
-    Raises UsageError if there is no comparison of that name, or none at all where the name is None: then the one
-    launched last is collected.
+    Args:
+        store: the store to read.
+        name: the comparison; None stands for the one launched last.
+
+    Raises:
+        UsageError: there is no such comparison, or its plan cannot be read.
     """
     plan, command, launched = store.plan(name)
     runs = store.cell_runs()
@@ -45,9 +49,9 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         provenance=provenance,
         history=pd.DataFrame(histories, columns=["cell", "epoch", "metric", "value"]),
         costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
-        published=[p for facts in plan.tasks.values() for p in facts.published],
+        published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
-        chance={name: facts.chance for name, facts in plan.tasks.items() if facts.chance is not None},
+        chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
         preset=plan.preset,
         notes=plan.notes,
         differences=plan.differences,
@@ -72,6 +76,7 @@ def _history(store: StoreReader, run_id: str, metric: str) -> list[tuple[int, fl
 
 
 def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:
+    """Return the row of a cell in `Results.cells`."""
     loss_label, task_label, recipe_label = plan.labels[cell.id]
     return {
         "cell": cell.id,

@@ -1,4 +1,4 @@
-"""The folder that a user works in: `runs/` (the store) and `reports/`."""
+"""The workspace: the folder, given by `--root`, that holds the store, checkpoints, locks and reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from milbench.errors import UsageError
 
 
 class Workspace:
-    """The folder with `runs/` (the store) and `reports/`."""
+    """Where everything lies in the folder that `--root` names; nothing is created before `make`.
+
+    path: the folder, absolute; runs: database, artifacts and checkpoints; reports: one folder a comparison;
+    checkpoints: states, locks and progress of cells that are not done; artifacts: files of runs, a folder each;
+    database: MLflow's SQLite file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -20,7 +25,7 @@ class Workspace:
         self.database = self.runs / "mlflow.db"
 
     def make(self) -> Workspace:
-        """Create the folders. Raises UsageError where they cannot be written."""
+        """Create the folders and return self. Raises UsageError if they cannot be written."""
         try:
             for folder in (self.runs, self.checkpoints, self.artifacts):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -33,13 +38,13 @@ class Workspace:
         return self
 
     def checkpoint(self, cell_id: str) -> Path:
-        """Return where a cell keeps its state while it is not done."""
+        """Return the file with the state of a cell that is not done."""
         return self.checkpoints / f"{cell_id}.pt"
 
-    def lock(self, cell_id: str) -> Path:
-        """Return the lock of a cell."""
-        return self.checkpoints / f"{cell_id}.lock"
+    def lock(self, name: str) -> Path:
+        """Return the lock file of a cell (its id), of a launch (its run id), or of imports ("import")."""
+        return self.checkpoints / f"{name}.lock"
 
     def progress(self, cell_id: str) -> Path:
-        """Return where the process that computes a cell says how far it is."""
+        """Return the file in which the process that computes a cell keeps its progress, as JSON."""
         return self.checkpoints / f"{cell_id}.progress"
