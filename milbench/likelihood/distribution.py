@@ -58,7 +58,7 @@ def _one_bag(values: Tensor) -> Tensor:
     chosen = values[:, :-1].flip(1)  # the first class of the scan is the highest bit of a set
     parts = columns.renormalised(values[:, -1], chosen, torch.full((1,), chosen.shape[1]))
     scale = tree.label_scale(parts.required)
-    states = scan.distribution(parts.background, parts.required, scale)
+    states = scan.every_set(parts.background, parts.required, scale)
     table = states.log()
     underflow = states < scan.CERTAIN
     if bool(underflow.any()):

@@ -45,14 +45,38 @@ def presence_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bo
 
 
 def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return (B, C), the logarithm of `presence_prob` in nats, accurate for rare classes; -inf for impossible ones."""
+    """Return the logarithm of `presence_prob`, accurate for rare classes; differentiable.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point, natural logarithms, background last.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+
+    Returns:
+        (B, C), in nats; -inf for impossible classes.
+
+    Raises:
+        UsageError: as in `bag_log_prob`.
+    """
     checks.check_log_probs(log_probs, mask, validate)
     present = _log_present(_log_rate(log_probs, mask))
     return _restored(present).to(columns.result_dtype(log_probs))
 
 
 def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate: bool | None = None) -> Tensor:
-    """Return (B, C), the log-odds of `presence_prob` in nats: they rank classes even where probabilities round to 1."""
+    """Return the log-odds of `presence_prob`, which rank classes even where probabilities round to 1; differentiable.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point, natural logarithms, background last.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+
+    Returns:
+        (B, C), log Prb(c occurs) - log Prb(c does not occur), in nats; infinite for certain and impossible classes.
+
+    Raises:
+        UsageError: as in `bag_log_prob`.
+    """
     checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)
     odds = _restored(_log_present(log_rate) + torch.exp(log_rate))

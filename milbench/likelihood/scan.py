@@ -22,10 +22,10 @@ CERTAIN = 1e-200
 SEGMENT = 1 << 21
 """The most numbers in one stored stretch of states (16 MiB): longer scans store the first state of every stretch, and
 compute the others again in the backward pass."""
-WIDE_SETS = 7
-"""With more classes than this a merge (3^n) is expensive: eight blocks, which still fill the processor's vectors."""
-WIDEST_SETS = 12
-"""With more classes than this a merge costs more than the scan of thousands of positions: one block."""
+MANY_BLOCKS_LABELS = 7
+"""The largest |L| for up to 64 blocks; above it a merge (3^n) is expensive, and there are at most eight."""
+BLOCKED_LABELS = 12
+"""The largest |L| for more than one block; above it a merge costs more than the scan of thousands of positions."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Solution:
 
 def block_count(positions: int, slots: int) -> int:
     """Return M, a power of two: about sixteen positions a block, fewer blocks where merging is expensive."""
-    most = 8 if slots > WIDE_SETS else 64
-    return 1 if slots > WIDEST_SETS else min(most, 1 << max(0, (positions // 16).bit_length() - 1))
+    most = 8 if slots > MANY_BLOCKS_LABELS else 64
+    return 1 if slots > BLOCKED_LABELS else min(most, 1 << max(0, (positions // 16).bit_length() - 1))
 
 
 def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, posterior: bool) -> Solution:
@@ -245,7 +245,7 @@ def _gather_second(seed: Tensor, scale: Tensor) -> Tensor:
     return seed
 
 
-def distribution(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
+def every_set(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
     """Return (G, 2^n), the probability of every set divided by the product of c_l over its classes.
 
     Arguments are logarithms as in `solve`; the first class is the highest bit of a set's number.

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
-WIDE_SETS = 6
-"""With more classes than this a merge (3^n) costs more than a scan."""
+MERGED_LABELS = 6
+"""The largest |L| for which single positions are merged; above it a merge (3^n) costs more than a scan."""
 BLOCKS = 16
-"""The number of blocks of positions that are scanned side by side for label sets above WIDE_SETS."""
+"""The number of blocks of positions that are scanned side by side for label sets above MERGED_LABELS."""
 
 
 def log_add(a: Tensor, b: Tensor) -> Tensor:
@@ -36,12 +36,12 @@ def log_add(a: Tensor, b: Tensor) -> Tensor:
 def log_ratio(columns: Columns) -> Tensor:
     """Return (B,), log R; below IMPOSSIBLE where L cannot occur.
 
-    Numbers stored for the backward pass: about 8 B K 3^n up to WIDE_SETS classes, 4 n B K 2^n above.
+    Numbers stored for the backward pass: about 8 B K 3^n up to MERGED_LABELS classes, 4 n B K 2^n above.
     """
     if columns.background.shape[-1] == 0:
         return torch.where(columns.size == 0, 0.0, FLOOR).to(columns.background)
     scale = label_scale(columns.required)
-    nodes = _blocks(columns, scale) if columns.required.shape[1] > WIDE_SETS else _leaves(columns, scale)
+    nodes = _blocks(columns, scale) if columns.required.shape[1] > MERGED_LABELS else _leaves(columns, scale)
     while nodes.shape[-1] > 1:
         if nodes.shape[-1] % 2:
             nodes = torch.cat([nodes, _nothing(nodes)], dim=-1)
