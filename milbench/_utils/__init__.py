@@ -1,4 +1,4 @@
-"""Small tools without a notion of bags: files, locks, devices, images, random numbers, colours.
+"""Small tools that know nothing of bags: files, locks, devices, images, random numbers, colours.
 
 It may import `milbench.errors` alone.
 """

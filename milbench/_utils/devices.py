@@ -1,4 +1,4 @@
-"""The device that the user asked for."""
+"""Device names, as in `--device`, as torch devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def resolve(given: str) -> torch.device:
-    """Turn auto, cpu, cuda or cuda:N into a device that is there. Raises UsageError."""
+    """Return the device for auto (cuda if there is one), cpu, cuda or cuda:N. Raises UsageError if it is not there."""
     import torch
 
     if given == "auto":

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the folder that a project of milbench lives in."""
+"""Files and folders that are written completely or not at all, and digests of folders."""
 
 from __future__ import annotations
 
@@ -14,37 +14,50 @@ from milbench._utils import locks
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one step. An OSError names the file."""
+    """Write a file completely or not at all: `write` fills a temporary file beside it, which then replaces it.
+
+    Args:
+        path: The file; its folder is created if missing.
+        write: Writes the content to the path that it is given.
+
+    Raises:
+        OSError: It always names a file, `path` if the system names none.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
         temporary.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk is met in the middle of a file, and tells none
+        error.filename = error.filename or str(path)  # the system names none where the disk is full
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def staged(parent: Path, name: str) -> Iterator[Path]:
-    """Yield an empty folder, gone after the block, for what is moved to `parent/name` when it is whole.
+def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Yield an empty hidden folder in which `parent/name` is prepared, to be moved there when it is complete.
 
-    One process at a time has one in `parent`, others wait: look then whether what is to be made is there. What a killed
-    process left of such a folder is removed.
+    The lock of `parent` is held for the block: a second process waits, and should then check whether `parent/name`
+    exists by now. Scratch folders that killed processes left are removed first, this one at the end.
+
+    Args:
+        parent: The folder to be in; created if missing.
+        name: What is prepared; the name of the scratch folder starts with it.
     """
     parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{name}-"
     with locks.lock(parent) as alone:
-        for left in parent.glob(f"{prefix}*") if alone else ():
-            shutil.rmtree(left, ignore_errors=True)
+        if alone:  # without a lock, another process may be using them
+            for left in parent.glob(f"{prefix}*"):
+                shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a SHA-256 over names and contents of all files below a folder but hidden ones, whatever their dates."""
+    """Return a SHA-256 of the relative paths and contents of all files below a folder, hidden files left out."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Picture files of any kind as upright pictures of eight bits, bounded, and names for what is made of them."""
+"""Image files of any format as upright images with eight bits a channel, their sizes, and names for derived files."""
 
 from __future__ import annotations
 
@@ -13,44 +13,48 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from milbench.errors import UsageError
 
-MOST_DECODED = 100_000_000
-"""Pixels of a picture that is opened at all."""
-MOST_SEEN = 1_000_000
-"""Pixels that a network looks at; a larger picture is shrunk first. SVHN's largest have less."""
-NOT_OPENED = ("EPS",)
-"""Formats that Pillow passes on to another program."""
+MAX_FILE_PIXELS = 100_000_000
+"""Pixels; a file with more is refused, since it may not fit into memory."""
+MAX_NETWORK_PIXELS = 1_000_000
+"""Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
+REFUSED_FORMATS = ("EPS",)
+"""Formats that Pillow decodes by starting another program."""
 
 
 def open_picture(path: Path) -> Image.Image:
-    """Return a picture as a viewer shows it: upright, mode L or RGB, transparent parts white, the first frame.
+    """Return an image as a viewer shows it: upright, mode L or RGB, transparent pixels white, the first frame.
 
-    Raises UsageError, one line that names the file, where there is none, or none that can be read.
+    Raises:
+        UsageError: The file is missing, is no image, is damaged, or has more than MAX_FILE_PIXELS pixels.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is {'a folder, not a picture' if path.is_dir() else 'not there'}")
+        raise UsageError(f"{path} is {'a folder, not an image' if path.is_dir() else 'not there'}")
     Image.init()
-    formats = [name for name in Image.ID if name not in NOT_OPENED]
+    formats = [name for name in Image.ID if name not in REFUSED_FORMATS]
     try:
-        # Not by its name: Pillow 13 then maps the file, and a plain TIFF that is to be turned comes out garbled.
+        # Not by name: Pillow 13 maps a named file into memory, and garbles an uncompressed TIFF that it rotates.
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")
             with Image.open(file, formats=formats) as image:
-                if image.width * image.height > MOST_DECODED:
-                    raise UsageError(
-                        f"{path} has {image.width}x{image.height} pixels, more than {MOST_DECODED:,}: shrink it first"
-                    )
+                if image.width * image.height > MAX_FILE_PIXELS:
+                    size = f"{image.width}x{image.height}"
+                    raise UsageError(f"{path} has {size} pixels, more than {MAX_FILE_PIXELS:,}: shrink it first")
                 return eight_bits(ImageOps.exif_transpose(image))
     except UsageError:
         raise
     except Image.DecompressionBombError:
-        raise UsageError(f"{path} has more than {MOST_DECODED:,} pixels: shrink it first") from None
-    except Exception as error:  # noqa: BLE001 a damaged file raises whatever its decoder meets
-        reason = "no picture that can be read" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise UsageError(f"{path} cannot be read as a picture: {reason or type(error).__name__}") from None
+        raise UsageError(f"{path} has more than {MAX_FILE_PIXELS:,} pixels: shrink it first") from None
+    except Exception as error:  # noqa: BLE001 the decoder of a damaged file may raise any exception
+        reason = "unknown or damaged format" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise UsageError(f"{path} cannot be read as an image: {reason or type(error).__name__}") from None
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return the picture in mode L or RGB. Integers of 16 bits are divided by 257, those of 32 and floats by a peak."""
+    """Return the image in mode L or RGB.
+
+    Wider pixels are scaled to 0..255. White is 65,535 if they have 16 bits or, in 32 bits, the largest value is between
+    255 and 65,536; it is 1 for floats up to 1, and else the larger of 255 and the largest value.
+    """
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_as_bytes(np.asarray(image).astype(np.float64), image.mode))
     grey = image.mode in ("1", "L", "LA", "La")
@@ -73,30 +77,29 @@ def _as_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
     return scaled
 
 
-def bounded(width: int, height: int, most: int = MOST_SEEN) -> tuple[int, int]:
-    """Return the largest size of at most so many pixels that is no larger than the given one, its proportions kept."""
-    pixels = width * height
-    if pixels <= most:
+def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
+    """Return the width and height, or both scaled down so that their product is at most `pixels`."""
+    if width * height <= pixels:
         return width, height
-    factor = math.sqrt(most / pixels)
+    factor = math.sqrt(pixels / (width * height))
     size = max(int(width * factor), 1), max(int(height * factor), 1)
-    if size[0] * size[1] > most:  # a strip whose shorter side is a single pixel
-        size = min(size[0], most), min(size[1], most)
+    if size[0] * size[1] > pixels:  # a strip whose shorter side is a single pixel
+        size = min(size[0], pixels), min(size[1], pixels)
     return size
 
 
 def grey(image: Image.Image) -> NDArray[np.uint8]:
-    """Return (1, H, W)."""
+    """Return the image in grey, (1, H, W), values 0 to 255."""
     return np.array(image.convert("L"))[None]
 
 
 def colours(image: Image.Image) -> NDArray[np.uint8]:
-    """Return (3, H, W)."""
+    """Return the image in colour, (3, H, W), values 0 to 255."""
     return np.array(image.convert("RGB")).transpose(2, 0, 1).copy()
 
 
-def names(paths: Iterable[Path]) -> list[str]:
-    """Return a name for each file that no other has, also where case does not count: its own, without the ending."""
+def unique_stems(paths: Iterable[Path]) -> list[str]:
+    """Return the stem of each path, with -2, -3, ... if it is taken; the result is unique regardless of case."""
     taken: set[str] = set()
     found: list[str] = []
     for path in paths:

@@ -116,7 +116,7 @@ def write_predictions(request: PredictRequest, root_path: Path) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    from milbench._utils import images
+    from milbench._utils.images import unique_stems
     from milbench.cli.console import console
     from milbench.inference.predict import chosen_decoder
     from milbench.inference.scale_search import scale_of
@@ -125,7 +125,7 @@ def write_predictions(request: PredictRequest, root_path: Path) -> int:
     chosen_decoder(model, request.decoder)
     scale = scale_of(model, request.scale)
     truth = _truth(request, model)
-    names = images.names(request.images)
+    names = unique_stems(request.images)
     with as_usage():
         _check_out(request, names)
     for path in request.images:

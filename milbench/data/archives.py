@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from milbench._utils.files import staged
+from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def unpack(archive: Path, place: Path, check: Callable[[Path], None] | None = No
     """
     if not archive.is_file():
         raise UsageError(f"{archive} not found")
-    with staged(place.parent, place.name) as temporary:
+    with scratch_folder(place.parent, place.name) as temporary:
         folder = temporary / place.name
         folder.mkdir()
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from milbench._utils.files import staged
+from milbench._utils.files import scratch_folder
 from milbench.data.download import STALLED
 from milbench.data.rendering.generate import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
@@ -125,7 +125,7 @@ class Dataset:
         """If a file is missing or damaged, download all to a temporary folder, check them and move them into place."""
         if not (self.missing(root) or self.problems(root)):
             return
-        with staged(root, self.name) as folder, _socket_timeout():
+        with scratch_folder(root, self.name) as folder, _socket_timeout():
             self.download(folder)
             if bad := self.missing(folder) or self.problems(folder):
                 raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench._utils.files import staged
+from milbench._utils.files import scratch_folder
 from milbench.data import digit_struct
 from milbench.data.crops import CROP_SIDE, Crop, CropVariant, crop, crop_parameters
 from milbench.data.digit_struct import Record
@@ -176,7 +176,7 @@ def _made(folder: Path, place: Path, state: str, variant: CropVariant, most_digi
     """Crop every picture, put the cache into its place, replacing an outdated one, and return its `about`."""
     records = digit_struct.read(folder / digit_struct.FILE)
     _check_records(folder, records, most_digits)
-    with staged(place.parent, place.name) as temporary:
+    with scratch_folder(place.parent, place.name) as temporary:
         if about := _current(place, state, variant):  # another process made it while this one waited
             return about
         new = temporary / "new"

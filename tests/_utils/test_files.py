@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench._utils.files import staged, write_atomically
+from milbench._utils.files import scratch_folder, write_atomically
 
 
 def test_an_error_in_the_middle_names_the_file_and_leaves_the_old_one(tmp_path: Path) -> None:
@@ -21,9 +21,9 @@ def test_an_error_in_the_middle_names_the_file_and_leaves_the_old_one(tmp_path: 
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x", "old")]
 
 
-def test_a_staged_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None:
+def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None:
     def interrupted() -> None:
-        with staged(tmp_path / "new", "crops") as folder:
+        with scratch_folder(tmp_path / "new", "crops") as folder:
             (folder / "part").write_text("half")
             raise KeyboardInterrupt
 

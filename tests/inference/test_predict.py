@@ -313,8 +313,8 @@ def test_nothing_is_written_where_one_picture_is_bad(predict: Milbench) -> None:
     Path("bomb.png").write_bytes(bomb(60_000))
     Path("large.png").write_bytes(bomb(10_500))
     complaints = {
-        "cut.png": "cut.png cannot be read as a picture",
-        "text.jpg": "text.jpg cannot be read as a picture: no picture that can be read",
+        "cut.png": "cut.png cannot be read as an image",
+        "text.jpg": "text.jpg cannot be read as an image: unknown or damaged format",
         "folder.png": "folder.png is a folder",
         "absent.png": "absent.png is not there",
         "bomb.png": "bomb.png has more than 100,000,000 pixels",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milbench._utils.files import folder_digest, staged
+from milbench._utils.files import folder_digest, scratch_folder
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
@@ -82,7 +82,7 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
     place, pictures = root / HOUSE_NUMBERS, {"train": train, "test": test}
     try:
         if not place.exists():
-            with staged(root, HOUSE_NUMBERS) as folder:
+            with scratch_folder(root, HOUSE_NUMBERS) as folder:
                 if not place.exists():  # another process may have made them while this one waited
                     _fill(folder / HOUSE_NUMBERS, seed, pictures)
                     (folder / HOUSE_NUMBERS).rename(place)
