@@ -73,12 +73,12 @@ def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -
     assert (bags.labels.sum(dim=1) == 1).all()
 
 
-def knowing(bags: Bags) -> Scores:
+def perfect(bags: Bags) -> Scores:
     labels = bags.labels.double()
     return Scores(labels, labels, labels[:, :, None, None])
 
 
-def muddled(bags: Bags) -> Scores:
+def all_wrong(bags: Bags) -> Scores:
     """Name class 0 always, and find every class but the true one."""
     first = torch.zeros(len(bags), 10)
     first[:, 0] = 1
@@ -88,7 +88,7 @@ def muddled(bags: Bags) -> Scores:
 @pytest.mark.parametrize("validation", [20, 0])
 def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: int) -> None:
     task = make(tmp_path, validation=validation)
-    right, wrong = task.evaluate(knowing).metrics, task.evaluate(muddled).metrics
+    right, wrong = task.evaluate(perfect).metrics, task.evaluate(all_wrong).metrics
     splits = ["validation", "test"] if validation else ["test"]
     names = ("instance_error", "set_error", "average_precision", "auroc")
     assert set(right) == set(wrong) == {THRESHOLD, *(f"{split}/{name}" for split in splits for name in names)}
@@ -104,7 +104,7 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     values = {"name": "t", "losses": [loss], "tasks": ["mnist"], "recipe": {"epochs": 1, "steps_per_epoch": 1}}
     spec = make_spec({**values, "task": {"mnist": {"any_data": True, "validation": 20}}})
     cell = make_plan(spec, root).cells[0]
-    outcome = Trainer(cell, CPU, root, Deaf(), tmp_path / "c.pt").run()
+    outcome = Trainer(cell, CPU, root, NoCallback(), tmp_path / "c.pt").run()
     assert set(outcome.history[0]) >= {"test/instance_error", "validation/set_error"}
     outcome.save_gallery(tmp_path / "g.npz")
     seen = gallery.load(tmp_path / "g.npz")
@@ -114,7 +114,7 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     assert all(abs(float(side.mean()) - 14) <= 0.5 for side in seen.centres)
 
 
-class Deaf:
+class NoCallback:
     def resumed(self, epoch: int, step: int) -> None: ...
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None: ...
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None: ...
