@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from milbench.api.metric_info import RENAMED_METRICS
+
 KIND = "milbench.kind"
 """What a run stands for: a launch, a cell, an import that is going on, or a copy that is not complete yet."""
 CELL = "milbench.cell"
@@ -24,8 +26,6 @@ PARENT = "mlflow.parentRunId"
 """The launch of a cell's run: MLflow's own tag, by which its pages nest the run below the launch."""
 OPEN = ("RUNNING", "SCHEDULED")
 """The states of a run that has not ended; the others are FINISHED, FAILED and KILLED."""
-RENAMED_METRICS = {"transcription_error_looks": "transcription_error_rescored"}
-"""Metrics of stores and exports of earlier versions, and their names today, both without the split before them."""
 
 
 class MetricValue(NamedTuple):
