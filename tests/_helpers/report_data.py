@@ -1,4 +1,4 @@
-"""Made-up results that look like real ones: what the tests of the report render."""
+"""Made-up results with the shape of real ones, from which the tests of the report render."""
 
 from __future__ import annotations
 

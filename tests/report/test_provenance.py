@@ -1,15 +1,19 @@
-"""The reports that are published with the project, against the manifests that pin them."""
+"""The origin of every number, and the published reports against the manifests that pin them."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 
 import pandas as pd
 import pytest
 
+from milbench.report.provenance import provenance, results_frame
+from milbench.report.study import Study
 from tests._helpers.command_line import REPOSITORY
+from tests._helpers.report_data import ONE, TWO, make_results
 
 REPORTS = REPOSITORY / "reports"
 PUBLISHED = re.findall(r"\]\(([^/)]+)/report\.md\)", (REPORTS / "README.md").read_text("utf-8"))
@@ -35,3 +39,38 @@ def test_a_published_report_has_a_row_a_cell_and_the_columns_of_today(name: str)
     assert {cell["cell"]: cell["run"] for cell in manifest["cells"]} == frame["run_id"].to_dict()
     assert "supervision" in frame.columns
     assert not [column for column in frame.columns if column == "tier" or "looks" in column]
+
+
+def test_cells_made_differently_are_pointed_out() -> None:
+    results = make_results(None, TWO, ONE, 2, 2)
+    assert provenance(Study(results)).warnings == []
+    cell = str(results.cells.index[0])
+    results.provenance[cell] |= {"device": "cuda:0", "dirty": "yes", "pid": "1"}
+    results.cells.loc[cell, "data_digest"] = "sha256:other"
+    found = provenance(Study(results))
+    assert "Cells differ in device: cpu (3 cells), cuda:0 (1 cell)." in found.warnings
+    assert "The code of 1 cell had changes that its revision does not contain." in found.warnings
+    assert "Cells of extended-digits were made from different data." in found.warnings
+    assert not any("pid" in warning for warning in found.warnings)
+    assert "device=cuda:0" in found.lines[0].differs
+    assert found.shared["recipe.lr"] == "0.0005"
+    assert "device" not in found.shared
+
+
+def test_every_value_stands_beside_its_run() -> None:
+    results = make_results(None, TWO, ONE, 3, 4)
+    study = Study(results)
+    for line in provenance(study).lines:
+        assert results.cells.loc[line.cell, "run_id"] == line.run_id
+        row = next(row for row in study.variants if row.label == line.label)
+        value = study.sample(line.task, row).by_seed[line.seed]
+        assert float(line.value) == pytest.approx(100 * value, abs=0.06)
+
+
+def test_the_results_frame_survives_a_round_trip_with_whole_epochs() -> None:
+    statuses = {("exact", "extended-digits", 0): ("failed", "x")}
+    frame = results_frame(Study(make_results(None, TWO, ONE, 2, 3, statuses=statuses)))
+    text = frame.to_csv()
+    assert ",3," in text
+    read = pd.read_csv(io.StringIO(text), index_col="cell")
+    assert read.loc[frame.index[1], "last/epoch"] == 3

@@ -1,4 +1,4 @@
-"""What a report says of published numbers, of a preset's limits, and of the way from guessing to the oracle."""
+"""The comparison with published numbers, by independent tests, and its place in a report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 from scipy import stats
 
 from milbench.api.results import Results
-from milbench.report.gap import gap_table
 from milbench.report.published import Comparison, comparisons, deviations, differences_table, verdict_table
 from milbench.report.render import render
 from milbench.report.study import Study
-from milbench.report.tables import Entry, Table, cost_table
-from tests._helpers.report_data import ONE, constant, make_results
+from milbench.report.tables import Entry, Table
+from tests._helpers.report_data import constant
 
 TASK = "extended-digits"
 SIX = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
@@ -180,58 +179,6 @@ def test_the_best_of_many_runs_is_compared_with_the_best_of_as_many() -> None:
     assert only(ours(0.050, 0.051, 0.052, published=[fact | {"value": 0.001}])).outcome == "worse"
     unknown = only(ours(0.05, 0.07, published=[fact | {"runs": None}]))
     assert unknown.reasons == ("the best of an unknown number of runs",)
-
-
-def oracle(
-    rows: dict[str, list[float]], chance: float | None = 0.9, supervision: str = "position", **changes: Any
-) -> Study:
-    values = {(loss, seed): [(0.1, v)] for loss, errors in rows.items() for seed, v in enumerate(errors)}
-    results = constant(values, **changes)
-    cells = results.cells.assign(
-        supervision=np.where(results.cells["loss"].str.startswith("oracle"), supervision, "set")
-    )
-    return Study(replace(results, cells=cells, chance={} if chance is None else {TASK: chance}))
-
-
-def test_the_share_of_the_gap_by_hand() -> None:
-    # Oracle 10 %, guessing 90 %: a mean error of 30 % closes 60 of 80 points, 94 % is worse than guessing.
-    study = oracle({"good": [0.25, 0.30, 0.35], "bad": [0.94, 0.94, 0.94], "oracle": [0.1] * 3, "oracle-2": [0.2] * 3})
-    table = gap_table(study, TASK)
-    assert table is not None
-    assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"], "kinds stay apart"
-    good, bad, best, second = lines(table)
-    # The mean of three draws from 25, 30 and 35 % lies between 25 and 35 %, with 1/27 at each end: 65/80 and 55/80.
-    assert (good[2].text, good[2].detail) == ("75", "[69,\u00a081] n=3")
-    assert (bad[2].text, bad[2].detail) == ("−5.00", "[−5.00,\u00a0−5.00] n=3")
-    assert (best[2].text, best[2].detail) == ("100", "the oracle")
-    assert second[2].text == "87.5"
-    assert "guessing, one-instance error 90.0 %. 100 %: the oracle, oracle, 10.0 ± 0 %" in table.notes[0]
-
-
-def test_the_gap_goes_by_the_seeds_that_both_have_and_names_how_many() -> None:
-    rows = {"good": [0.5, 0.3, 0.3], "oracle": [0.1] * 3}
-    study = oracle(rows, statuses={("oracle", TASK, 0): ("failed", "x")})
-    good = lines(gap_table(study, TASK))[0][2]
-    assert (good.text, good.warning) == ("75.0", "2 of 3 seeds"), "seed 0 has no oracle"
-
-
-@pytest.mark.parametrize("changes", [{"chance": None}, {"supervision": "order"}, {"chance": 0.05}])
-def test_without_both_ends_there_is_no_gap(changes: dict[str, Any]) -> None:
-    assert gap_table(oracle({"good": [0.3] * 3, "oracle": [0.1] * 3}, **changes), TASK) is None
-
-
-def test_steps_shortened_stand_with_the_costs() -> None:
-    results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
-    shares = zip(results.cells.index, [(0.5, 0.1), (0.2, 0.0), (0.0, 0.0)], strict=True)
-    rows = [(cell, epoch, "train/clipped", v) for cell, pair in shares for epoch, v in enumerate(pair, start=1)]
-    history = pd.concat([results.history, pd.DataFrame(rows, columns=results.history.columns)])
-    table = cost_table(Study(replace(results, history=history)), TASK)
-    assert table is not None
-    assert table.columns[-1] == "steps shortened"
-    assert lines(table)[0][-1].text == "10.0 %", "seeds have 30, 10 and 0 % of their steps"
-    plain = cost_table(Study(results), TASK)
-    assert plain is not None
-    assert "steps shortened" not in plain.columns
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_the_page_stands_alone_and_is_well_formed(written: tuple[Path, list[Path
     assert "#fdfdfe" not in text, "figures take the colours of the page"
 
 
-def test_no_cell_is_silent(written: tuple[Path, list[Path], Results]) -> None:
+def test_every_cell_and_its_run_are_in_every_format(written: tuple[Path, list[Path], Results]) -> None:
     out, _, results = written
     for name in ("index.html", "report.md", "results.csv"):
         text = (out / name).read_text("utf-8")
@@ -110,7 +110,7 @@ def test_no_cell_is_silent(written: tuple[Path, list[Path], Results]) -> None:
     assert "noisy-or on synthetic-bags, seed 2: missing" in text
 
 
-def test_what_a_task_was_played_on_stands_below_its_name(written: tuple[Path, list[Path], Results]) -> None:
+def test_the_data_of_a_task_are_named_below_its_heading(written: tuple[Path, list[Path], Results]) -> None:
     out, _, results = written
     text = Page((out / "index.html").read_text("utf-8")).text
     document = (out / "report.md").read_text("utf-8")

@@ -195,7 +195,7 @@ def test_a_group_that_is_better_on_the_common_seeds_is_called_so() -> None:
     assert ranking.verdicts["part"] == "better"
 
 
-def test_one_seed_tells_nothing_and_nothing_has_no_best() -> None:
+def test_one_seed_gives_no_verdict_and_no_values_give_no_best() -> None:
     ranking = tied_with_best({"a": seeds(0.1), "b": seeds(0.9)})
     assert ranking.verdicts == {"a": "best", "b": "unclear"}
     assert tied_with_best({"a": seeds()}).best is None

@@ -1,21 +1,17 @@
-"""What the tables, the figures and the list of runs say, by hand."""
+"""The tables of a report, by hand."""
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from milbench.report.figures import charts, published_lines
-from milbench.report.provenance import provenance, results_frame, status_counts, unfinished
+from milbench.report.provenance import status_counts, unfinished
 from milbench.report.render import latex_table, render
-from milbench.report.study import Study, Variant
+from milbench.report.study import Study
 from milbench.report.tables import (
     Entry,
     Table,
@@ -27,8 +23,6 @@ from milbench.report.tables import (
     rules_table,
 )
 from tests._helpers.report_data import LOSSES, ONE, TWO, constant, make_results
-
-EXACT = Variant("set", "exact", "")
 
 
 def text_of(table: Table) -> str:
@@ -72,15 +66,6 @@ def test_failed_and_missing_cells_are_named_in_their_row() -> None:
         "max-pooling on extended-digits, seed 1: failed: ValueError: boom",
     ]
     assert findings(study)[0][1].endswith("no result: exact.")
-
-
-def test_diverged_values_are_named_and_kept_out_of_the_mean() -> None:
-    study = Study(constant({
-        ("exact", 0): [(0.1, 0.01)], ("exact", 1): [(0.1, math.nan)], ("exact", 2): [(math.nan, math.inf)],
-    }))  # fmt: skip
-    sample = study.sample("extended-digits", EXACT)
-    assert sample.mean == 0.01
-    assert sample.problems == ("seed 1 diverged, its value is nan", "seed 2 diverged, its value is inf")
 
 
 def test_one_seed_has_no_interval_and_no_test_and_says_so() -> None:
@@ -162,18 +147,6 @@ def test_kinds_of_supervision_are_apart_and_each_has_its_best() -> None:
     assert r"\multicolumn{2}{l}" in latex_table(table)
 
 
-def test_recipes_are_rows_of_their_own() -> None:
-    one, two = make_results(None, TWO, ONE, 2, 3), make_results(None, TWO, {"x": "instance_error"}, 2, 3)
-    cells = pd.concat([one.cells.assign(recipe_label="head_init=prior"),
-                       two.cells.assign(recipe_label="head_init=paper", task_label="extended-digits")
-                       .rename(index=lambda c: f"p{c}")])  # fmt: skip
-    history = pd.concat([one.history, two.history.assign(cell="p" + two.history["cell"])])
-    study = Study(replace(one, cells=cells, history=history))
-    labels = [f"{loss}, head_init={head}" for head in ("prior", "paper") for loss in TWO]
-    assert [row.label for row in study.variants] == labels
-    assert len(main_table(study).groups[0][1]) == 4
-
-
 def test_latex_is_balanced() -> None:
     text = latex_table(main_table(Study(make_results(None, TWO, ONE, 3, 3))))
     assert text.count(r"\begin") == text.count(r"\end") == 1
@@ -181,60 +154,6 @@ def test_latex_is_balanced() -> None:
     assert {line.replace(r"\&", "").count("&") for line in body} == {1}
     assert r"\textbf{" in text
     assert r"$\pm$" in text
-
-
-def test_published_values_are_matched_by_task_loss_and_metric() -> None:
-    study = Study(make_results(None, TWO, epochs=2))
-    found = published_lines.of_losses(study, "extended-digits")
-    assert {row.loss: facts[0].value for row, facts in found.items()} == {"exact": 0.004, "max-pooling": 0.08}
-    assert published_lines.of_losses(study, "synthetic-bags") == {}
-    assert "exact 0.4 % (Li 2018, Supplementary A)" in published_lines.caption_of_lines(study, "extended-digits")
-    none = Study(make_results(None, TWO, epochs=2, published=[]))
-    assert published_lines.caption_of_lines(none, "extended-digits") == ""
-
-
-def test_a_published_value_is_drawn_where_it_is() -> None:
-    figure = charts.seeds_figure(Study(make_results(None, TWO, ONE, 3, 2)), "extended-digits")
-    assert figure is not None
-    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-    assert sorted(float(np.asarray(line.get_xdata())[0]) for line in dashed) == pytest.approx([0.4, 8.0])
-
-
-@pytest.mark.parametrize("label", ["exact", "exact, clip_norm=0.001, at length"])
-def test_a_legend_is_no_wider_than_its_figure(label: str) -> None:
-    losses = {f"{label} {n}": 0.1 for n in range(5)}
-    figure = charts.curves_figure(Study(make_results(losses=losses, tasks=ONE)), "extended-digits")
-    assert figure is not None
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    box = figure.legends[0].get_window_extent(canvas.get_renderer())  # type: ignore[no-untyped-call]
-    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
-    assert {" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()} == set(losses)
-
-
-def test_methods_that_are_no_losses_here_are_lines_with_a_legend() -> None:
-    results = make_results(None, TWO, ONE, 3, 2)
-    other = {"task": "extended-digits", "loss": "", "metric": "instance_error"}
-    theirs = [
-        other | {"value": value, "source": f"{name} 2014", "method": name, "data": "SVHN, "}
-        for name, value in (("Goodfellow", 0.04), ("Ba", 0.039))
-    ]
-    study = Study(replace(results, published=[*theirs, theirs[0] | {"metric": "set_error"}, *results.published]))
-    assert {row.loss for row in published_lines.of_losses(study, "extended-digits")} == {
-        "exact",
-        "max-pooling",
-    }
-    caption = published_lines.caption_of_lines(study, "extended-digits")
-    assert caption.endswith("no losses here: Ba 3.9 % (Ba 2014); Goodfellow 4 % (Goodfellow 2014).")
-    for make in (charts.seeds_figure, charts.curves_figure):
-        figure = make(study, "extended-digits")
-        assert figure is not None
-        axes = figure.axes[0]
-        lines = {line.get_label(): line for line in axes.lines}
-        for name, value in (("Ba, 3.9 %", 3.9), ("Goodfellow, 4 %", 4.0)):
-            data = lines[name].get_xdata() if make is charts.seeds_figure else lines[name].get_ydata()
-            assert list(np.asarray(data)) == [value, value]
-        assert {text.get_text() for text in figure.legends[0].get_texts()} >= {"Ba, 3.9 %", "Goodfellow, 4 %"}
 
 
 def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_path: Path) -> None:
@@ -250,36 +169,15 @@ def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_pat
     assert not list((tmp_path / "out/figures").glob("costs*"))
 
 
-def test_cells_made_differently_are_pointed_out() -> None:
-    results = make_results(None, TWO, ONE, 2, 2)
-    assert provenance(Study(results)).warnings == []
-    cell = str(results.cells.index[0])
-    results.provenance[cell] |= {"device": "cuda:0", "dirty": "yes", "pid": "1"}
-    results.cells.loc[cell, "data_digest"] = "sha256:other"
-    found = provenance(Study(results))
-    assert "Cells differ in device: cpu (3 cells), cuda:0 (1 cell)." in found.warnings
-    assert "The code of 1 cell had changes that its revision does not contain." in found.warnings
-    assert "Cells of extended-digits were made from different data." in found.warnings
-    assert not any("pid" in warning for warning in found.warnings)
-    assert "device=cuda:0" in found.lines[0].differs
-    assert found.shared["recipe.lr"] == "0.0005"
-    assert "device" not in found.shared
-
-
-def test_every_value_stands_beside_its_run() -> None:
-    results = make_results(None, TWO, ONE, 3, 4)
-    study = Study(results)
-    for line in provenance(study).lines:
-        assert results.cells.loc[line.cell, "run_id"] == line.run_id
-        row = next(row for row in study.variants if row.label == line.label)
-        value = study.sample(line.task, row).by_seed[line.seed]
-        assert float(line.value) == pytest.approx(100 * value, abs=0.06)
-
-
-def test_the_results_frame_survives_a_round_trip_with_whole_epochs() -> None:
-    statuses = {("exact", "extended-digits", 0): ("failed", "x")}
-    frame = results_frame(Study(make_results(None, TWO, ONE, 2, 3, statuses=statuses)))
-    text = frame.to_csv()
-    assert ",3," in text
-    read = pd.read_csv(io.StringIO(text), index_col="cell")
-    assert read.loc[frame.index[1], "last/epoch"] == 3
+def test_clipped_steps_are_in_the_table_of_costs() -> None:
+    results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
+    shares = zip(results.cells.index, [(0.5, 0.1), (0.2, 0.0), (0.0, 0.0)], strict=True)
+    rows = [(cell, epoch, "train/clipped", v) for cell, pair in shares for epoch, v in enumerate(pair, start=1)]
+    history = pd.concat([results.history, pd.DataFrame(rows, columns=results.history.columns)])
+    table = cost_table(Study(replace(results, history=history)), "extended-digits")
+    assert table is not None
+    assert table.columns[-1] == "steps shortened"
+    assert table.groups[0][1][0][-1].text == "10.0 %", "seeds have 30, 10 and 0 % of their steps"
+    plain = cost_table(Study(results), "extended-digits")
+    assert plain is not None
+    assert "steps shortened" not in plain.columns

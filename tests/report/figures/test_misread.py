@@ -40,7 +40,7 @@ PICTURES = {  # pattern -> what the positions show, and the truth
 }
 
 
-def asked(names: list[str]) -> tuple[Bags, Tensor]:
+def bags_and_maps(names: list[str]) -> tuple[Bags, Tensor]:
     """Bags of plain colour, the n-th of 256 * pixel = 10 n, and the maps that a network shows for them."""
     truth = [PICTURES[name][1] for name in names]
     classes = torch.tensor([[*row, *[-1] * (3 - len(row))] for row in truth])
@@ -52,15 +52,15 @@ def asked(names: list[str]) -> tuple[Bags, Tensor]:
     return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), maps
 
 
-def told(*batches: tuple[Bags, Tensor]) -> ScoreFunction:
+def score_by(*batches: tuple[Bags, Tensor]) -> ScoreFunction:
     answers = {id(bags): probs for bags, probs in batches}
     return lambda bags: Scores(torch.empty(0), torch.empty(0), answers[id(bags)])
 
 
 def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
-    first = asked(["right", "other", "edge_or_one", "no_detection", "clustering"])
-    second = asked(["substitution", "right", "orientation", "no_detection"])
-    found = collect_misread(told(first, second), [first[0], second[0]], DECODER)
+    first = bags_and_maps(["right", "other", "edge_or_one", "no_detection", "clustering"])
+    second = bags_and_maps(["substitution", "right", "orientation", "no_detection"])
+    found = collect_misread(score_by(first, second), [first[0], second[0]], DECODER)
     assert found.bags == 9
     expected = {"no_detection": 2, "orientation": 1, "clustering": 1, "edge_or_one": 1, "substitution": 1, "other": 1}
     assert found.counts == expected
@@ -79,16 +79,16 @@ def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
 
 
 def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
-    batches = [asked(["no_detection", "right", "no_detection"]) for _ in range(4)]
-    found = collect_misread(told(*batches), [bags for bags, _ in batches], DECODER, examples=3)
+    batches = [bags_and_maps(["no_detection", "right", "no_detection"]) for _ in range(4)]
+    found = collect_misread(score_by(*batches), [bags for bags, _ in batches], DECODER, examples=3)
     assert (found.bags, found.counts, len(found)) == (12, {"no_detection": 8}, 3)
     assert found.images[:, 0, 0, 0].tolist() == [0, 20, 0]
-    right = asked(["right"])
-    assert len(collect_misread(told(right), [right[0]], DECODER)) == 0
+    right = bags_and_maps(["right"])
+    assert len(collect_misread(score_by(right), [right[0]], DECODER)) == 0
 
 
 def test_bags_without_truth_cannot_be_misread() -> None:
-    bags, maps = asked(["right"])
+    bags, maps = bags_and_maps(["right"])
     with pytest.raises(ValueError, match="truth"):
         collect_misread(lambda _: Scores(maps, maps, maps), [replace(bags, truth=None)], DECODER)
 

@@ -1,0 +1,30 @@
+"""The charts of a report: values at their places, and legends within their figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from milbench.report.figures import charts
+from milbench.report.study import Study
+from tests._helpers.report_data import ONE, TWO, make_results
+
+
+def test_a_published_value_is_drawn_where_it_is() -> None:
+    figure = charts.seeds_figure(Study(make_results(None, TWO, ONE, 3, 2)), "extended-digits")
+    assert figure is not None
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert sorted(float(np.asarray(line.get_xdata())[0]) for line in dashed) == pytest.approx([0.4, 8.0])
+
+
+@pytest.mark.parametrize("label", ["exact", "exact, clip_norm=0.001, at length"])
+def test_a_legend_is_no_wider_than_its_figure(label: str) -> None:
+    losses = {f"{label} {n}": 0.1 for n in range(5)}
+    figure = charts.curves_figure(Study(make_results(losses=losses, tasks=ONE)), "extended-digits")
+    assert figure is not None
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    box = figure.legends[0].get_window_extent(canvas.get_renderer())  # type: ignore[no-untyped-call]
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert {" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()} == set(losses)
