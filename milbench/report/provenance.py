@@ -29,7 +29,7 @@ RULE_COLUMNS: dict[Rule, str] = {"last": "last", "validation": "chosen_on_valida
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CellOrigin:
     """One planned cell, its status and value, and its run in the store.
 
     Args:
@@ -70,7 +70,7 @@ class Provenance:
         warnings: what differs between cells and should not, a sentence each.
     """
 
-    lines: list[Line]
+    lines: list[CellOrigin]
     shared: dict[str, str]
     data: dict[str, str]
     warnings: list[str]
@@ -96,7 +96,9 @@ def provenance(study: Study) -> Provenance:
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
                 anchor = group_anchor(study, task, variant)
                 origin = _origin(study.results.provenance.get(cell, {}))
-                lines.append(Line(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, differs))
+                lines.append(
+                    CellOrigin(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, differs)
+                )
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["task"], group["data_digest"], strict=True))
