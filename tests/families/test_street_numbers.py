@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -139,13 +140,13 @@ def test_the_published_networks(size: str, millions: float) -> None:
 
 
 def oracle(task: Any) -> Any:
-    """A loss that knows: every digit is seen at its middle, and what occurs is certain."""
+    """The scores of a perfect network: each digit shows at the position nearest to its middle, with certainty."""
 
     def score(bags: Bags) -> Scores:
         ys, xs = task.centres(*bags.instances.shape[2:])
         instances = torch.zeros(len(bags), 11, len(ys), len(xs))
         instances[:, 10] = 1
-        assert bags.truth is not None, "what is certain needs no second look"
+        assert bags.truth is not None, "images without doubt are not rescored"
         assert bags.truth.boxes is not None
         for b, (classes, boxes) in enumerate(zip(bags.truth.classes, bags.truth.boxes, strict=True)):
             for c, (left, top, right, bottom) in zip(classes.tolist(), boxes.tolist(), strict=True):
@@ -159,15 +160,36 @@ def oracle(task: Any) -> Any:
     return score
 
 
+def out_of_order(task: Any, split: str) -> list[bool]:
+    """Whether the digits of a number, in the order of reading, are not in columns further and further to the right."""
+    found = []
+    for bags in task._eval_splits[split].bags:
+        _, xs = task.centres(*bags.instances.shape[2:])
+        for classes, boxes in zip(bags.truth.classes.tolist(), bags.truth.boxes.tolist(), strict=True):
+            middles = [(left + right) / 2 for c, (left, _, right, _) in zip(classes, boxes, strict=True) if c >= 0]
+            columns = [int((xs - middle).abs().argmin()) for middle in middles]
+            found.append(any(a >= b for a, b in itertools.pairwise(columns)))
+    return found
+
+
 def test_an_oracle_makes_no_errors(root: Path) -> None:
-    values = make(root).evaluate(oracle(make(root))).metrics
+    task = make(root)
+    values = task.evaluate(oracle(task)).metrics
+    numbers = {split: [b.truth.classes for b in task._eval_splits[split].bags] for split in ("validation", "test")}
+    assert any(a == b >= 0 for rows in numbers["test"] for row in rows.tolist() for a, b in itertools.pairwise(row)), (
+        "some numbers have two equal digits in a row"
+    )
+    assert any(out_of_order(task, "validation")), "some numbers are read from top to bottom"
     for split in ("validation", "test"):
         assert values[f"{split}/set_error"] == 0
         assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == 1
         assert values[f"{split}/hit_rate"] == 1
         assert f"{split}/instance_error" not in values
-        # One position a digit: nothing is wider than what was learnt from the validation numbers, where any was.
-        assert values[f"{split}/transcription_error"] < 0.2
+        assert values[f"{split}/transcription_error"] == values[f"{split}/transcription_error_rescored"] == 0
+        assert not any(share for name, share in values.items() if name.startswith(f"{split}/error_"))
+        # The rule of the paper reads columns from left to right, whichever way the number is written.
+        wrong = out_of_order(task, split)
+        assert values[f"{split}/transcription_error_columns"] == sum(wrong) / len(wrong)
 
 
 def test_without_validation_the_threshold_comes_from_training_crops(root: Path) -> None:
