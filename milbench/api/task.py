@@ -93,6 +93,15 @@ class Network(torch.nn.Module, ABC):
         """
         return instances.contiguous(memory_format=torch.channels_last) if instances.ndim == 4 else instances
 
+    def output_shape(self, height: int, width: int) -> tuple[int, int] | None:  # noqa: ARG002
+        """Return (h, w), the positions of an image of `height` x `width` pixels; None where that is not known."""
+        return None
+
+    def smallest_side(self) -> int:
+        """Return the side in pixels of the smallest square image that has a position; 1 where that is not known."""
+        shapes = ((side, self.output_shape(side, side)) for side in range(1, 100_000))
+        return next((side for side, shape in shapes if shape is None or min(shape) > 0), 1)
+
     def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
         """Return where the positions of an image of `height` x `width` pixels are; None where that is not known.
 
@@ -132,6 +141,11 @@ class Task(ABC):
     crop_side: ClassVar[int | None] = None
     """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
     the size is then searched for when such a picture is read. None: there is nothing to search for."""
+    network_needs_data: ClassVar[bool] = False
+    """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
+    figures: ClassVar[tuple[str, ...]] = ()
+    """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
+    `figure_pictures`."""
 
     @property
     def class_names(self) -> list[str]:
@@ -151,6 +165,37 @@ class Task(ABC):
             UsageError: the bags of this task are not pictures.
         """
         raise UsageError(f"{self.name} has no pictures: its networks cannot read one")
+
+    def picture_from(self, instances: Tensor) -> Image:  # noqa: ARG002
+        """Return one bag's instances (N, H, W) as a picture: the inverse of `instances_from`.
+
+        Raises:
+            UsageError: the bags of this task are not pictures.
+        """
+        raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
+
+    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:  # noqa: ARG002
+        """Return the test bags of a figure of arXiv:1811.12346, with their truth; called after `prepare`.
+
+        Args:
+            number: of the figure, one of `figures`.
+            rng: a generator on the CPU by which the bags are drawn.
+
+        Returns:
+            Batches of one bag or more, in the order of display.
+
+        Raises:
+            UsageError: the task has no bags for this figure.
+        """
+        raise UsageError(f"{self.name} has no bags for figure {number}")
+
+    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:  # noqa: ARG002
+        """Return the files of whole test pictures, with the classes in each in the order of reading.
+
+        Raises:
+            UsageError: the task has no such pictures.
+        """
+        raise UsageError(f"{self.name} has no whole test pictures")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:

@@ -94,7 +94,7 @@ def figure(
     """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
     from milbench.cli.console import console
     from milbench.inference import paper_figures
-    from milbench.inference.scale_search import scale_of
+    from milbench.inference.scale_search import parse_scale
 
     with as_usage():
         if out.is_dir():
@@ -103,7 +103,7 @@ def figure(
     if scale is not None and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _load(run, root, device, data_dir)
-    page, notes = paper_figures.draw(number, model, seed, data_dir, decoder, scale_of(model, scale or "1"))
+    page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
     with as_usage():
         _save(out, page)
     for line in (*notes, f"wrote {out}"):
@@ -118,12 +118,12 @@ def write_predictions(request: PredictRequest, root_path: Path) -> int:
 
     from milbench._utils.images import unique_stems
     from milbench.cli.console import console
-    from milbench.inference.predict import chosen_decoder
-    from milbench.inference.scale_search import scale_of
+    from milbench.inference.predict import choose_decoder
+    from milbench.inference.scale_search import parse_scale
 
     model = _load(request.run, root_path, request.device, request.data_dir)
-    chosen_decoder(model, request.decoder)
-    scale = scale_of(model, request.scale)
+    choose_decoder(model, request.decoder)
+    scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
     names = unique_stems(request.images)
     with as_usage():
@@ -148,13 +148,13 @@ def _write_prediction(
     model: Trained, request: PredictRequest, path: Path, name: str, scale: Scale, truth: str | None
 ) -> tuple[list[str], str]:
     """Write the files of one image; return its row of the table and the string that is read."""
-    from milbench.inference.predict import as_json, set_name, spelled
-    from milbench.inference.scale_search import look
+    from milbench.inference.predict import as_json, label_set_text, reading_text
+    from milbench.inference.scale_search import predict_best_scale
 
     image = _prepared(model, path, request.invert)
-    seen, found = look(model, image, scale, request.decoder)
+    seen, found = predict_best_scale(model, image, scale, request.decoder)
     about = as_json(model, path, image.size, seen.size, found, positions=request.positions)
-    reading = spelled(model, found)
+    reading = reading_text(model, found)
     reads = f"{reading or 'nothing'} ({found.decoder})"
     if truth is not None:
         about["truth"] = truth
@@ -167,29 +167,29 @@ def _write_prediction(
         heat = _sensitivity_page(model, seen, found)
         with as_usage():
             _save(request.out / (name + SENSITIVITY), heat)
-    label_set, probability = set_name(model, found.labels), f"{about['label_set_probability']:.3g}"
+    label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
     size = f"{seen.width}x{seen.height}"
     return [str(path), size, reads, label_set, probability, _written(request, name)], reading
 
 
 def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scale) -> None:
     """Refuse an image that cannot be opened, or is too small for the network at every scale."""
-    from milbench.inference.scale_search import sizes
+    from milbench.inference.scale_search import candidate_sizes
 
     image = _prepared(model, path, request.invert)
     try:
-        sizes(model, image.size, scale)
+        candidate_sizes(model, image.size, scale)
     except UsageError as error:
         raise UsageError(f"{path} is too small at this scale, {error}") from None
 
 
 def _load(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
     from milbench._utils.devices import resolve
-    from milbench.inference.load import load
+    from milbench.inference.load import load_trained
     from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load(StoreReader(options.existing_workspace(root_path)), run, where, data_dir)
+    return load_trained(StoreReader(options.existing_workspace(root_path)), run, where, data_dir)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:
@@ -264,22 +264,22 @@ def _check_folder(folder: Path, out: Path) -> None:
 
 
 def _page(model: Trained, image: Image, found: Prediction) -> Any:
-    from milbench.inference.overlay import captioned, enlargement, overlay
-    from milbench.inference.paper_figures import lines
+    from milbench.inference.overlay import captioned, class_overlay, enlargement
+    from milbench.inference.paper_figures import caption_lines
 
     factor = enlargement(*image.size)
-    return captioned(overlay(image, found, model.task.class_names, factor), lines(model, found))
+    return captioned(class_overlay(image, found, model.task.class_names, factor), caption_lines(model, found))
 
 
 def _sensitivity_page(model: Trained, image: Image, found: Prediction) -> Any:
-    from milbench.inference.overlay import Line, captioned, enlargement, sensitivity_overlay
-    from milbench.inference.paper_figures import lines
+    from milbench.inference.overlay import CaptionLine, captioned, enlargement, sensitivity_overlay
+    from milbench.inference.paper_figures import caption_lines
     from milbench.inference.predict import sensitivities
 
     factor = enlargement(*image.size)
     heat = sensitivity_overlay(image, found, sensitivities(model, image, found), model.task.class_names, factor)
-    meaning = Line("colour: the class that depends most on a pixel; strength: how much it depends", 13)
-    return captioned(heat, [*lines(model, found), meaning])
+    meaning = CaptionLine("colour: the class that depends most on a pixel; strength: how much it depends", 13)
+    return captioned(heat, [*caption_lines(model, found), meaning])
 
 
 def _written(request: PredictRequest, name: str) -> str:

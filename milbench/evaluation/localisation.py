@@ -54,14 +54,15 @@ def detect(components: Components, centres: tuple[Tensor, Tensor]) -> Detections
     return Detections(image, cls, mass, torch.stack(boxes, dim=1))
 
 
-def grid_step(centres: Tensor, others: Tensor) -> float:
+def grid_step(centres: Tensor, others: Tensor, single: float = 1.0) -> float:
     """Return the distance in pixels of neighbouring positions along one axis of a grid.
 
-    Where an axis has one position the distance along the other axis is taken, and 1 pixel where that has one as well.
+    Where this axis has one position, the distance along the other axis is taken.
 
     Args:
         centres: the evenly spaced coordinates of the positions along the axis, in pixels.
         others: those along the other axis.
+        single: what is returned for a grid of one position, in pixels.
 
     Examples:
         >>> import torch
@@ -71,7 +72,7 @@ def grid_step(centres: Tensor, others: Tensor) -> float:
         4.0
     """
     known = [c for c in (centres, others) if len(c) > 1]
-    return float(known[0][1] - known[0][0]) if known else 1.0
+    return float(known[0][1] - known[0][0]) if known else single
 
 
 def with_margin(detections: Detections, margin: tuple[float, float]) -> Detections:

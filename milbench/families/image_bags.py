@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.data.labelled_images import LabelledImages
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
@@ -60,3 +63,16 @@ class LazyBatches(Sequence[Bags]):
             raise IndexError(n)
         part = slice(n * self.size, (n + 1) * self.size)
         return self.as_bags(self.images[part if self.which is None else self.which[part]])
+
+
+def to_picture(instances: Tensor, white: int) -> Image:
+    """Return instances (N, H, W) as a picture, grey for N = 1 and in colours for N = 3.
+
+    Args:
+        instances: pixels divided by `white`.
+        white: 255, or 256 where no instance reaches 1.
+    """
+    from PIL.Image import fromarray
+
+    pixels = (instances * white).round().clamp(0, 255).byte().cpu().numpy()
+    return fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))

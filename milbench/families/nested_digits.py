@@ -22,7 +22,7 @@ from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
-from milbench.families.image_bags import LazyBatches, single_instance_bags
+from milbench.families.image_bags import LazyBatches, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CLASSES = 10
 TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
+FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
+"""The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
 SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
@@ -98,6 +100,7 @@ class NestedDigits(Task):
     eval_batches: ClassVar[tuple[int, int]]
     """The numbers of single digits, and of canvases, that are scored at once."""
     num_classes = CLASSES
+    figures = ("2",)
     chance = 1 - 1 / CLASSES
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32) -> None:
@@ -152,6 +155,10 @@ class NestedDigits(Task):
         """Return a picture in grey, (1, H, W) in [0, 1]; its digits must be light on dark, as in training."""
         return torch.from_numpy(grey(picture)) / 255
 
+    def picture_from(self, instances: Tensor) -> Image:
+        """Return a canvas (1, H, W) as a grey picture."""
+        return to_picture(instances, 255)
+
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
         return Evaluation(evaluate(score, self._eval_splits, self._calibration, self.centres))
@@ -163,6 +170,12 @@ class NestedDigits(Task):
     def gallery(self) -> Bags:
         """Return eight test canvases of one size."""
         return first_bags(self._eval_splits["test"].bags[0], 8)
+
+    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
+        """Return the canvases of FIGURE_2, each as a batch of its own."""
+        if number not in self.figures:
+            return super().figure_bags(number, rng)
+        return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:
         """Return one canvas with random test digits that do not overlap.

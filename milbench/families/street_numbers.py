@@ -31,13 +31,15 @@ from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.image_bags import LazyBatches
+from milbench.families.image_bags import LazyBatches, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 CLASSES = 10
+FIGURE_1 = 8
+"""How many crops Figure 1 shows."""
 WHITE = 256
 """Pixels are divided by this, so that they are in [0, 1)."""
 EVAL_BATCH = 250
@@ -92,6 +94,7 @@ class StreetNumbers(Task):
 
     num_classes = CLASSES
     primary = "transcription_error"
+    figures = ("1", "4")
     decoder = "columns"
     crop_side = CROP_SIDE
     folder: ClassVar[str]
@@ -193,6 +196,10 @@ class StreetNumbers(Task):
         """Return the picture in colours, (3, H, W) in [0, 1)."""
         return torch.from_numpy(colours(picture)).float() / WHITE
 
+    def picture_from(self, instances: Tensor) -> Image:
+        """Return a crop (3, H, W) as a picture in colours."""
+        return to_picture(instances, WHITE)
+
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented."""
         read = ReadingMetrics(self.centres, score)
@@ -214,12 +221,18 @@ class StreetNumbers(Task):
             return None
         return collect_misread(score, self._eval_splits["test"].bags, ComponentDecoder.from_json(decoder))
 
+    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
+        """Return the test crops of Figure 1."""
+        if number != "1":
+            return super().figure_bags(number, rng)
+        return [self.test_crops(FIGURE_1, rng)]
+
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
         """Return so many test crops, drawn by `rng`."""
         return number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:count]])
 
-    def test_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
-        """Return the files of the whole test pictures, with the digits in each; needs no `prepare`."""
+    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
+        """Return the files of all whole test pictures, with the digits in each; needs no `prepare`."""
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 

@@ -1,4 +1,4 @@
-"""What a run has trained: its network, task and loss, put together again from the store without its data."""
+"""Load what a run has trained, its network, task, loss and decoder, from the store and without the task's data."""
 
 from __future__ import annotations
 
@@ -24,15 +24,22 @@ WEIGHTS, DECODER = "model.safetensors", "decoder.json"
 KIND = FORMAT.partition("/")[0]
 """What the format of every version of a component decoder begins with."""
 STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
-SHOWN = 4
-"""How many runs are named where it is not clear which is meant."""
+NAMED_RUNS = 4
+"""How many runs are named in an error message about an ambiguous reference."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with its weights, ready to look at instances.
+    """A trained network, ready for instances, with its task and loss.
 
-    decoder: what the run has learnt from validation bags in order to read strings; None if it has learnt no decoder.
+    Args:
+        run_id: the run in the store.
+        cell: the cell that the run computed.
+        task: not prepared, unless its network needs data.
+        network: with the weights of the run, on `device`.
+        loss: the loss that it was trained with.
+        device: where the network is.
+        decoder: what was learnt from validation bags in order to read strings; None if nothing was.
     """
 
     run_id: str
@@ -45,21 +52,36 @@ class Trained:
 
     @torch.no_grad()
     def probs(self, instances: Tensor) -> Tensor:
-        """Return (C+1, *positions) float64 on the CPU, what the loss makes of the logits of one bag's instances."""
-        batch = instances.unsqueeze(0).to(self.device)
-        if batch.ndim == 4:
-            batch = batch.contiguous(memory_format=torch.channels_last)
+        """Return the probability that each position of one bag shows each class.
+
+        Args:
+            instances: (N, H, W), see `Task.instances_from`.
+
+        Returns:
+            (C+1, *positions) float64 on the CPU, background last.
+
+        Raises:
+            UsageError: the network returns values that are not finite.
+        """
+        batch = self.network.as_input(instances.unsqueeze(0).to(self.device))
         logits = self.network(batch).cpu().double()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of run {self.run_id} gives values that are not finite")
         return self.loss.instance_probs(logits)[0]
 
 
-def load(store: StoreReader, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
-    """Return what a run has trained, named by a run id, a cell id or the beginning of one.
+def load_trained(store: StoreReader, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
+    """Return what a run has trained.
 
-    Only a task whose network depends on its data has them prepared. Raises UsageError, one line, where no run or more
-    than one is meant, where it is not done, and where weights or the code they belong to are missing or others.
+    Args:
+        store: the store of the run.
+        reference: a run id, a cell id or the beginning of one.
+        device: where the network goes.
+        data_dir: the folder of the task's data, which is read only if its network needs them; None: the default one.
+
+    Raises:
+        UsageError: no run or more than one matches the reference, the run is not done, or its weights, its decoder or
+            the code that they belong to are missing, damaged or changed.
     """
     run = _find(store, reference)
     run_id, cell = run.run_id, _cell(store, run)
@@ -71,20 +93,18 @@ def load(store: StoreReader, reference: str, device: torch.device, data_dir: Pat
     check_unchanged(cell)
     task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
-    try:
-        network = network_for(loss, task, cell.seed)
-    except AttributeError:  # what only `prepare` sets
+    if task.network_needs_data:
         task.check_data(data_dir)
         task.prepare(data_dir, device)
-        network = network_for(loss, task, cell.seed)
-    _fill(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
-    network = network.eval().to(device).to(memory_format=torch.channels_last)
+    network = network_for(loss, task, cell.seed)
+    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
+    network = network.eval().move_to(device)
     decoder = _decoder(store, run_id, run.metrics, task.num_classes)
     return Trained(run_id, cell, task, network, loss.eval(), device, decoder)
 
 
 def _find(store: StoreReader, reference: str) -> RunRecord:
-    """Return the one run that is meant, which is done."""
+    """Return the record of the one run that matches a reference and is done."""
     wanted = reference.strip().lower()
     runs = {run.run_id: run for run in store.search("cell")}
     counted = {cell: found.run_id for cell, found in store.cell_runs().items() if found.run_id in runs}
@@ -99,10 +119,9 @@ def _find(store: StoreReader, reference: str) -> RunRecord:
         raise UsageError(f"no run or cell {reference!r} in {store.address}; milbench status shows the ids of its runs")
     if len(matches) > 1:
         named = [f"{run_id} ({runs[run_id].name})" for run_id in sorted(matches)]
-        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-        raise UsageError(
-            f"{reference!r} is the beginning of {len(named)} runs: {', '.join(named[:SHOWN])}{more}; give more of it"
-        )
+        more = f" and {len(named) - NAMED_RUNS} more" if len(named) > NAMED_RUNS else ""
+        some = ", ".join(named[:NAMED_RUNS])
+        raise UsageError(f"{reference!r} is the beginning of {len(named)} runs: {some}{more}; give more of it")
     run = runs[matches.pop()]
     if run.status != "FINISHED":
         state = STATES.get(run.status, "is not done yet")
@@ -121,9 +140,9 @@ def _cell(store: StoreReader, run: RunRecord) -> Cell:
 
 
 def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
-    """Return the component decoder that a run has learnt, from its artifact, else from the metrics of an older run.
+    """Return the component decoder of a run, from its artifact or, for a run of an earlier version, its metrics.
 
-    A task may keep a decoder of its own there: what has the format of no component decoder is left aside.
+    None where the run has learnt none, or where the artifact is a decoder of another kind, which a task may define.
     """
     path = store.artifact(run_id, DECODER)
     if path is None:
@@ -143,7 +162,8 @@ def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], clas
     return decoder
 
 
-def _fill(model: torch.nn.Module, weights: Path, whose: str) -> None:
+def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:
+    """Load a file of weights into a model; `whose` names the run in error messages."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

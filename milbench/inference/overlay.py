@@ -1,4 +1,4 @@
-"""What a network shows in a picture, drawn over it: colour is the class, strength its probability."""
+"""Overlays: the classes of positions drawn over a picture, where colour is the class and opacity its probability."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from milbench._utils.palette import LINE, MUTED, PAPER, class_colours
-from milbench.inference.predict import Prediction, at, shown_by
+from milbench.evaluation.localisation import grid_step
+from milbench.inference.predict import Prediction, pixel_at
 
-SIDE = 800
+LONGER_SIDE = 800
 """Pictures are enlarged by a whole number so that their longer side comes near to this; none is shrunk here."""
 DIMMED, STRENGTH = 0.6, 0.85
-"""Of the picture below, so that colours stand out, and the opacity of a class that is certain."""
+"""The brightness of the picture below, so that colours stand out, and the opacity of a class that is certain."""
 PAD, GAP = 12, 22
+"""Pixels around a caption, and between tiles."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of text below a picture."""
+class CaptionLine:
+    """A line of text below a picture; size is in pixels."""
 
     text: str
     size: int = 15
@@ -33,26 +35,38 @@ class Line:
     bold: bool = False
 
 
-def enlargement(width: int, height: int, side: int = SIDE) -> int:
-    """Return how many pixels of an overlay a pixel of the picture takes along each axis."""
+def enlargement(width: int, height: int, side: int = LONGER_SIDE) -> int:
+    """Return by how much a picture is enlarged along each axis.
+
+    Args:
+        width: of the picture, in pixels.
+        height: of the picture, in pixels.
+        side: the length that the longer side shall come near to.
+    """
     return max(round(side / max(width, height)), 1)
 
 
 def enlarged(picture: Image.Image, factor: int) -> Image.Image:
-    """Return the picture in colours, enlarged; small ones keep their pixels visible."""
+    """Return the picture in mode RGB with its sides times `factor`; the pixels of small pictures stay visible."""
     size = (picture.width * factor, picture.height * factor)
     smooth = min(picture.size) > 40
     return picture.convert("RGB").resize(size, Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST)
 
 
-def overlay(picture: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> Image.Image:
-    """Return the picture in a darker grey, and over it the most probable class of every position that shows one.
+def class_overlay(picture: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> Image.Image:
+    """Return the picture in a darker grey, and over it the most probable class of every position, background aside.
 
-    Pixel (x, y) of the picture covers the square of side `factor` at (x, y) * factor. Each component is named in its
-    middle.
+    Pixel (x, y) of the picture covers the square of side `factor` at (x, y) * factor. Each component that is read is
+    named in its middle.
+
+    Args:
+        picture: the one that `found` was read in.
+        found: what was read in it.
+        names: C class names.
+        factor: the enlargement.
     """
     base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
-    rgb, opacity = cells(found, len(names), base.shape[0], base.shape[1], factor)
+    rgb, opacity = position_colours(found, len(names), base.shape[0], base.shape[1], factor)
     blended = base + opacity[..., None] * (rgb - base)
     image = Image.fromarray(blended.round().astype(np.uint8))
     _name_components(image, found, names, factor)
@@ -62,9 +76,14 @@ def overlay(picture: Image.Image, found: Prediction, names: Sequence[str], facto
 def sensitivity_overlay(
     picture: Image.Image, found: Prediction, maps: Mapping[int, NDArray[np.float64]], names: Sequence[str], factor: int
 ) -> Image.Image:
-    """Return the picture in a darker grey, and over each pixel the class to which it matters most; components named.
+    """Return the picture in a darker grey, and over each pixel the class that depends on it most; components are named.
 
-    maps: class -> (H, W), from 0 to 1, how opaque its colour is.
+    Args:
+        picture: the one that `found` was read in.
+        found: what was read in it.
+        maps: for each class (H, W), the opacity of its colour, from 0 to 1.
+        names: C class names.
+        factor: the enlargement.
     """
     base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
     if maps:
@@ -79,12 +98,19 @@ def sensitivity_overlay(
 
 
 def glyph_map(found: Prediction, names: Sequence[str], size: tuple[int, int], factor: int) -> Image.Image:
-    """Return the map alone, as the paper's Figure 1 has it: each position that shows a class says so by its name."""
+    """Return the map alone, as in the paper's Figure 1: the class name at every position, background aside.
+
+    Args:
+        found: what was read in the picture.
+        names: C class names.
+        size: width and height of the picture, in pixels.
+        factor: the enlargement.
+    """
     image = Image.new("RGB", (size[0] * factor, size[1] * factor), PAPER)
     draw = ImageDraw.Draw(image)
-    shown, strength = (v.numpy() for v in shown_by(found))
+    shown, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)
-    step = min(_step(ys), _step(xs))
+    step = min(_steps(found, factor))
     colours = _colours(len(names))
     for row, column in np.argwhere(shown < len(names)):
         cls = shown[row, column]
@@ -97,25 +123,40 @@ def glyph_map(found: Prediction, names: Sequence[str], size: tuple[int, int], fa
     return image
 
 
-def cells(
+def position_colours(
     found: Prediction, classes: int, height: int, width: int, factor: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the colour (height, width, 3) from 0 to 255 and the opacity (height, width) of every pixel of an overlay.
 
-    A pixel belongs to the position whose centre is nearest, and to none beyond the outermost ones.
+    A pixel has the colour of the position whose centre is nearest, and none beyond the outermost positions.
+
+    Args:
+        found: what was read in the picture.
+        classes: C, the background not counted.
+        height: of the overlay, in pixels.
+        width: of the overlay, in pixels.
+        factor: pixels of the overlay for one of the picture.
     """
-    shown, strength = (v.numpy() for v in shown_by(found))
+    shown, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)
-    row, inside_y = _nearest(ys, _step(ys, xs), height)
-    column, inside_x = _nearest(xs, _step(xs, ys), width)
+    step_y, step_x = _steps(found, factor)
+    row, inside_y = _nearest(ys, step_y, height)
+    column, inside_x = _nearest(xs, step_x, width)
     shown, strength = shown[row][:, column], strength[row][:, column]
     there = (shown < classes) & inside_y[:, None] & inside_x
     colours = np.vstack([_colours(classes), np.zeros(3)])
     return colours[shown], np.where(there, STRENGTH * strength, 0.0)
 
 
-def captioned(image: Image.Image, lines: Sequence[Line], least: int = 360, indent: int = PAD) -> Image.Image:
-    """Return the image with lines of text below it, cut where they are too long for its width."""
+def captioned(image: Image.Image, lines: Sequence[CaptionLine], least: int = 360, indent: int = PAD) -> Image.Image:
+    """Return the image with lines of text below it.
+
+    Args:
+        image: of any size.
+        lines: they are cut where they are too long for the width.
+        least: the least width of the result, in pixels.
+        indent: pixels left of the text.
+    """
     width = max(image.width, least)
     heights = [round(line.size * 1.45) for line in lines]
     page = Image.new("RGB", (width, image.height + sum(heights) + 2 * PAD - 4), PAPER)
@@ -129,7 +170,7 @@ def captioned(image: Image.Image, lines: Sequence[Line], least: int = 360, inden
     return page
 
 
-def beside(left: Image.Image, right: Image.Image, gap: int = 6) -> Image.Image:
+def side_by_side(left: Image.Image, right: Image.Image, gap: int = 6) -> Image.Image:
     """Return two images side by side."""
     page = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), PAPER)
     page.paste(left, (0, 0))
@@ -137,8 +178,14 @@ def beside(left: Image.Image, right: Image.Image, gap: int = 6) -> Image.Image:
     return page
 
 
-def shelves(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.Image:
-    """Return tiles in rows that are at most `width` wide, unless one tile is wider, in their order."""
+def in_rows(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.Image:
+    """Return tiles in their order in rows that are at most `width` wide, unless one tile is wider.
+
+    Args:
+        tiles: images of any size.
+        width: of the result, in pixels.
+        gap: pixels between tiles.
+    """
     rows: list[list[Image.Image]] = []
     for tile in tiles:
         if rows and sum(t.width + gap for t in rows[-1]) + tile.width <= width - 2 * gap:
@@ -158,15 +205,15 @@ def shelves(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.I
 
 
 def _name_components(image: Image.Image, found: Prediction, names: Sequence[str], factor: int) -> None:
-    """Write what is read, each component in its middle; the largest ones last, on top of others."""
+    """Write the class of each component that is read into its middle; the largest ones last, on top of others."""
     draw = ImageDraw.Draw(image)
-    size = max(12, min(round(9 + 2.2 * factor), 32))  # what a network reads is a few dozen pixels of the picture
+    size = max(12, min(round(9 + 2.2 * factor), 32))  # an instance is a few dozen pixels of the picture
     edges = 0.45 * _colours(len(names))
-    written = found.written
+    read_from = found.read_from
     ys, xs = found.centres
-    for i in np.argsort(written.mass):
-        cls = int(written.cls[i])
-        x, y = at(written.x[i], xs) * factor, at(written.y[i], ys) * factor
+    for i in np.argsort(read_from.mass):
+        cls = int(read_from.cls[i])
+        x, y = pixel_at(read_from.x[i], xs) * factor, pixel_at(read_from.y[i], ys) * factor
         x, y = (min(max(v, size / 2), side - size / 2) for v, side in ((x, image.width), (y, image.height)))
         edge = tuple(edges[cls].astype(int).tolist())
         font, stroke = _font(size, bold=True), 2 + size // 24
@@ -184,12 +231,11 @@ def _nearest(centres: NDArray[np.float64], step: float, size: int) -> tuple[NDAr
     return place.clip(0, len(centres) - 1), (place >= 0) & (place < len(centres))
 
 
-def _step(centres: NDArray[np.float64], others: NDArray[np.float64] | None = None) -> float:
-    """Return the distance of neighbours; of a single one that of the other axis, or twice its distance to the edge."""
-    for some in (centres, others):
-        if some is not None and len(some) > 1:
-            return float(some[1] - some[0])
-    return 2 * float(centres[0])
+def _steps(found: Prediction, factor: int) -> tuple[float, float]:
+    """Return the distance of neighbouring positions down and across; a map of one position fills its picture."""
+    ys, xs = found.centres
+    down, across = (grid_step(a, b, single=2 * float(a[0])) for a, b in ((ys, xs), (xs, ys)))
+    return down * factor, across * factor
 
 
 def _fitting(name: str, step: float) -> int:

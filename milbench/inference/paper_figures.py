@@ -1,4 +1,7 @@
-"""Figures 1, 2 and 4 of X.-L. Li, arXiv:1811.12346, drawn again from a trained network and its test data."""
+"""Figures 1, 2 and 4 of X.-L. Li, arXiv:1811.12346, drawn again from a trained network and the test data of its task.
+
+A figure is a page of tiles: a picture, beside it what the network detects in it, and below both what it reads.
+"""
 
 from __future__ import annotations
 
@@ -7,78 +10,100 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from milbench._utils.images import open_picture
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.errors import UsageError
-from milbench.families.nested_digits import NestedDigits
-from milbench.families.street_numbers import StreetNumbers
 from milbench.inference.load import Trained
 from milbench.inference.overlay import (
     GAP,
     PAD,
-    Line,
-    beside,
+    CaptionLine,
     captioned,
+    class_overlay,
     enlarged,
     enlargement,
     glyph_map,
-    overlay,
-    shelves,
+    in_rows,
+    side_by_side,
 )
-from milbench.inference.predict import Decoder, Prediction, chosen_decoder, predict, set_name, spelled
-from milbench.inference.scale_search import Scale, look
+from milbench.inference.predict import (
+    Decoder,
+    Prediction,
+    choose_decoder,
+    label_set_text,
+    predict,
+    reading_text,
+)
+from milbench.inference.scale_search import Scale, predict_best_scale
 
-CROPS, PICTURES = 8, 8
-CANVASES = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
-"""Of Figure 2: height and width of each canvas in sides of a digit, and the number of digits."""
+CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
+"""What each figure shows."""
+PICTURES = 8
+"""How many pictures Figure 4 shows."""
+DIGIT_SIDE = 112
+"""Pixels of a digit's side in Figure 2, about."""
 RIGHT, WRONG = "#0f7b5c", "#c23a4b"
-WIDTH = 1560
+"""The colours of what is read rightly and wrongly."""
+PAGE_WIDTH = 1560
+"""Of a figure, in pixels."""
 
 
-def draw(
+def draw_figure(
     number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: Scale = 1.0
 ) -> tuple[Image.Image, list[str]]:
-    """Return the figure, and what a reader must know of it. Raises UsageError where the task has no such figure."""
-    chosen_decoder(model, decoder)
+    """Return a figure of the paper for a trained network, and notes for its reader.
+
+    Args:
+        number: of the figure, "1", "2" or "4".
+        model: the trained network.
+        seed: draws the test pictures.
+        data_dir: the folder of the task's data; None: the default one.
+        decoder: how strings are read; None: see `choose_decoder`.
+        scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
+
+    Raises:
+        UsageError: the task has no data for this figure, or its data are missing.
+    """
+    choose_decoder(model, decoder)
     task, rng = model.task, generator("figure", number, seed)
-    notes: list[str] = []
-    if number in ("1", "4"):
-        if not isinstance(task, StreetNumbers):
-            raise UsageError(f"figure {number} shows house numbers, and {model.cell} is no run of a task of them")
-        notes = _check(model, data_dir)
-        if number == "1":
-            tiles = _crops(model, task, rng, decoder)
-        else:
-            tiles = _pictures(model, task.test_pictures(data_dir), rng, decoder, scale)
+    if number not in task.figures:
+        raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no run of a task of them")
+    notes = _prepare(model, data_dir)
+    if number == "4":
+        tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
     else:
-        if not isinstance(task, NestedDigits):
-            raise UsageError(f"figure 2 shows digits on canvases, and {model.cell} is no run of a task of them")
-        notes = _check(model, data_dir)
-        tiles = _canvases(model, task, rng, decoder)
-    page = shelves(tiles, WIDTH)
-    foot = Line(f"{model.cell}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
+        tile = {"1": _crop_tile, "2": _canvas_tile}[number]
+        tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
+    page = in_rows(tiles, PAGE_WIDTH)
+    foot = CaptionLine(f"{model.cell}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
     return captioned(page, [foot], indent=GAP + PAD), notes
 
 
-def lines(model: Trained, found: Prediction, truth: str | None = None, also: str = "") -> list[Line]:
-    """Return what is read in a picture, as lines below it; with the truth, whether that is right."""
-    read = spelled(model, found)
+def caption_lines(model: Trained, found: Prediction, truth: str | None = None, also: str = "") -> list[CaptionLine]:
+    """Return the caption of a picture: what is read, the label set, and the decoder.
+
+    Args:
+        model: the trained network.
+        found: what is read in the picture.
+        truth: the true string; None where it is not known.
+        also: what else the last line states.
+    """
+    read = reading_text(model, found)
     verdict, colour = "", INK
     if truth is not None:
         right = read == truth
         verdict, colour = ("  ✓", RIGHT) if right else (f"  ✗ {truth}", WRONG)
-    sets = f"label set {set_name(model, found.labels)}, probability {np.exp(found.log_prob):.2g}"
+    sets = f"label set {label_set_text(model, found.labels)}, probability {np.exp(found.log_prob):.2g}"
     how = "  ·  ".join([*([also] if also else []), f"read by {found.decoder}"])
-    head = Line(f"{read or 'nothing'}{verdict}", 24, colour, bold=True)
-    return [head, Line(sets, 13, MUTED), Line(how, 13, MUTED)]
+    head = CaptionLine(f"{read or 'nothing'}{verdict}", 24, colour, bold=True)
+    return [head, CaptionLine(sets, 13, MUTED), CaptionLine(how, 13, MUTED)]
 
 
-def _check(model: Trained, data_dir: Path | None) -> list[str]:
-    """Load the test data, and say if they are not those that the run was tested on."""
+def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
+    """Load the test data; return a note if they are not those that the run was tested on."""
     here = model.task.check_data(data_dir)
     model.task.prepare(data_dir, torch.device("cpu"))
     if here == model.cell.data:
@@ -86,72 +111,55 @@ def _check(model: Trained, data_dir: Path | None) -> list[str]:
     return [f"note: these are other data than the run's ({here} here, {model.cell.data} there)"]
 
 
-def _crops(model: Trained, task: StreetNumbers, rng: torch.Generator, decoder: Decoder | None) -> list[Image.Image]:
-    """Eight test crops with the maps of what their positions show beside them."""
-    bags = task.test_crops(CROPS, rng)
-    tiles = []
-    for instances, classes in zip(bags.instances, _classes(bags), strict=True):
-        found = predict(model, instances, decoder)
-        crop = _picture(instances, 256)
-        factor = enlargement(*crop.size, side=350)
-        names = task.class_names
-        pair = beside(enlarged(crop, factor), glyph_map(found, names, crop.size, factor))
-        tiles.append(captioned(pair, lines(model, found, "".join(names[c] for c in classes))))
-    return tiles
+def _crop_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
+    """Return a tile of Figure 1: the n-th crop of a batch, and beside it the map of what its positions show."""
+    found = predict(model, bags.instances[n], decoder)
+    crop = model.task.picture_from(bags.instances[n])
+    factor = enlargement(*crop.size, side=350)
+    names = model.task.class_names
+    pair = side_by_side(enlarged(crop, factor), glyph_map(found, names, crop.size, factor))
+    truth = bags.truth.classes[n].tolist() if bags.truth else []
+    return captioned(pair, caption_lines(model, found, "".join(names[c] for c in truth if c >= 0)))
 
 
-def _canvases(model: Trained, task: NestedDigits, rng: torch.Generator, decoder: Decoder | None) -> list[Image.Image]:
-    """Canvases of other sizes than those in training, with test digits, and what is detected on them."""
-    tiles = []
-    for high, wide, count in CANVASES:
-        bags = task.test_canvas(high, wide, count, rng)
-        canvas = _picture(bags.instances[0], 255)
-        found = predict(model, bags.instances[0], decoder)
-        factor = max(round(112 * high / canvas.height), 1)
-        pair = beside(enlarged(canvas, factor), overlay(canvas, found, task.class_names, factor))
-        true = "{" + ", ".join(task.class_names[c] for c in bags.labels[0].nonzero().flatten().tolist()) + "}"
-        right = set_name(model, found.labels) == true
-        head = Line(
-            f"{set_name(model, found.labels)}{'  ✓' if right else f'  ✗ {true}'}", 20, RIGHT if right else WRONG, True
-        )
-        size = f"{canvas.width}x{canvas.height} pixels, probability of the label set {np.exp(found.log_prob):.2g}"
-        tiles.append(captioned(pair, [head, Line(size, 13)]))
-    return tiles
+def _canvas_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
+    """Return a tile of Figure 2: the n-th canvas of a batch, and beside it what is detected on it."""
+    canvas = model.task.picture_from(bags.instances[n])
+    found = predict(model, bags.instances[n], decoder)
+    if bags.truth is None or bags.truth.boxes is None:
+        raise UsageError(f"{model.cell.task} has no boxes of its digits, which figure 2 is scaled by")
+    _, top, _, bottom = bags.truth.boxes[n, 0].tolist()
+    factor = max(round(DIGIT_SIDE / (bottom - top)), 1)
+    pair = side_by_side(enlarged(canvas, factor), class_overlay(canvas, found, model.task.class_names, factor))
+    read, true = (label_set_text(model, labels) for labels in (found.labels, bags.labels[n]))
+    right = read == true
+    head = CaptionLine(f"{read}{'  ✓' if right else f'  ✗ {true}'}", 20, RIGHT if right else WRONG, bold=True)
+    size = f"{canvas.width}x{canvas.height} pixels, probability of the label set {np.exp(found.log_prob):.2g}"
+    return captioned(pair, [head, CaptionLine(size, 13)])
 
 
-def _pictures(
+def _picture_tiles(
     model: Trained,
     known: list[tuple[Path, tuple[int, ...]]],
     rng: torch.Generator,
     decoder: Decoder | None,
     scale: Scale,
 ) -> list[Image.Image]:
-    """Whole test pictures and what is detected in them: as they are, unless another scale was asked for."""
+    """Return the tiles of Figure 4: whole test pictures, and beside each what is detected in it."""
     drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
     pictures = sorted(((open_picture(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width
     tiles = []
     for whole, classes in pictures:
-        picture, found = look(model, whole, scale, decoder)
-        shown = round(200 + 140 * whole.width / widest)
+        picture, found = predict_best_scale(model, whole, scale, decoder)
+        width = round(200 + 140 * whole.width / widest)
         factor = enlargement(*picture.size)
         names = model.task.class_names
-        images = (enlarged(picture, factor), overlay(picture, found, names, factor))
-        small = [i.resize((shown, max(round(shown * i.height / i.width), 1)), Image.Resampling.LANCZOS) for i in images]
+        images = (enlarged(picture, factor), class_overlay(picture, found, names, factor))
+        small = [i.resize((width, max(round(width * i.height / i.width), 1)), Image.Resampling.LANCZOS) for i in images]
         size = f"{whole.width}x{whole.height} pixels"
         if picture.size != whole.size:
-            size += f", seen at {picture.width}x{picture.height}"
+            size += f", read at {picture.width}x{picture.height}"
         truth = "".join(names[c] for c in classes)
-        tiles.append(captioned(beside(small[0], small[1]), lines(model, found, truth, size)))
+        tiles.append(captioned(side_by_side(small[0], small[1]), caption_lines(model, found, truth, size)))
     return tiles
-
-
-def _picture(instances: Tensor, white: int) -> Image.Image:
-    """Return instances (N, H, W) as a picture: the opposite of a task's `instances_from`."""
-    pixels = (instances * white).round().clamp(0, 255).byte().cpu().numpy()
-    return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-
-
-def _classes(bags: Bags) -> list[list[int]]:
-    """Return the classes in each bag, in their order."""
-    return [[c for c in row if c >= 0] for row in bags.truth.classes.tolist()] if bags.truth else [[]] * len(bags)

@@ -1,4 +1,4 @@
-"""What a trained network reads in a picture: positions, the label set, detections and a string."""
+"""What a trained network reads in a picture: the map of positions, the label set, detections and a string."""
 
 from __future__ import annotations
 
@@ -27,25 +27,32 @@ from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
 from milbench.likelihood import best_label_set_of_large_bags, presence_prob
-from milbench.networks.convolutional import AllConvolutional
 
 Decoder = Literal["columns", "posterior", "components", "each"]
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The decoders of milbench.evaluation.reading.decoders, and `each`: every component one character, in their order."""
+"""The decoders of milbench.evaluation.reading.decoders, and `each`: one character a component, in their order."""
 LEAST_MASS = 0.5
-"""A component that no reader has judged is a speck below so many expected positions."""
+"""The least mass of a component that is named in a picture, where the decoder reads no components."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is read in one picture.
+    """What a trained network reads in one picture.
 
-    probs: (C+1, h, w) float64, background last; centres: y of every row and x of every column of positions, in pixels.
-    labels: (C,) bool, the most probable label set; log_prob: of it, in nats; presence: (C,).
-    components: connected positions that show the same class; boxes: (D, 4) theirs (left, top, right, bottom) in pixels,
-        with the margin that the run has learnt, within the picture.
-    reading: what `decoder` reads, one index of a class a character; None where there are more classes than characters.
-    written: the components that it is read from; of a decoder that reads columns those of the map that are no specks.
+    Args:
+        probs: (C+1, h, w) float64, the probability that each position shows each class, background last.
+        centres: y of every row and x of every column of positions, in pixels.
+        labels: (C,) bool, the most probable label set.
+        log_prob: its log-probability in nats.
+        presence: (C,) the probability that each class occurs.
+        components: the connected positions whose most probable class is the same.
+        boxes: (D, 4) float64, the boxes of `components` as (left, top, right, bottom) in pixels, within the picture and
+            with the margin of the run's decoder.
+        reading: what `decoder` reads, one index of a class a character; None where there are more classes than
+            characters.
+        read_from: the components that it is read from; for a decoder that reads columns, those of `components` with
+            LEAST_MASS or more.
+        decoder: the decoder that read them.
     """
 
     probs: Tensor
@@ -56,57 +63,79 @@ class Prediction:
     components: Components
     boxes: Tensor
     reading: list[int] | None
-    written: Components
+    read_from: Components
     decoder: Decoder
+
+    def class_map(self) -> tuple[Tensor, Tensor]:
+        """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
+        return winners(self.probs.unsqueeze(0))[0], self.probs.amax(dim=0)
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
-    """Read instances (N, H, W), see `Task.instances_from`. Raises UsageError where they do not fit."""
-    chosen = chosen_decoder(model, decoder)
+    """Return what a trained network reads in one picture.
+
+    Args:
+        model: the trained network.
+        instances: (N, H, W), see `Task.instances_from`.
+        decoder: how the string is read; None: see `choose_decoder`.
+
+    Raises:
+        UsageError: the picture is too small, the network has no map of positions, or the run has no such decoder.
+    """
+    chosen = choose_decoder(model, decoder)
     height, width = instances.shape[1:]
     check_size(model, width, height)
     probs = model.probs(instances)
     if probs.ndim != 3:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     margin = model.decoder.margin if model.decoder else (0.0, 0.0)
-    where = model.network.position_centres(height, width) or _even(height, width, *probs.shape[1:])
+    centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
     labels, log_prob = (of_bags[0] for of_bags in best_label_set_of_large_bags(logarithms(probs.unsqueeze(0))))
     components = find_components(probs.unsqueeze(0))
-    reading, written = _read(probs, labels, chosen, model.decoder)
+    reading, read_from = _read(probs, labels, chosen, model.decoder)
     return Prediction(
         probs=probs,
-        centres=where,
+        centres=centres,
         labels=labels,
         log_prob=float(log_prob),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         components=components,
-        boxes=_within(with_margin(detect(components, where), margin).boxes, width, height),
+        boxes=_within(with_margin(detect(components, centres), margin).boxes, width, height),
         reading=reading,
-        written=components[components.mass >= LEAST_MASS] if written is None else written,
+        read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
         decoder=chosen,
     )
 
 
 def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
-    """Return for each class that wins a position how much each pixel (H, W) of the picture matters to it there.
+    """Return for each class that wins a position how much it depends there on each pixel (H, W) of the picture.
 
-    See `sensitivity_maps`. Needs the memory of a training step on the whole picture.
+    See `milbench.evaluation.saliency.sensitivity_maps`. This needs the memory of a training step on the whole picture.
+
+    Args:
+        model: the trained network.
+        picture: the one that `found` was read in.
+        found: what was read in it.
     """
-    shown, _ = shown_by(found)
-    positions = {c: shown == c for c in sorted(set(found.components.cls.tolist()))}
+    classes, _ = found.class_map()
+    positions = {c: classes == c for c in sorted(set(found.components.cls.tolist()))}
     instances = model.task.instances_from(picture).to(model.device)
     return sensitivity_maps(model.network, model.loss, instances, positions)
 
 
-def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
-    """Return the decoder that was asked for, or the best known: what the run learnt, else what suits the task."""
+def choose_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
+    """Return the decoder that was requested, else `components` if the run has learnt it, else that of the task.
+
+    Raises:
+        UsageError: `components` was requested of a run that has not learnt it, or the task names an unknown decoder.
+    """
     learnt = model.decoder is not None
-    if wanted == "components" and not learnt:
+    if requested == "components" and not learnt:
         raise UsageError(
             f"the run of {model.cell} has not learnt to read components (it has no decoder.json): use one of "
             + ", ".join(d for d in DECODERS if d != "components")
         )
-    decoder = wanted or ("components" if learnt else model.task.decoder)
+    decoder = requested or ("components" if learnt else model.task.decoder)
     for known in DECODERS:
         if known == decoder:
             return known
@@ -114,77 +143,72 @@ def chosen_decoder(model: Trained, wanted: Decoder | None = None) -> Decoder:
 
 
 def check_size(model: Trained, width: int, height: int) -> None:
-    """Raise UsageError where a picture is too small for the network to have a position in it."""
-    network = model.network
-    if isinstance(network, AllConvolutional) and min(network.output_shape(height, width)) < 1:
-        least = next(side for side in range(1, 100_000) if min(network.output_shape(side, side)) > 0)
+    """Raise UsageError where a picture is so small that the network has no position in it."""
+    shape = model.network.output_shape(height, width)
+    if shape is not None and min(shape) < 1:
+        least = model.network.smallest_side()
         raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
 
 
-def _read(
-    probs: Tensor, labels: Tensor, decoder: Decoder, reader: ComponentDecoder | None
-) -> tuple[list[int] | None, Components | None]:
-    """Return what is read, and the components that it is read from where the decoder reads such."""
-    background = len(probs) - 1
-    if background > len(CHARACTERS):
-        return None, None
-    if decoder == "columns":
-        return _indices(columns(probs.unsqueeze(0))[0]), None
-    shown = posterior_given(probs.unsqueeze(0), labels.unsqueeze(0))
-    if decoder == "posterior":
-        return _indices(read_columns(shown.classes, background)[0]), None
-    components = find_components(shown.probs, shown.classes)
-    if decoder == "components" and reader is not None:
-        return _indices(read_components(components, 1, reader)[0]), kept_components(components, 1, reader)
-    return [piece.cls for piece in ordered_pieces(components, 1, ComponentDecoder())[0]], components
-
-
-def _indices(text: str) -> list[int]:
-    return [CHARACTERS.index(character) for character in text]
-
-
-def _within(boxes: Tensor, width: int, height: int) -> Tensor:
-    return boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
-
-
-def _even(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Return centres spread evenly over a picture."""
-    ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
-    return ys, xs
-
-
-def spelled(model: Trained, found: Prediction) -> str:
-    """Return a reading in the words of the task."""
+def reading_text(model: Trained, found: Prediction) -> str:
+    """Return what is read, in the class names of the task."""
     names = [model.task.class_names[c] for c in found.reading or ()]
     return ("" if all(len(name) == 1 for name in names) else " ").join(names)
 
 
-def set_name(model: Trained, labels: Tensor) -> str:
-    """Return a label set as it is written."""
+def label_set_text(model: Trained, labels: Tensor) -> str:
+    """Return a label set (C,) bool in the class names of the task, such as {3, 7}."""
     return "{" + ", ".join(model.task.class_names[c] for c in labels.nonzero().flatten().tolist()) + "}"
 
 
-def as_json(
-    model: Trained, path: Path, size: tuple[int, int], seen: tuple[int, int], found: Prediction, *, positions: bool
-) -> dict[str, Any]:
-    """Return all that is known of one picture; lengths are in pixels of the picture as it is, upright.
+def pixel_at(index: float, centres: Tensor) -> float:
+    """Return the pixel at a row or column of positions; an index between two positions is interpolated.
 
-    size: its width and height; seen: those that the network was shown.
+    Args:
+        index: the row or column, from 0.
+        centres: the pixel of each row or column.
+
+    Examples:
+        >>> pixel_at(0.5, torch.tensor([2.5, 4.5]))
+        3.5
+    """
+    return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
+
+
+def as_json(
+    model: Trained,
+    path: Path,
+    size: tuple[int, int],
+    read_at: tuple[int, int],
+    found: Prediction,
+    *,
+    positions: bool,
+) -> dict[str, Any]:
+    """Return everything that is read in one picture as JSON data.
+
+    Args:
+        model: the trained network.
+        path: the file of the picture.
+        size: width and height of the picture, upright; all lengths are in its pixels.
+        read_at: width and height at which it was given to the network.
+        found: what was read in it.
+        positions: whether the probabilities of all positions are added.
     """
     names = model.task.class_names
-    across, down = size[0] / seen[0], size[1] / seen[1]
+    across, down = size[0] / read_at[0], size[1] / read_at[1]
     boxes = found.boxes * torch.tensor([across, down, across, down], dtype=torch.float64)
     ys, xs = found.centres
+    components, read_from = found.components, found.read_from
     about: dict[str, Any] = {
         "picture": str(path),
         "size": list(size),
-        "seen": list(seen),
+        "seen": list(read_at),
         "run": model.run_id,
         "cell": model.cell.id,
         "loss": model.cell.loss,
         "task": model.cell.task,
         "seed": model.cell.seed,
-        "reading": None if found.reading is None else spelled(model, found),
+        "reading": None if found.reading is None else reading_text(model, found),
         "decoder": found.decoder,
         "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
         "label_set_probability": math.exp(found.log_prob),
@@ -192,15 +216,11 @@ def as_json(
         "presence": dict(zip(names, found.presence.tolist(), strict=True)),
         "detections": [
             {"class": names[c], "expected_positions": mass, "box": box}
-            for c, mass, box in zip(
-                found.components.cls.tolist(), found.components.mass.tolist(), boxes.tolist(), strict=True
-            )
+            for c, mass, box in zip(components.cls.tolist(), components.mass.tolist(), boxes.tolist(), strict=True)
         ],
         "read_from": [
-            {"class": names[c], "expected_positions": mass, "x": at(x, xs) * across, "y": at(y, ys) * down}
-            for c, mass, x, y in zip(
-                *(getattr(found.written, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True
-            )
+            {"class": names[c], "expected_positions": mass, "x": pixel_at(x, xs) * across, "y": pixel_at(y, ys) * down}
+            for c, mass, x, y in zip(*(getattr(read_from, f).tolist() for f in ("cls", "mass", "x", "y")), strict=True)
         ],
     }
     if positions:
@@ -213,11 +233,33 @@ def as_json(
     return about
 
 
-def at(index: float, centres: Tensor) -> float:
-    """Return the pixel at a row or column of positions, also one between two of them."""
-    return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
+def _read(
+    probs: Tensor, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
+) -> tuple[list[int] | None, Components | None]:
+    """Return what is read, and the components that it is read from if the decoder reads such."""
+    background = len(probs) - 1
+    if background > len(CHARACTERS):
+        return None, None
+    if decoder == "columns":
+        return _indices(columns(probs.unsqueeze(0))[0]), None
+    given = posterior_given(probs.unsqueeze(0), labels.unsqueeze(0))
+    if decoder == "posterior":
+        return _indices(read_columns(given.classes, background)[0]), None
+    components = find_components(given.probs, given.classes)
+    if decoder == "components" and learnt is not None:
+        return _indices(read_components(components, 1, learnt)[0]), kept_components(components, 1, learnt)
+    return [piece.cls for piece in ordered_pieces(components, 1, ComponentDecoder())[0]], components
 
 
-def shown_by(found: Prediction) -> tuple[Tensor, Tensor]:
-    """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
-    return winners(found.probs.unsqueeze(0))[0], found.probs.amax(dim=0)
+def _indices(text: str) -> list[int]:
+    return [CHARACTERS.index(character) for character in text]
+
+
+def _within(boxes: Tensor, width: int, height: int) -> Tensor:
+    return boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
+
+
+def _even_centres(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Return centres of positions spread evenly over a picture."""
+    ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
+    return ys, xs

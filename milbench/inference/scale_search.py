@@ -1,8 +1,8 @@
-"""At which size to look at a picture: a network knows instances of the size that they had in training alone.
+"""Search for the scale at which a picture is read: a network knows instances of the sizes that it was trained on.
 
-The paper looks at whole pictures as they are. Here a picture of house numbers is also looked at larger and smaller, and
-what counts is the look whose label set is the most probable: at a wrong size the classes are spread over many doubtful
-positions, and no one label set has much of the probability. Nothing is learnt for that and no label is used.
+The paper reads whole pictures as they are. Here a picture of house numbers is read at several scales, and the scale
+counts whose label set is the most probable: at a wrong scale the classes are spread over many doubtful positions, and
+no label set is probable. Nothing is learnt for that and no label is used.
 """
 
 from __future__ import annotations
@@ -17,77 +17,99 @@ from milbench.inference.load import Trained
 from milbench.inference.predict import Decoder, Prediction, check_size, predict
 
 STEPS = 2
-"""Sizes to a doubling. Training on house numbers varies their size by 1.4, one step, as well."""
-LARGEST = 1000.0
-"""Or 1 / LARGEST: no picture is looked at larger or smaller than that."""
-ENLARGED = 4
-"""A picture is enlarged to so many sides of a training crop at most."""
+"""How many scales a doubling has. Training on house numbers varies their size by a factor of 1.4, one step."""
+LARGEST_SCALE = 1000.0
+"""No picture is read at a scale above this, or below 1 / LARGEST_SCALE."""
+ENLARGED_SIDES = 4
+"""A picture is enlarged to at most so many sides of a training crop."""
 Scale = float | None
-"""How many times larger than it is a picture is looked at; None: at several sizes."""
+"""The size at which a picture is read, as a multiple of its own; None: the best of several."""
 
 
-def scale_of(model: Trained, wanted: str | None) -> Scale:
-    """Return the scale that "auto" or a number asks for; nothing is auto for house numbers, else 1.
+def parse_scale(model: Trained, text: str | None) -> Scale:
+    """Return the scale that the user asked for.
 
-    Raises UsageError where it is neither, and for auto where instances have but one size.
+    Args:
+        model: the trained network.
+        text: "auto" or a number; None: auto for house numbers, else 1.
+
+    Raises:
+        UsageError: the text is neither, or it is "auto" for a task whose instances have one size.
     """
-    if wanted is None:
+    if text is None:
         return None if model.task.crop_side else 1.0
-    if wanted == "auto":
+    if text == "auto":
         if model.task.crop_side:
             return None
         raise UsageError(f"--scale auto is for house numbers: {model.cell.task} has digits of one size; give a number")
     try:
-        number = float(wanted)
+        number = float(text)
     except ValueError:
         number = math.nan
-    if not 1 / LARGEST <= number <= LARGEST:
+    if not 1 / LARGEST_SCALE <= number <= LARGEST_SCALE:
         raise UsageError(
-            f"--scale {wanted}: expected auto or a number from {1 / LARGEST:g} to {LARGEST:g}, such as 0.5"
+            f"--scale {text}: expected auto or a number from {1 / LARGEST_SCALE:g} to {LARGEST_SCALE:g}, such as 0.5"
         )
     return number
 
 
-def sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list[tuple[int, int]]:
-    """Return the widths and heights at which a picture of that size is looked at, the smallest first.
+def candidate_sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list[tuple[int, int]]:
+    """Return the widths and heights at which a picture is read, the smallest first.
 
-    Where the scale is free, its longer side goes from that of a training crop up to its own, or to ENLARGED crops if it
-    is smaller than that. Pictures are bounded first, see `milbench._utils.images.bounded`. Raises UsageError where
-    all are too small for the network.
+    Where the best scale is searched for, the longer side goes from that of a training crop up to its own, or up to
+    ENLARGED_SIDES crops if it is shorter than that. Very large pictures are shrunk first, see
+    `milbench._utils.images.bounded`.
+
+    Args:
+        model: the trained network.
+        size: width and height of the picture.
+        scale: a multiple of that size; None: several.
+
+    Raises:
+        UsageError: the network has no position in a picture of any of these sizes.
     """
     if scale is not None:
-        wanted = [bounded(*_times(size, scale))]
+        candidates = [bounded(*_times(size, scale))]
     else:
         own = bounded(*size)
         side = model.task.crop_side or max(own)
-        steps = [STEPS * math.log2(many * side / max(own)) for many in (1, ENLARGED)]
-        first, last = math.ceil(steps[0] - 1e-9), max(math.floor(steps[1] + 1e-9), 0)
-        wanted = [_times(own, 2 ** (n / STEPS)) for n in range(first, last + 1)]
-    for n, (width, height) in enumerate(wanted):
+        limits = [STEPS * math.log2(sides * side / max(own)) for sides in (1, ENLARGED_SIDES)]
+        first, last = math.ceil(limits[0] - 1e-9), max(math.floor(limits[1] + 1e-9), 0)
+        candidates = [_times(own, 2 ** (n / STEPS)) for n in range(first, last + 1)]
+    for n, (width, height) in enumerate(candidates):
         try:
             check_size(model, width, height)
         except UsageError:
-            if n + 1 == len(wanted):
+            if n + 1 == len(candidates):
                 raise
         else:
-            return wanted[n:]
+            return candidates[n:]
     return []
 
 
-def look(
+def predict_best_scale(
     model: Trained, picture: Image.Image, scale: Scale, decoder: Decoder | None = None
 ) -> tuple[Image.Image, Prediction]:
-    """Return a picture of mode L or RGB as it was looked at, and what is read in it there.
+    """Return a picture at the scale at which it is read, and what is read in it.
 
-    Of several looks the one that counts has the most probable label set, the empty one aside unless all are empty: a
-    picture that is far too small or too large shows nothing, and that with certainty. Raises UsageError, see `sizes`.
+    Of several scales the one with the most probable label set counts. An empty label set counts only if all are empty:
+    a picture that is far too small or too large shows nothing, and that with certainty.
+
+    Args:
+        model: the trained network.
+        picture: of mode L or RGB.
+        scale: a multiple of its size; None: the best of several.
+        decoder: how the string is read; None: see `choose_decoder`.
+
+    Raises:
+        UsageError: see `candidate_sizes` and `predict`.
     """
-    seen = (
+    scaled = (
         picture if size == picture.size else picture.resize(size, Image.Resampling.BICUBIC)
-        for size in sizes(model, picture.size, scale)
+        for size in candidate_sizes(model, picture.size, scale)
     )
-    looks = ((one, predict(model, model.task.instances_from(one), decoder)) for one in seen)
-    return max(looks, key=lambda one: (bool(one[1].labels.any()), one[1].log_prob))
+    predictions = ((one, predict(model, model.task.instances_from(one), decoder)) for one in scaled)
+    return max(predictions, key=lambda one: (bool(one[1].labels.any()), one[1].log_prob))
 
 
 def _times(size: tuple[int, int], factor: float) -> tuple[int, int]:

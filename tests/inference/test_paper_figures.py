@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from milbench._utils.seeding import generator
 from milbench.api.registry import tasks
+from milbench.data.digit_struct import read
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
+from milbench.inference.paper_figures import RIGHT, WRONG
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import cell, network_of, publish, store_in
 
@@ -46,14 +50,67 @@ def test_figures_1_and_4_show_test_pictures(
     task = tasks().create("house-numbers", {"validation": 10})
     assert isinstance(task, StreetNumbers)
     task.prepare(street_data, CPU)
-    crop = task.test_crops(8, generator("figure", "1", 5)).instances[0]
-    pixels = (crop * 256).byte().permute(1, 2, 0).numpy()
-    enlarged = np.asarray(Image.fromarray(pixels).resize((320, 320), Image.Resampling.BICUBIC))
-    assert np.array_equal(pages["1"][22 : 22 + 320, 22 : 22 + 320], enlarged)
-    assert len(task.test_pictures(street_data)) == 20
+    # Figure 1: the pixels of eight test crops, five times as large, each in a tile of its own.
+    crops = task.test_crops(8, generator("figure", "1", 5)).instances
+    corners = []
+    for crop in crops:
+        pixels = (crop * 256).byte().permute(1, 2, 0).numpy()
+        enlarged = np.asarray(Image.fromarray(pixels).resize((320, 320), Image.Resampling.BICUBIC))
+        corners += places(pages["1"], enlarged)
+    assert corners[0] == (22, 22)
+    assert len(set(corners)) == len(corners) == 8
+    assert pages["1"].shape[1] <= 1560
     assert pages["4"].shape[1] <= 1560
     assert milbench(*words, "--device", "cpu", "--out", str(out), "--scale", "2").code == 0
     assert not np.array_equal(np.asarray(Image.open(out)), pages["4"])
+
+
+def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
+    milbench: Milbench, where: tuple[Path, str, str], street_data: Path, tmp_path: Path
+) -> None:
+    root, _, street = where
+    common = ("--run", street, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
+    assert milbench("figure", "4", *common, "--seed", "3", "--out", str(tmp_path / "4.png")).code == 0
+    page = np.asarray(Image.open(tmp_path / "4.png"))
+    folder = street_data / "house-numbers" / "test"
+    records = read(folder / "digitStruct.mat")
+    drawn = torch.randperm(len(records), generator=generator("figure", "4", 3))[:8].tolist()
+    chosen = {records[n].name: "".join(map(str, records[n].classes)) for n in drawn}
+    pictures = {name: Image.open(folder / name).convert("RGB") for name in chosen}
+    files = [str(folder / name) for name in chosen]
+    out = ("--out", str(tmp_path / "p"), "--scale", "1", "--truth", str(folder / "digitStruct.mat"))
+    assert milbench("predict", *files, *common, *out).code == 0
+    corners = []
+    for name, picture in pictures.items():
+        factor = max(round(800 / max(picture.size)), 1)
+        smooth = Image.Resampling.BICUBIC if min(picture.size) > 40 else Image.Resampling.NEAREST
+        width = round(200 + 140 * picture.width / max(one.width for one in pictures.values()))
+        height = round(width * picture.height / picture.width)
+        enlarged = picture.resize((factor * picture.width, factor * picture.height), smooth)
+        ((top, left),) = places(page, np.asarray(enlarged.resize((width, height), Image.Resampling.LANCZOS)))
+        corners.append((top, left))
+        caption = page[top + height : top + height + 45, left : left + 2 * width]
+        about = json.loads((tmp_path / "p" / name).with_suffix(".json").read_text())
+        right = about["reading"] == chosen[name]
+        assert has_colour(caption, RIGHT) is right, "the caption is green"
+        assert has_colour(caption, WRONG) is not right, "the caption is red"
+    assert len(set(corners)) == 8
+
+
+def places(page: NDArray[np.uint8], tile: NDArray[np.uint8]) -> list[tuple[int, int]]:
+    """Where the pixels of a tile are on a page: (top, left) of each place."""
+    height, width = tile.shape[:2]
+    rows, columns = page.shape[0] - height + 1, page.shape[1] - width + 1
+    ends = [(y, x) for y in (0, height // 2, height - 1) for x in (0, width // 2, width - 1)]
+    alike = np.ones((rows, columns), dtype=bool)
+    for y, x in ends:
+        alike &= (page[y : y + rows, x : x + columns] == tile[y, x]).all(axis=2)
+    found = np.argwhere(alike).tolist()
+    return [(y, x) for y, x in found if np.array_equal(page[y : y + height, x : x + width], tile)]
+
+
+def has_colour(pixels: NDArray[np.uint8], colour: str) -> bool:
+    return bool((pixels == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(axis=2).any())
 
 
 def test_figure_2_shows_test_digits_that_do_not_overlap(

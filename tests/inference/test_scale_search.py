@@ -1,4 +1,4 @@
-"""At which size a picture is looked at."""
+"""The scale at which a picture is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from milbench.api.registry import losses, tasks
 from milbench.api.task import Network
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
-from milbench.inference.scale_search import look, sizes
+from milbench.inference.scale_search import candidate_sizes, predict_best_scale
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
@@ -71,28 +71,32 @@ def house(side: int, width: int, height: int) -> Image.Image:
 def test_digits_of_any_size_are_found_where_they_have_the_size_of_training(side: int) -> None:
     model = trained(KnowsSquares())
     picture = house(side, 6 * side, 4 * side)
-    seen, found = look(model, picture, None)
+    seen, found = predict_best_scale(model, picture, None)
     assert 2**-0.25 <= side * seen.width / picture.width / SIDE <= 2**0.25
     assert found.labels.nonzero().flatten().tolist() == [1, 2]
-    _, as_it_is = look(model, picture, 1.0)
+    _, as_it_is = predict_best_scale(model, picture, 1.0)
     assert bool(as_it_is.labels.any()) is (side == SIDE)
 
 
-def test_the_look_that_counts_is_the_likeliest_that_shows_something() -> None:
+def test_the_scale_that_counts_is_the_likeliest_that_shows_something() -> None:
     model = trained(KnowsSquares())
     picture = house(17, 150, 90)
-    one_by_one = [look(model, picture, width / 150)[1] for width, _ in sizes(model, picture.size, None)]
+    one_by_one = [
+        predict_best_scale(model, picture, width / 150)[1] for width, _ in candidate_sizes(model, picture.size, None)
+    ]
     assert len(one_by_one) > 3
     shows = [found for found in one_by_one if bool(found.labels.any())]
     assert 0 < len(shows) < len(one_by_one)
-    assert look(model, picture, None)[1].log_prob == pytest.approx(max(found.log_prob for found in shows), abs=1e-9)
-    assert not look(model, Image.new("RGB", (150, 90)), None)[1].labels.any()
+    assert predict_best_scale(model, picture, None)[1].log_prob == pytest.approx(
+        max(found.log_prob for found in shows), abs=1e-9
+    )
+    assert not predict_best_scale(model, Image.new("RGB", (150, 90)), None)[1].labels.any()
 
 
 @pytest.mark.parametrize("size", [(31, 13), (64, 64), (90, 200), (1000, 700), (9000, 6000), (7, 3)])
 def test_sizes_keep_the_proportions_and_their_limits(size: tuple[int, int]) -> None:
     model = trained(network_of("house-numbers"))
-    chosen = sizes(model, size, None)
+    chosen = candidate_sizes(model, size, None)
     longer = [max(one) for one in chosen]
     assert longer == sorted(set(longer))
     assert 64 - 1 <= longer[0] < 64 * 1.5
@@ -106,11 +110,11 @@ def test_sizes_keep_the_proportions_and_their_limits(size: tuple[int, int]) -> N
 
 def test_sizes_too_small_for_the_network_are_left_out() -> None:
     model = trained(network_of("house-numbers"))
-    everything, strip = sizes(model, (300, 40), None), sizes(model, (300, 10), None)
+    everything, strip = candidate_sizes(model, (300, 40), None), candidate_sizes(model, (300, 10), None)
     assert len(strip) < len(everything)
     assert strip[-1] == (300, 10)
     with pytest.raises(UsageError, match="300x2 pixels: the network of house-numbers needs at least"):
-        sizes(model, (300, 2), None)
+        candidate_sizes(model, (300, 2), None)
 
 
 @pytest.fixture
@@ -143,7 +147,7 @@ def test_scales_from_the_command_line(
         read = about("house", "p")
         assert (read["size"], read["label_set"], read["reading"]) == ([60, 40], ["1", "2"], "12")
         assert read["seen"] == seen or (seen is None and max(read["seen"]) in (85, 120, 170, 240))
-        # Boxes are in pixels of the picture as it is, whatever it was looked at; the squares begin at 10 and 40.
+        # Boxes are in pixels of the picture as it is, whatever the scale was; the squares begin at 10 and 40.
         left = sorted(found["box"][0] for found in read["detections"])
         assert np.abs(np.array(left) - [10, 40]).max() < 4
     assert milbench("predict", "grey.png", "--run", digits, "--out", "d").code == 0
