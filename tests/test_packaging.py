@@ -62,7 +62,14 @@ def test_the_wheel_describes_itself(built: tuple[Path, Path]) -> None:
 def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
-    assert {"milbench/losses/exact.py", "milbench/tasks/extended_digits.py", "milbench/specs/demo.toml"} <= names
+    places = {"milbench": "milbench", "losses": "milbench/losses", "tasks": "milbench/tasks"}
+    modules = {
+        f"{place}/{path.relative_to(REPOSITORY / folder).as_posix()}"
+        for folder, place in places.items()
+        for path in (REPOSITORY / folder).rglob("*.py")
+    }
+    assert {"milbench/losses/exact.py", "milbench/tasks/extended_digits.py"} <= modules <= names
+    assert "milbench/specs/demo.toml" in names
     assert {"milbench/py.typed", "milbench/likelihood/__init__.py"} <= names
     assert any(name.startswith("milbench/report/templates/") for name in names)
     assert not any(name.startswith(("losses/", "tasks/", "runs/", "tests/")) for name in names)
