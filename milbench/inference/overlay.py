@@ -246,7 +246,7 @@ def _fitting(name: str, step: float) -> int:
 @cache
 def _font(size: int, *, bold: bool) -> ImageFont.FreeTypeFont:
     path = Path(get_data_path(), "fonts", "ttf", f"DejaVuSans{'-Bold' if bold else ''}.ttf")
-    return ImageFont.truetype(str(path), size)  # Pillow 10.0 takes no Path
+    return ImageFont.truetype(str(path), size)  # Pillow 10.1 takes no Path
 
 
 def _cut(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
