@@ -1,7 +1,7 @@
-"""House numbers as bags: the protocol of the paper's Section 5.4, on SVHN or on pictures in its format.
+"""Street numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format.
 
-A bag is a crop of 64x64 pixels around one house number; its label is the set of the digits in it. In what order they
-stand, how often and where is for evaluation alone.
+A bag is a crop of 64x64 pixels around one house number, and its label set holds the digits in it. Their order, their
+number and their places are used in evaluation alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WHITE = 256
 """Pixels are divided by this, so that they are in [0, 1)."""
 EVAL_BATCH = 250
 CALIBRATION = 1000
-"""Training crops that thresholds are chosen on where there is no validation split."""
+"""How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
 Size = Literal["small", "medium", "large"]
 Parts = Literal["train", "train+extra"]
 Contrast = Literal["standard", "raw"]
@@ -80,6 +80,9 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> B
 
     Returns:
         Bags with instances (N, 3, h, w) in [0, 1).
+
+    Raises:
+        ValueError: the images have no boxes.
     """
     pixels, boxes = images.scaled(), images.boxes
     if boxes is None:
@@ -90,7 +93,7 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> B
 
 
 class StreetNumbers(Task):
-    """A task of this family: a subclass says where the pictures are and what to call them."""
+    """Base class of tasks with street numbers; a subclass names the folder of the pictures and describes them."""
 
     num_classes = CLASSES
     primary = "transcription_error"
@@ -100,7 +103,7 @@ class StreetNumbers(Task):
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
-    """How to get the data, for whom it is missing."""
+    """How to get the data, for the error message where they are missing."""
 
     def __init__(
         self,
@@ -123,7 +126,13 @@ class StreetNumbers(Task):
 
     @abstractmethod
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        """Return what to call the data, given the number of pictures of each part and a digest of all."""
+        """Return the name of the data as reports show it.
+
+        Args:
+            root: the data directory.
+            counts: the number of pictures of each part.
+            digest: of all pictures.
+        """
 
     def layers(self) -> tuple[Layer, ...]:
         """Return the layers of the network."""
@@ -208,7 +217,7 @@ class StreetNumbers(Task):
         return Evaluation(metrics | reading.metrics, reading.decoder)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
-        """Return where in a crop of this size the positions look."""
+        """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
         return position_centres(self.layers(), height, width)
 
     def gallery(self) -> Bags:
@@ -228,7 +237,7 @@ class StreetNumbers(Task):
         return [self.test_crops(FIGURE_1, rng)]
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
-        """Return so many test crops, drawn by `rng`."""
+        """Return `count` test crops, drawn by `rng`."""
         return number_bags(self._test[torch.randperm(len(self._test), generator=rng)[:count]])
 
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:

@@ -105,16 +105,16 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
 
 def _find(store: StoreReader, reference: str) -> RunRecord:
     """Return the record of the one run that matches a reference and is done."""
-    wanted = reference.strip().lower()
+    start = reference.strip().lower()
     runs = {run.run_id: run for run in store.search("cell")}
     counted = {cell: found.run_id for cell, found in store.cell_runs().items() if found.run_id in runs}
-    if not wanted:
+    if not start:
         matches = set()
-    elif wanted in counted:
-        matches = {counted[wanted]}
+    elif start in counted:
+        matches = {counted[start]}
     else:
-        matches = {run_id for run_id in runs if run_id.startswith(wanted)}
-        matches |= {run_id for cell, run_id in counted.items() if cell.startswith(wanted)}
+        matches = {run_id for run_id in runs if run_id.startswith(start)}
+        matches |= {run_id for cell, run_id in counted.items() if cell.startswith(start)}
     if not matches:
         raise UsageError(f"no run or cell {reference!r} in {store.address}; milbench status shows the ids of its runs")
     if len(matches) > 1:

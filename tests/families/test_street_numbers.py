@@ -72,7 +72,7 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert torch.equal(held, again)
 
 
-def test_batches_have_as_many_bags_as_they_are_told(root: Path) -> None:
+def test_batches_have_as_many_bags_as_the_parameter(root: Path) -> None:
     task = make(root, batch_bags=8)
     assert [len(bags) for bags in task.train_batches(0, generator(1))] == [8] * 6 + [2]
     assert task.steps_per_epoch == 7
@@ -109,7 +109,7 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
     assert task.steps_per_epoch == (60 + 60) // 32
     sources = []
     names = [torch.from_numpy(load(root / f"svhn/{part}", "paper", 784).crops.copy()) for part in ("train", "extra")]
-    assert torch.equal(*names)  # the same pictures here, so that a batch tells its third by who is in it
+    assert torch.equal(*names)  # the same pictures here, so that the third of a batch follows from its pictures
     where = {tuple(row.tolist()): n for n, row in enumerate(names[0].flatten(1)[:, :600])}
     pools = {"train": range(60), "extra 0": range(0, 60, 2), "extra 1": range(1, 60, 2)}
     for epoch in range(40):

@@ -30,18 +30,18 @@ def where(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> tup
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         store = store_in(tmp_path_factory.mktemp("figures") / "root", fresh_database)
         digits = publish(store, cell("extended-digits"), network_of("extended-digits"))
-        street = publish(store, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
-        return store.workspace.path, digits, street
+        numbers = publish(store, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
+        return store.workspace.path, digits, numbers
 
 
 def test_figures_1_and_4_show_test_pictures(
     milbench: Milbench, where: tuple[Path, str, str], street_data: Path, tmp_path: Path
 ) -> None:
-    root, _, street = where
+    root, _, numbers = where
     pages = {}
     for number in ("1", "4"):
         out = tmp_path / "deep" / f"{number}.png"
-        words = ("figure", number, "--run", street, "--root", str(root), "--data-dir", str(street_data), "--seed", "5")
+        words = ("figure", number, "--run", numbers, "--root", str(root), "--data-dir", str(street_data), "--seed", "5")
         ran = milbench(*words, "--device", "cpu", "--out", str(out))
         assert ran.code == 0, ran
         assert "note: these are other data than the run's" in ran.out
@@ -68,8 +68,8 @@ def test_figures_1_and_4_show_test_pictures(
 def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     milbench: Milbench, where: tuple[Path, str, str], street_data: Path, tmp_path: Path
 ) -> None:
-    root, _, street = where
-    common = ("--run", street, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
+    root, _, numbers = where
+    common = ("--run", numbers, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
     assert milbench("figure", "4", *common, "--seed", "3", "--out", str(tmp_path / "4.png")).code == 0
     page = np.asarray(Image.open(tmp_path / "4.png"))
     folder = street_data / "house-numbers" / "test"
@@ -135,11 +135,11 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
 
 
 def test_a_figure_that_the_run_cannot_give(milbench: Milbench, where: tuple[Path, str, str], tmp_path: Path) -> None:
-    root, digits, street = where
-    for number, run, words in (("1", digits, "shows house numbers"), ("2", street, "shows digits on canvases")):
+    root, digits, numbers = where
+    for number, run, words in (("1", digits, "shows house numbers"), ("2", numbers, "shows digits on canvases")):
         ran = milbench("figure", number, "--run", run, "--root", str(root), "--out", str(tmp_path / "x.png"))
         assert words in ran.complaint()
-    for number, run in (("1", street), ("2", digits)):
+    for number, run in (("1", numbers), ("2", digits)):
         ran = milbench(
             "figure", number, "--run", run, "--root", str(root), "--scale", "2", "--out", str(tmp_path / "x.png")
         )

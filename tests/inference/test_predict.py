@@ -44,7 +44,7 @@ OLDER = {
 class Runs:
     root: Path
     digits: str
-    street: str
+    numbers: str
     decoder: str
     older: str
     failed: str
@@ -57,13 +57,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         store: StoreWriter = store_in(tmp_path_factory.mktemp("runs") / "root", fresh_database)
-        digits, street = network_of("extended-digits"), network_of("house-numbers")
+        digits, numbers = network_of("extended-digits"), network_of("house-numbers")
         return Runs(
             store.workspace.path,
             publish(store, cell("extended-digits"), digits),
-            publish(store, cell("house-numbers", contrast="raw"), street),
-            publish(store, cell("house-numbers", seed=1, contrast="raw"), street, decoder=DECODER),
-            publish(store, cell("house-numbers", seed=2, contrast="raw"), street, metrics=OLDER),
+            publish(store, cell("house-numbers", contrast="raw"), numbers),
+            publish(store, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=DECODER),
+            publish(store, cell("house-numbers", seed=2, contrast="raw"), numbers, metrics=OLDER),
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
@@ -90,7 +90,7 @@ def squares() -> NDArray[np.uint8]:
 
 
 def known_probs(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """P of the handmade network: position (i, j) looks at pixel (2 i + 2, 2 j + 2) alone."""
+    """P of the handmade network: position (i, j) depends on pixel (2 i + 2, 2 j + 2) alone."""
     values = torch.from_numpy(pixels[2:-2:2, 2:-2:2] / 255).double()
     logits = torch.full((11, *values.shape), -100.0, dtype=torch.float64)
     logits[10] = 0
@@ -122,7 +122,7 @@ def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, runs: Runs)
     presence = presence_prob(probs.log().unsqueeze(0))[0]
     assert list(about["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
     assert about["reading"] == "37"
-    # The squares' pixels 4..9 and 6..11 hold the middles of the positions that look at 4, 6, 8 and at 6, 8, 10.
+    # The squares' pixels 4..9 and 6..11 hold the middles of the positions that depend on 4, 6, 8 and on 6, 8, 10.
     assert [(d["class"], d["box"]) for d in about["detections"]] == [
         ("3", [5.5, 3.5, 11.5, 9.5]),
         ("7", [25.5, 13.5, 31.5, 19.5]),
@@ -165,7 +165,7 @@ def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbe
     factor = 20  # 800 / 40
     for cls, y, x, value in ((3, 4, 6, 255), (7, 14, 26, 128)):
         colour = [int(CLASS_COLOURS[cls][i : i + 2], 16) for i in (1, 3, 5)]
-        # The network looks at pixels of even row and column alone, and at all of a square in the same way.
+        # The network depends on pixels of even row and column alone, and on all of a square in the same way.
         for row, column, expected in ((y, x, colour), (y + 4, x + 4, colour), (y, x + 1, [DIMMED * value] * 3)):
             tile = page[row * factor : (row + 1) * factor, column * factor : (column + 1) * factor]
             assert np.abs(tile - expected).max() <= 2
@@ -181,34 +181,34 @@ def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Mil
     for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
         picture[8:22, left : left + 8, channel] = 255
     Image.fromarray(picture).save("house.png")
-    assert predict("house.png", "--positions", run=runs.street).code == 0
+    assert predict("house.png", "--positions", run=runs.numbers).code == 0
     about = read("house")
     assert (about["reading"], about["decoder"], about["label_set"]) == ("1192", "columns", ["1", "2", "9"])
     # Pixels are divided by 256: the largest logit is 30 * 255 / 256 - 10.
     peak = max(v for row in about["positions"]["probabilities"][1] for v in row)
     assert math.log(1 / peak - 1) == pytest.approx(-(30 * 255 / 256 - 10), abs=1e-4)
-    ran = predict("house.png", "--decoder", "components", run=runs.street)
+    ran = predict("house.png", "--decoder", "components", run=runs.numbers)
     assert "has not learnt to read components" in ran.complaint()
-    assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.street).code == 0
+    assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.numbers).code == 0
     assert read("house", "p")["reading"] == "1192"
 
 
-def test_a_run_that_has_learnt_to_read_reads_so_unless_told_otherwise(predict: Milbench, runs: Runs) -> None:
-    """Two ones that touch, a nine far lower but less steep than the reader asks for, and a speck."""
+def test_a_run_that_has_learnt_a_decoder_reads_by_it_unless_another_is_requested(predict: Milbench, runs: Runs) -> None:
+    """Two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
     picture = np.zeros((60, 90, 3), np.uint8)
     for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
         picture[top : top + height, left : left + width, channel] = 255
     Image.fromarray(picture).save("house.png")
     assert predict("house.png", run=runs.decoder).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
-    # What is read is said with its places, specks aside, and boxes reach as far beyond as the run has learnt.
+    # What is read is listed with its places, specks aside, and boxes reach as far beyond as the run has learnt.
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
     places = [(one["x"], one["y"]) for one in read("house")["read_from"]]
     assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
     picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
     Image.fromarray(picture).save("corner.png")
     assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.decoder).code == 0
-    assert predict("house.png", "--out", "b", "--scale", "1", run=runs.street).code == 0
+    assert predict("house.png", "--out", "b", "--scale", "1", run=runs.numbers).code == 0
     bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
     assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0

@@ -153,10 +153,10 @@ def test_scales_from_the_command_line(
     assert milbench("predict", "grey.png", "--run", digits, "--out", "d").code == 0
     assert about("grey", "d")["seen"] == [60, 40]
     for wrong in ("zebra", "0", "-1", "nan", "inf", "1e9"):
-        said = milbench("predict", "house.png", "--run", numbers, "--out", "no", f"--scale={wrong}").complaint()
-        assert f"--scale {wrong}: expected auto or a number from 0.001 to 1000" in said
-    said = milbench("predict", "house.png", "--run", numbers, "--out", "no", "--scale", "0.01").complaint()
-    assert "house.png is too small at this scale, 1x1 pixels" in said
+        complaint = milbench("predict", "house.png", "--run", numbers, "--out", "no", f"--scale={wrong}").complaint()
+        assert f"--scale {wrong}: expected auto or a number from 0.001 to 1000" in complaint
+    complaint = milbench("predict", "house.png", "--run", numbers, "--out", "no", "--scale", "0.01").complaint()
+    assert "house.png is too small at this scale, 1x1 pixels" in complaint
     assert "give a number" in milbench("predict", "grey.png", "--run", digits, "--scale", "auto").complaint()
     assert not Path("no").exists()
 
