@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store, made once: MLflow takes seconds to create its tables."""
+    """The database of an empty store, made once, since MLflow takes seconds to create its tables."""
     from milbench.store.workspace import Workspace
     from milbench.store.writer import StoreWriter
 
@@ -38,7 +38,7 @@ def root(tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Run the command line in this process, on a root of its own, one job at a time."""
+    """Run the command line in this process, under `root`, with one job at a time."""
     from milbench.cli import main
 
     def call(*words: str) -> Ran:
@@ -59,7 +59,7 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 @pytest.fixture(scope="session")
 def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path:
-    """The root of another machine: a cell that is done, one that failed, and an export of both, all.zip."""
+    """The root of another machine: a done cell, a failed one, and an export of both, all.zip."""
     from milbench.cli import main
 
     root = tmp_path_factory.mktemp("away")
@@ -81,7 +81,7 @@ def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path
 
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a small house-numbers in it."""
+    """A data directory with a small set of house numbers."""
     from milbench.data.rendering.generate import make
 
     root = tmp_path_factory.mktemp("data")

@@ -21,7 +21,7 @@ REFUSED_FORMATS = ("EPS",)
 """Formats that Pillow decodes by starting another program."""
 
 
-def open_picture(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """Return an image as a viewer shows it: upright, mode L or RGB, transparent pixels white, the first frame.
 
     Raises:

@@ -196,9 +196,9 @@ def _prepared(model: Trained, path: Path, invert: bool) -> Image:
     """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
     from PIL import ImageOps
 
-    from milbench._utils.images import open_picture
+    from milbench._utils.images import open_image
 
-    image = open_picture(path)
+    image = open_image(path)
     model.task.instances_from(image.resize((1, 1)))
     return ImageOps.invert(image) if invert else image
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from milbench._utils.images import open_picture
+from milbench._utils.images import open_image
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
@@ -147,7 +147,7 @@ def _picture_tiles(
 ) -> list[Image.Image]:
     """Return the tiles of Figure 4: whole test pictures, and beside each what is detected in it."""
     drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
-    pictures = sorted(((open_picture(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
+    pictures = sorted(((open_image(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width
     tiles = []
     for whole, classes in pictures:

@@ -1,4 +1,4 @@
-"""The command line as tests call it."""
+"""The command line in tests: what a call returns, and how it is started as a process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ TINY = str(PLUGINS / "tiny_task.py")
 
 @dataclass(frozen=True)
 class Ran:
+    """A finished call: its exit code, standard output and standard error."""
+
     code: int
     out: str
     err: str
 
     def complaint(self) -> str:
-        """The one line of a refused command: exit code 2, no traceback, nothing else on standard error."""
+        """Return the one line of a refused command; check exit code 2, no traceback, nothing else on standard error."""
         assert self.code == 2, self
         assert "Traceback" not in self.err + self.out
         lines = [line for line in self.err.splitlines() if line.strip()]
@@ -35,15 +37,15 @@ Milbench = Callable[..., Ran]
 """Type of the fixture `milbench`, which takes the words of a command line."""
 
 
-def process(*words: str, **kwargs: object) -> subprocess.Popen[str]:
-    """Start the command line as a process of its own, in its own group."""
+def process(*words: str) -> subprocess.Popen[str]:
+    """Start the command line as a separate process, in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "milbench", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Where the tests run in the background of a shell, Ctrl-C is ignored, and children would inherit that.
+        # A shell lets background jobs ignore Ctrl-C, and their children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
