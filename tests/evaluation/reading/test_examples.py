@@ -1,0 +1,105 @@
+"""Examples of misread bags, from maps drawn by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from milbench import load_task
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.task import ScoreFunction, Scores
+from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.examples import collect_misread
+from tests._helpers.maps import draw
+
+DECODER = ComponentDecoder(reach=(3.0,) * 10)
+"""Three positions are one digit."""
+EMPTY = "........ " * 3
+PICTURES = {  # pattern -> what the positions show, and the truth
+    "right": ("11..33.. 11..33.. ........", [1, 3]),
+    "no_detection": (EMPTY, [4]),
+    "orientation": ("33..11.. 33..11.. ........", [1, 3]),
+    "clustering": ("11..11.. 11..11.. ........", [1]),
+    "edge_or_one": ("11..77.. 11..77.. ........", [7]),
+    "substitution": ("22..55.. 22..55.. ........", [2, 6]),
+    "other": ("22...... 22...... ........", [2, 5, 8]),
+}
+
+
+def bags_and_maps(names: list[str]) -> tuple[Bags, Tensor]:
+    """Bags of plain colour, the n-th of 256 * pixel = 10 n, and the maps that a network shows for them."""
+    truth = [PICTURES[name][1] for name in names]
+    classes = torch.tensor([[*row, *[-1] * (3 - len(row))] for row in truth])
+    shades = torch.arange(len(names)).float() * 10 / 256
+    instances = shades.view(-1, 1, 1, 1).expand(-1, 3, 6, 16).clone()
+    left = 5.0 * torch.arange(3).expand(classes.shape)
+    boxes = torch.stack([left, 0 * left, left + 4, 0 * left + 6], dim=-1)
+    maps = draw(*(PICTURES[name][0] for name in names), sure=0.999)
+    return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), maps
+
+
+def score_by(*batches: tuple[Bags, Tensor]) -> ScoreFunction:
+    known = {id(bags): probs for bags, probs in batches}
+    return lambda bags: Scores(torch.empty(0), torch.empty(0), known[id(bags)])
+
+
+def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
+    first = bags_and_maps(["right", "other", "edge_or_one", "no_detection", "clustering"])
+    second = bags_and_maps(["substitution", "right", "orientation", "no_detection"])
+    found = collect_misread(score_by(first, second), [first[0], second[0]], DECODER)
+    assert found.bags == 9
+    expected = {"no_detection": 2, "orientation": 1, "clustering": 1, "edge_or_one": 1, "substitution": 1, "other": 1}
+    assert found.counts == expected
+    assert list(found.counts) == list(expected), "in the order of the patterns"
+    cases = {(p, t, r) for p, t, r in zip(found.patterns, found.truth, found.read, strict=True)}
+    assert cases == {
+        ("no_detection", "4", ""), ("orientation", "13", "31"), ("clustering", "1", "11"), ("edge_or_one", "7", "17"),
+        ("substitution", "26", "25"), ("other", "258", "2"),
+    }  # fmt: skip
+    (substitution,), (one,) = found.of("substitution"), found.of("edge_or_one")
+    assert found.images.dtype == np.uint8
+    assert np.all(found.images[one] == 20), "the third bag of the first batch"
+    assert np.all(found.images[substitution] == 0), "the first of the second"
+    assert found.winners[one, 0].tolist() == [1, 1, 10, 10, 7, 7, 10, 10]
+    assert found.strengths[one, 0, 0] == pytest.approx(0.999, abs=1e-3)
+
+
+def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
+    batches = [bags_and_maps(["no_detection", "right", "no_detection"]) for _ in range(4)]
+    found = collect_misread(score_by(*batches), [bags for bags, _ in batches], DECODER, examples=3)
+    assert (found.bags, found.counts, len(found)) == (12, {"no_detection": 8}, 3)
+    assert found.images[:, 0, 0, 0].tolist() == [0, 20, 0]
+    right = bags_and_maps(["right"])
+    assert len(collect_misread(score_by(right), [right[0]], DECODER)) == 0
+
+
+def test_bags_without_truth_cannot_be_misread() -> None:
+    bags, maps = bags_and_maps(["right"])
+    with pytest.raises(ValueError, match="truth"):
+        collect_misread(lambda _: Scores(maps, maps, maps), [replace(bags, truth=None)], DECODER)
+
+
+def test_house_numbers_are_read_by_the_learnt_decoder_on_test_crops(street_data: Path) -> None:
+    task = load_task("house-numbers", validation=20)
+    task.prepare(street_data, torch.device("cpu"))
+
+    def blind(bags: Bags) -> Scores:
+        probs = torch.full((len(bags), 11, 28, 28), 1e-4)
+        probs[:, 10] = 1
+        return Scores(probs.amax(dim=(2, 3)), probs[:, :-1].amax(dim=(2, 3)), probs)
+
+    found = task.misread(blind, task.evaluate(blind).decoder)
+    assert found is not None
+    assert (found.bags, found.counts, len(found)) == (20, {"no_detection": 20}, 8)
+    assert set(found.read) == {""}
+    truth = task.gallery().truth
+    assert truth is not None
+    classes = [[c for c in row if c >= 0] for row in truth.classes.tolist()]
+    assert found.truth == tuple("".join(map(str, row)) for row in classes)
+    assert torch.equal(torch.from_numpy(found.images).float() / 256, task.gallery().instances)
+    assert load_task("extended-digits").misread(blind, None) is None
