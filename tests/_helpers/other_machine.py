@@ -1,4 +1,4 @@
-"""A store as MLflow alone shows it, and what a comparison that was run on another machine is made of."""
+"""Reads a store with MLflow alone, and names the comparison that the tests run on another machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WORDS = ("run", "--loss", f"exact,{BREAKING}", "--task", TINY, "--name", "mine",
 
 
 def client(root: Path) -> MlflowClient:
-    """Look at a store with MLflow alone, not with the code under test."""
+    """Return MLflow's own client of a store, without the code under test."""
     return MlflowClient(f"sqlite:///{root / 'runs' / 'mlflow.db'}")
 
 
 def runs_of(root: Path) -> dict[str, Run]:
-    """All runs of a store by name."""
+    """Return all runs of a store by name."""
     store = client(root)
     experiments = [e.experiment_id for e in store.search_experiments()]
     runs = store.search_runs(experiments)
@@ -29,7 +29,7 @@ def runs_of(root: Path) -> dict[str, Run]:
 
 
 def content(root: Path, run: Run) -> dict[str, Any]:
-    """Whatever must be the same of a run in every store."""
+    """Return what a run has in common with its copies in other stores."""
     store = client(root)
     folder = root / "runs" / "artifacts" / run.info.run_id / "artifacts"
     return {

@@ -13,7 +13,6 @@ from tests._helpers.command_line import TINY, Ran
 from tests._helpers.other_machine import BREAKING, content, runs_of
 
 Milbench = Callable[..., Ran]
-Members = dict[str, bytes]
 
 
 def test_leaving_weights_and_pictures_out(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:

@@ -7,15 +7,19 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from milbench._utils import locks
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
+from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import TINY, Ran
 from tests._helpers.other_machine import WORDS, content, runs_of
 
 Milbench = Callable[..., Ran]
-Members = dict[str, bytes]
 
 
 def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path) -> None:
@@ -92,3 +96,41 @@ def test_a_cell_that_is_done_here_already_is_a_clash(milbench: Milbench, root: P
     assert "1 of its cells were done here by other runs, the first exact on tiny, seed 0" in said
     assert f"run {there} there, {here} here" in said
     assert dump(root) == before
+
+
+@pytest.mark.parametrize(("method", "before"), [("log_file", 4), ("tag", 0), ("tag", 1), ("tag", 2)])
+def test_an_import_that_was_killed_is_made_whole(
+    milbench: Milbench, root: Path, away: Path, monkeypatch: pytest.MonkeyPatch, method: str, before: int
+) -> None:
+    calls = iter(range(100))
+    real = getattr(StoreWriter, method)
+
+    def dies(*words: Any) -> Any:
+        if next(calls) >= before:
+            raise KeyboardInterrupt
+        return real(*words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, method, dies)
+        assert milbench("import", str(away / "all.zip")).code == 130
+    if method == "log_file" or before == 0:
+        assert "nothing was run yet" in milbench("status").complaint()
+    elif before == 1:  # the plan is published, and no part of a cell
+        assert milbench("status").out.count("missing") == 2
+    assert milbench("import", str(away / "all.zip")).code == 0
+    there, here = runs_of(away), runs_of(root)
+    assert {name: content(root, run) for name, run in here.items()} == {
+        name: content(away, run) for name, run in there.items()
+    }
+    assert {run.data.tags.get("mlflow.parentRunId") for run in here.values()} == {
+        None,
+        here["launch of mine"].info.run_id,
+    }
+    folders = {path.name for path in (root / "runs" / "artifacts").iterdir()}
+    assert folders == {run.info.run_id for run in here.values()}
+
+
+def test_of_two_imports_at_a_time_the_second_is_refused(milbench: Milbench, root: Path, away: Path) -> None:
+    with locks.try_lock(Workspace(root).lock("import")):
+        assert "another import" in milbench("import", str(away / "all.zip")).complaint()
+    assert milbench("import", str(away / "all.zip")).code == 0
