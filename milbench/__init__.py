@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
-    from milbench.evaluation.evaluate import EvalSplit, evaluate
+    from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
     from milbench.networks.convolutional import AllConvolutional, Layer
     from milbench.networks.instance import InstanceMLP
 
 __all__ = [
     "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "InstanceMLP", "Layer", "Loss", "Misread", "Network",
     "Published", "Recipe", "ScoreFunction", "Scores", "Split", "Supervision", "TargetKind", "Task", "Truth",
-    "UsageError", "__version__", "bag_sizes", "evaluate", "generator", "label_matrix", "load_loss", "load_task",
+    "UsageError", "__version__", "bag_sizes", "evaluate_splits", "generator", "label_matrix", "load_loss", "load_task",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
-    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate"),
+    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_splits"),
     "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
     "milbench.networks.instance": ("InstanceMLP",),
 }

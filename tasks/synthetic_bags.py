@@ -18,7 +18,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
@@ -116,7 +116,7 @@ class SyntheticBags(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        reached = evaluate(score, self._eval_splits)
+        reached = evaluate_splits(score, self._eval_splits)
         excess = {
             key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in self._bayes.items()
         }

@@ -107,7 +107,7 @@ class Trainer:
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             self._train_epoch(state)
-            evaluation = self.task.evaluate(self._score)
+            evaluation = self._evaluate()
             metrics = {
                 "train/loss": state.loss_sum / state.step,
                 "train/clipped": state.clipped / state.step,
@@ -122,6 +122,13 @@ class Trainer:
         costs = self._costs(state.history)
         last = Evaluation(state.history[-1], state.decoder)
         return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
+
+    def _evaluate(self) -> Evaluation:
+        evaluation: object = self.task.evaluate(self._score)
+        if not isinstance(evaluation, Evaluation):
+            given = type(evaluation).__name__
+            raise TypeError(f"evaluate of task {self.task.name} must return milbench.Evaluation, got {given}")
+        return evaluation
 
     def _set_up(self) -> None:
         cell = self.cell

@@ -55,7 +55,7 @@ class Predictions:
     wrong: Tensor
 
 
-def evaluate(
+def evaluate_splits(
     score: ScoreFunction,
     splits: Mapping[Split, EvalSplit],
     calibration: Sequence[Bags] | None = None,

@@ -21,7 +21,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
 from milbench.families.image_bags import LazyBatches, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -161,7 +161,7 @@ class NestedDigits(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
-        return Evaluation(evaluate(score, self._eval_splits, self._calibration, self.centres))
+        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, self.centres))
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""

@@ -17,7 +17,7 @@ from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.evaluation.evaluate import EvalSplit, evaluate
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 from milbench.families.image_bags import LazyBatches, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
@@ -115,7 +115,7 @@ class OneInstanceImages(Task):
 
         The hit rate is left out: every position of a network depends on the one instance there is.
         """
-        return Evaluation(evaluate(score, self._eval_splits, self._calibration))
+        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration))
 
     def gallery(self) -> Bags:
         """Return the first eight test images."""

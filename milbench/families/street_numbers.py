@@ -26,7 +26,7 @@ from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, CropVariant
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
@@ -212,7 +212,7 @@ class StreetNumbers(Task):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented."""
         read = ReadingMetrics(self.centres, score)
-        metrics = evaluate(score, self._eval_splits, self._calibration, self.centres, read)
+        metrics = evaluate_splits(score, self._eval_splits, self._calibration, self.centres, read)
         reading = read.evaluation()
         return Evaluation(metrics | reading.metrics, reading.decoder)
 

@@ -319,6 +319,17 @@ def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_na
         train(cell, tmp_path / "c.pt")
 
 
+def test_a_task_that_returns_no_evaluation_fails_with_what_was_expected(tmp_path: Path) -> None:
+    source = tmp_path / "bare_task.py"
+    text = Path(TINY).read_text().replace('name = "tiny"', 'name = "bare"')
+    source.write_text(
+        text.replace('return Evaluation(metrics, {"format": "tiny/1", "lowest": lowest})', "return metrics")
+    )
+    cell = tiny_cell(tasks=[str(source)])
+    with pytest.raises(TypeError, match=r"task bare must return milbench\.Evaluation, got dict"):
+        train(cell, tmp_path / "c.pt")
+
+
 def test_clipped_steps_are_counted(tmp_path: Path) -> None:
     for limit, share in ((1e-9, 1.0), (1e9, 0.0), ("none", 0.0)):
         outcome = train(tiny_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}.pt")

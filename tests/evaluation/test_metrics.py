@@ -13,7 +13,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
 
 INF, NAN = math.inf, math.nan
 
@@ -167,7 +167,7 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
         return Scores(known, known, instances)
 
     splits = {"validation": EvalSplit([single], [validation]), "test": EvalSplit([single, single], [test])}
-    values = evaluate(score, splits)  # type: ignore[arg-type]
+    values = evaluate_splits(score, splits)  # type: ignore[arg-type]
     assert values["validation/set_error"] == 0
     # The only threshold that is right for both validation bags is 0.6; 0.55 would do for the second test bag.
     assert values["test/set_error"] == 1
@@ -175,7 +175,7 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     assert values["validation/posterior_error"] == 3 / 4
     assert values["test/hit_rate"] == 0.5
     assert {name.split("/")[1] for name in values} <= set(METRICS)
-    chosen = evaluate(score, {"test": splits["test"]}, calibration=[validation])
+    chosen = evaluate_splits(score, {"test": splits["test"]}, calibration=[validation])
     assert chosen == {name: value for name, value in values.items() if name.startswith("test/")} | {
         "chosen/threshold": pytest.approx(0.6)
     }
@@ -187,11 +187,11 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
     def score(bags: Bags) -> Scores:
         return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
 
-    values = evaluate(score, {"test": EvalSplit([bags], [bags])}, calibration=[bags])
+    values = evaluate_splits(score, {"test": EvalSplit([bags], [bags])}, calibration=[bags])
     assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "chosen/threshold"}
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
-        evaluate(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
+        evaluate_splits(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
 
 
 def test_first_bags_cuts_every_part_of_a_batch() -> None:

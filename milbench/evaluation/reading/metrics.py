@@ -124,10 +124,10 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
 
 
 class ReadingMetrics:
-    """A hook of `milbench.evaluation.evaluate.evaluate`: one pass through the network then serves all metrics.
+    """A hook of `milbench.evaluation.evaluate.evaluate_splits`: one pass through the network then serves all metrics.
 
     reading = ReadingMetrics(self.centres, score)
-    metrics = evaluate(score, splits, calibration, self.centres, reading)
+    metrics = evaluate_splits(score, splits, calibration, self.centres, reading)
     found = reading.evaluation()
     """
 
