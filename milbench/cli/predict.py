@@ -111,7 +111,7 @@ def figure(
     return 0
 
 
-def write_predictions(request: PredictRequest, root_path: Path) -> int:
+def write_predictions(request: PredictRequest, root: Path) -> int:
     """Write the files of every image and print a table of them; all images are checked before the first is written."""
     from rich.markup import escape
     from rich.table import Table
@@ -121,7 +121,7 @@ def write_predictions(request: PredictRequest, root_path: Path) -> int:
     from milbench.inference.predict import choose_decoder
     from milbench.inference.scale_search import parse_scale
 
-    model = _load(request.run, root_path, request.device, request.data_dir)
+    model = _load(request.run, root, request.device, request.data_dir)
     choose_decoder(model, request.decoder)
     scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
@@ -183,13 +183,13 @@ def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scal
         raise UsageError(f"{path} is too small at this scale, {error}") from None
 
 
-def _load(run: str, root_path: Path, device: str, data_dir: Path | None) -> Trained:
+def _load(run: str, root: Path, device: str, data_dir: Path | None) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
     from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load_trained(StoreReader(options.existing_workspace(root_path)), run, where, data_dir)
+    return load_trained(StoreReader(options.existing_workspace(root)), run, where, data_dir)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

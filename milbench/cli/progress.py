@@ -75,8 +75,8 @@ class Estimate:
 class Display:
     """Bars, lines and counts of one launch. `report` takes the report of every cell that ends."""
 
-    def __init__(self, console: Console, launch: Launch, root: Workspace) -> None:
-        self.console, self.launch, self.root = console, launch, root
+    def __init__(self, console: Console, launch: Launch, workspace: Workspace) -> None:
+        self.console, self.launch, self.workspace = console, launch, workspace
         self.cells = {cell.id: cell for cell in launch.to_run}
         self.estimate = Estimate(self.cells)
         self.last_estimate = time.monotonic() - ESTIMATE_INTERVAL + FIRST_ESTIMATE
@@ -136,7 +136,7 @@ class Display:
             if not self.console.is_terminal and time.monotonic() - self.last_estimate > ESTIMATE_INTERVAL:
                 self._print_estimate()
             for cell_id, cell in self.cells.items():
-                state = _read(self.root, cell_id)
+                state = _read(self.workspace, cell_id)
                 if state is None:
                     if cell_id in self.bars:
                         self.progress.remove_task(self.bars.pop(cell_id))
@@ -178,9 +178,9 @@ def _number(name: str, value: float) -> str:
     return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"
 
 
-def _read(root: Workspace, cell_id: str) -> dict[str, Any] | None:
+def _read(workspace: Workspace, cell_id: str) -> dict[str, Any] | None:
     try:
-        state: dict[str, Any] = json.loads(root.progress(cell_id).read_text())
+        state: dict[str, Any] = json.loads(workspace.progress(cell_id).read_text())
     except (OSError, ValueError):
         return None
     return state

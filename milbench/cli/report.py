@@ -26,16 +26,16 @@ def report(
     return 0
 
 
-def write_report(name: str | None, root_path: Path, *, gallery: Literal["all", "none"]) -> Path:
+def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"]) -> Path:
     """Write the report of a comparison (None: of the one launched last) and return its page."""
     from milbench.cli.console import console
     from milbench.report.render import render
     from milbench.store.collect import collect
     from milbench.store.reader import StoreReader
 
-    root = options.existing_workspace(root_path)
-    results = collect(StoreReader(root), name)
-    out = root.reports / results.name
+    workspace = options.existing_workspace(root)
+    results = collect(StoreReader(workspace), name)
+    out = workspace.reports / results.name
     render(results, out, gallery=gallery)
     page = out / "index.html"
     console.print(f"wrote {page}", soft_wrap=True, highlight=False)

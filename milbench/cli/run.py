@@ -124,7 +124,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 
-def compute(request: RunRequest, root_path: Path) -> int:
+def compute(request: RunRequest, root: Path) -> int:
     """Print the plan of a comparison and compute its missing cells.
 
     Returns:
@@ -144,21 +144,21 @@ def compute(request: RunRequest, root_path: Path) -> int:
     spec = _requested_spec(request)
     device = str(resolve(request.device))
     plan = make_plan(spec, request.data_dir)
-    root = Workspace(root_path)
+    workspace = Workspace(root)
     if request.dry_run:
-        known = StoreWriter(root.make()).cell_runs() if options.has_store(root) else {}
+        known = StoreWriter(workspace.make()).cell_runs() if options.has_store(workspace) else {}
         console.print(plan_table(Launch(plan, known, request.rerun)))
         console.print("dry run: nothing was started")
         return 0
-    store = StoreWriter(root.make())
+    store = StoreWriter(workspace.make())
     launch = Launch(plan, store.cell_runs(), request.rerun)
     console.print(plan_table(launch))
     if not launch.to_run:
         return _nothing_to_run(launch, store)
-    return _execute(launch, store, root, request, device)
+    return _execute(launch, store, workspace, request, device)
 
 
-def _execute(launch: Launch, store: StoreWriter, root: Workspace, request: RunRequest, device: str) -> int:
+def _execute(launch: Launch, store: StoreWriter, workspace: Workspace, request: RunRequest, device: str) -> int:
     from milbench.cli.console import console
     from milbench.cli.progress import Display
     from milbench.engine import smoke_test
@@ -178,10 +178,10 @@ def _execute(launch: Launch, store: StoreWriter, root: Workspace, request: RunRe
         fail_fast=request.fail_fast,
         cluster=request.cluster,
     )
-    display = Display(console, launch, root)
+    display = Display(console, launch, workspace)
     try:
         with display.live():
-            execute(launch, store, root, how, options.command_line(), display.report)
+            execute(launch, store, workspace, how, options.command_line(), display.report)
     except Interrupted:
         done, total = display.counts["done"], len(launch.to_run)
         console.print(f"interrupted: {done} of {total} cells done; the same command continues")

@@ -79,7 +79,7 @@ class Interrupted(Exception):  # noqa: N818 it is no error
 def execute(
     launch: Launch,
     store: StoreWriter,
-    root: Workspace,
+    workspace: Workspace,
     options: Options,
     command: str,
     report: Callable[[JobResult], None],
@@ -89,7 +89,7 @@ def execute(
     Args:
         launch: with the cells to compute.
         store: where the runs are logged.
-        root: the workspace, for checkpoints, locks and files of progress.
+        workspace: for checkpoints, locks and files of progress.
         options: where and how cells are computed.
         command: the command line, logged with the launch.
         report: is called with the result of each cell as it ends.
@@ -103,12 +103,12 @@ def execute(
     try:
         with _stoppable(), contextlib.ExitStack() as stack:
             parent = store.launch(launch.plan, command)
-            stack.enter_context(locks.try_lock(root.lock(parent)))
+            stack.enter_context(locks.try_lock(workspace.lock(parent)))
             for cell in launch.to_run:
-                jobs.append(_job(cell, launch, store, root, options, parent))  # noqa: PERF401 an interrupt keeps them
+                jobs.append(_job(cell, launch, store, workspace, options, parent))  # noqa: PERF401 an interrupt keeps them
             store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
             failed = False
-            for done in _reports(jobs, store, root, options):
+            for done in _reports(jobs, store, workspace, options):
                 if done.status == "failed":
                     store.abandon([done.run_id], "FAILED", done.reason)
                 report(done)
@@ -121,22 +121,22 @@ def execute(
     finally:
         _stop_workers(options)
         for job in jobs:  # a worker that was killed could not remove its file
-            root.progress(job.cell.id).unlink(missing_ok=True)
+            workspace.progress(job.cell.id).unlink(missing_ok=True)
         store.abandon([job.run_id for job in jobs])
         if parent:
             store.end(parent, outcome)
-            root.lock(parent).unlink(missing_ok=True)
+            workspace.lock(parent).unlink(missing_ok=True)
 
 
-def _job(cell: Cell, launch: Launch, store: StoreWriter, root: Workspace, options: Options, parent: str) -> Job:
+def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, parent: str) -> Job:
     """Return the job of a cell: with a new run, or with the interrupted one where its checkpoint exists."""
     known = launch.known.get(cell.id)
-    resumable = known and known.status == "interrupted" and root.checkpoint(cell.id).exists()
+    resumable = known and known.status == "interrupted" and workspace.checkpoint(cell.id).exists()
     run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
     return Job(
         cell,
         run_id,
-        str(root.path),
+        str(workspace.path),
         store.uri,
         options.device,
         options.threads,
@@ -146,7 +146,7 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, root: Workspace, option
     )
 
 
-def _reports(jobs: list[Job], store: StoreWriter, root: Workspace, options: Options) -> Iterator[JobResult]:
+def _reports(jobs: list[Job], store: StoreWriter, workspace: Workspace, options: Options) -> Iterator[JobResult]:
     """Yield results as cells end. A worker process that dies makes its own cell fail, and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -167,7 +167,9 @@ def _reports(jobs: list[Job], store: StoreWriter, root: Workspace, options: Opti
                     yield done
         except TerminatedWorkerError as error:
             if len(batch) > 1:
-                suspects = [job for job in left.values() if root.progress(job.cell.id).exists()] or list(left.values())
+                suspects = [job for job in left.values() if workspace.progress(job.cell.id).exists()] or list(
+                    left.values()
+                )
                 continue
             (job,) = batch
             reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"

@@ -28,7 +28,7 @@ class Job:
     Args:
         cell: what to compute.
         run_id: of the run in the store that was opened for the cell.
-        root: the path of the workspace.
+        workspace: the path of the workspace.
         tracking_uri: the address of the store.
         device: such as "cpu" or "cuda:0".
         threads: how many threads PyTorch uses.
@@ -39,7 +39,7 @@ class Job:
 
     cell: Cell
     run_id: str
-    root: str
+    workspace: str
     tracking_uri: str
     device: str
     threads: int
@@ -71,17 +71,17 @@ def compute_cell(job: Job) -> JobResult:
     """Train and evaluate the cell of a job. Errors are not raised: they are logged and part of the result."""
     if _is_child():
         _leave_interrupts_to_the_launcher()
-    root = Workspace(Path(job.root))
+    workspace = Workspace(Path(job.workspace))
     try:
-        with locks.try_lock(root.lock(job.cell.id)) as mine:
+        with locks.try_lock(workspace.lock(job.cell.id)) as mine:
             if not mine:
                 return JobResult(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
-            return _compute(job, root)
+            return _compute(job, workspace)
     except Exception as error:  # noqa: BLE001 the store itself failed; the launcher will try to log that
         return JobResult(job.cell.id, job.run_id, "failed", _reason(error))
 
 
-def _compute(job: Job, root: Workspace) -> JobResult:
+def _compute(job: Job, workspace: Workspace) -> JobResult:
     import torch
 
     from milbench.engine.trainer import Trainer
@@ -89,8 +89,8 @@ def _compute(job: Job, root: Workspace) -> JobResult:
     from milbench.store.writer import StoreWriter
 
     torch.set_num_threads(job.threads)
-    store = StoreWriter(root, job.tracking_uri)
-    checkpoint = root.checkpoint(job.cell.id)
+    store = StoreWriter(workspace, job.tracking_uri)
+    checkpoint = workspace.checkpoint(job.cell.id)
     done = store.cell_runs().get(job.cell.id)
     if done and done.status == "done" and not job.again:
         store.end(job.run_id, "KILLED", "done by another launch in the meantime")
@@ -100,11 +100,11 @@ def _compute(job: Job, root: Workspace) -> JobResult:
     try:
         store.start(job.run_id, provenance.tags(job.device, job.threads))
         with store.system_metrics(job.run_id):
-            callback = _StoreCallback(job, store, root.progress(job.cell.id))
+            callback = _StoreCallback(job, store, workspace.progress(job.cell.id))
             data_dir = Path(job.data_dir) if job.data_dir else None
             trained = Trainer(job.cell, torch.device(job.device), data_dir, callback, checkpoint).run()
             store.log(job.run_id, job.cell.recipe["epochs"], trained.costs)
-            _keep_artifacts(job, store, root, trained)
+            _keep_artifacts(job, store, workspace, trained)
         store.end(job.run_id, "FINISHED")
         checkpoint.unlink(missing_ok=True)
         return JobResult(job.cell.id, job.run_id, "done", metrics=trained.history[-1])
@@ -115,18 +115,18 @@ def _compute(job: Job, root: Workspace) -> JobResult:
         checkpoint.unlink(missing_ok=True)  # it would fail again from there
         return JobResult(job.cell.id, job.run_id, "failed", reason)
     finally:
-        root.progress(job.cell.id).unlink(missing_ok=True)
+        workspace.progress(job.cell.id).unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _keep_artifacts(job: Job, store: StoreWriter, root: Workspace, trained: TrainedCell) -> None:
+def _keep_artifacts(job: Job, store: StoreWriter, workspace: Workspace, trained: TrainedCell) -> None:
     """Log weights, gallery and decoder as files of the run."""
     from safetensors.torch import save_file
 
-    folder = root.checkpoints / f"{job.cell.id}.artifacts"
+    folder = workspace.checkpoints / f"{job.cell.id}.artifacts"
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
     save_file(trained.weights, weights)
