@@ -22,14 +22,19 @@ if TYPE_CHECKING:
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
+    from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+    from milbench.families.nested_digits import NestedDigits
+    from milbench.families.single_image import OneInstanceImages
+    from milbench.families.street_numbers import StreetNumbers
     from milbench.networks.convolutional import AllConvolutional, Layer
     from milbench.networks.instance import InstanceMLP
 
 __all__ = [
-    "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "InstanceMLP", "Layer", "Loss", "Misread", "Network",
-    "Published", "Recipe", "ScoreFunction", "Scores", "Split", "Supervision", "TargetKind", "Task", "Truth",
-    "UsageError", "__version__", "bag_sizes", "evaluate_splits", "generator", "label_matrix", "load_loss", "load_task",
+    "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP", "LabelledImages",
+    "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Published", "Recipe", "ScoreFunction",
+    "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
+    "__version__", "bag_sizes", "evaluate_splits", "generator", "label_matrix", "load_loss", "load_task",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,7 +46,11 @@ _HOMES = {
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
+    "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_splits"),
+    "milbench.families.nested_digits": ("NestedDigits",),
+    "milbench.families.single_image": ("OneInstanceImages",),
+    "milbench.families.street_numbers": ("StreetNumbers",),
     "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
     "milbench.networks.instance": ("InstanceMLP",),
 }
