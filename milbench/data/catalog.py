@@ -1,7 +1,7 @@
-"""The data sets that milbench knows: where their files are, whether they are whole, and how to fetch them.
+"""The built-in data sets: where their files are, whether they are complete, and how to fetch them.
 
-Files are checked by size and MD5 before they are read. A download is moved to its place only when it is whole, so that
-a killed download leaves nothing behind that could be taken for data.
+Files are checked by size and MD5 before they are read. A download is moved to its place only when it is complete,
+so that a killed download leaves no file that could be mistaken for data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class File:
     Args:
         path: below the data directory.
         size: in bytes.
-        md5: of the whole file, in hexadecimal.
+        md5: of the complete file, in hexadecimal.
     """
 
     path: str
@@ -71,10 +71,10 @@ class Source(Protocol):
         """Read the files that exist; return one message for each that is damaged."""
 
     def identity(self, root: Path) -> str:
-        """Return a digest of the contents of a data set that is whole."""
+        """Return a digest of the contents of a complete data set."""
 
     def remark(self, root: Path) -> str:
-        """Return a note for the user on a data set that is whole, possibly empty."""
+        """Return a note for the user on a complete data set, possibly empty."""
 
     def fetch(self, root: Path) -> None:
         """Download or make the files that are missing.
@@ -114,7 +114,7 @@ class Dataset:
         return root / Path(self.files[0].path).parent
 
     def identity(self, root: Path) -> str:  # noqa: ARG002
-        """Return the digest of the checksums, which is the same wherever the data set is whole."""
+        """Return the digest of the checksums, which is the same wherever the data set is complete."""
         return self.digest
 
     def remark(self, root: Path) -> str:  # noqa: ARG002
@@ -147,8 +147,8 @@ class DatasetStatus:
     Args:
         dataset: its name.
         path: its folder.
-        state: whether the files exist and are whole.
-        digest: a digest of the contents where they are whole, else "".
+        state: whether the files exist and are complete.
+        digest: a digest of the contents where they are complete, else "".
         note: what is wrong; where nothing is, a remark or "".
     """
 
@@ -183,7 +183,7 @@ def status(root: Path) -> list[DatasetStatus]:
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set unless it is whole, replacing damaged files; return its state.
+    """Download or make a data set unless it is complete, replacing damaged files; return its state.
 
     Args:
         name: a key of `DATASETS`.
@@ -204,7 +204,7 @@ def fetch(name: str, root: Path) -> DatasetStatus:
 
 
 def require(name: str, root: Path, instead: str) -> Source:
-    """Return a data set that is whole, downloaded first if files of it are missing.
+    """Return a complete data set, downloaded first if files of it are missing.
 
     A damaged file is not replaced: it may be the user's own.
 

@@ -12,7 +12,7 @@ from milbench.errors import UsageError
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix of every layer is brought near an orthogonal one before the step.
+    """Momentum whose matrix of every layer is approximately orthogonalised before the step.
 
     torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out, fan_in) views of the same
     memory, while biases and all other parameters of one dimension go to AdamW. The steps of both have the same length

@@ -155,7 +155,7 @@ def _reports(jobs: list[Job], store: StoreWriter, workspace: Workspace, options:
     suspects: list[Job] = []
     while left:
         # A worker that dies ends the whole pool. The cells that were running are then computed one by one, from their
-        # checkpoints, so that the one that makes its process die is found.
+        # checkpoints, so that the cell that crashes its worker is found.
         batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
         parallel = joblib.Parallel(
             n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1

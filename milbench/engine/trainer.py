@@ -157,7 +157,7 @@ class Trainer:
 
     def _train_epoch(self, state: Checkpoint) -> None:
         self.network.train()
-        # The sum continues from that of the checkpoint in the same order, so that it too is the same bit for bit.
+        # The sum continues from that of the checkpoint in the same order, so a resumed run gives the identical sum.
         total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
         begun, seconds_before = time.perf_counter(), state.seconds
 

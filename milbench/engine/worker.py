@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What became of a job.
+    """The result of a job.
 
     Args:
         cell_id: of the cell.

@@ -181,9 +181,11 @@ class StreetNumbers(Task):
         return -(-count // self.batch_bags) if len(self._pools) == 1 else max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield train in random order; with extra, every batch from train, odd or even extra with equal chances.
+        """Yield the batches of an epoch.
 
-        Each of the three then has an order of its own, drawn again whenever it is used up.
+        Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
+        each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
+        order of its own, which is drawn again whenever the pool is used up.
         """
         chance = rng if self.augmentation else None
         if len(self._pools) == 1:

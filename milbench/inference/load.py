@@ -136,7 +136,7 @@ def _cell(store: StoreReader, run: RunRecord) -> Cell:
     for cell in cells:
         if cell.id == run.tags[CELL]:
             return cell
-    raise UsageError(f"the store has lost the plan of run {run.run_id} ({run.name})")
+    raise UsageError(f"the plan of run {run.run_id} ({run.name}) is missing from the store")
 
 
 def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
@@ -173,5 +173,5 @@ def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:
         raise UsageError(f"the weights of {whose} cannot be read: {error}") from None
     except RuntimeError:  # its message lists every tensor
         raise UsageError(
-            f"the weights of {whose} do not fit its network: another version of milbench left them"
+            f"the weights of {whose} do not fit its network: they were written by another version of milbench"
         ) from None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from milbench.api.metric_info import RENAMED_METRICS
 
 KIND = "milbench.kind"
-"""What a run stands for: a launch, a cell, an import that is going on, or a copy that is not complete yet."""
+"""What a run stands for: a launch, a cell, an import lease, or a copy that is not complete yet."""
 CELL = "milbench.cell"
 """The content hash of the cell that a run computes."""
 HOST, ROOT = "milbench.host", "milbench.root"

@@ -49,7 +49,7 @@ class StoreWriter(StoreReader):
         self.tag(run_id, tags)
 
     def close_stale(self, cell_ids: Iterable[str], keep: Iterable[str]) -> None:
-        """Close as KILLED the runs that a launch of this workspace has left open when it died.
+        """Close as KILLED the runs of this workspace that were left open by a killed launch.
 
         Args:
             cell_ids: cells whose runs are closed; runs of launches always are.

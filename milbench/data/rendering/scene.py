@@ -1,4 +1,4 @@
-"""Rendered scenes: a wall, sometimes a plate, a number on it, sometimes other text, and a photograph of all that.
+"""Rendered scenes: a wall, sometimes a plate, a number on it, sometimes other text, with simulated camera effects.
 
 Glyphs are drawn at twice the size and averaged down. Every random choice comes from the generator that is given, so a
 scene is the same on every machine that has the same versions of Pillow, NumPy and SciPy.

@@ -32,7 +32,7 @@ from milbench.evaluation.reading.strings import CHARACTERS, strings
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """What the metrics need of B images once their maps are gone, on the CPU.
+    """What the metrics need of B images, kept on the CPU after the probability maps are freed.
 
     Args:
         truth: B true strings.

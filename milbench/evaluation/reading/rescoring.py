@@ -1,8 +1,8 @@
-"""Rescoring: images in doubt are also shown to the network smaller and larger, and the most probable scale counts.
+"""Rescoring: images in doubt are evaluated at other scales; the scale with the most probable label set is used.
 
-A network knows digits of the sizes that it was trained on, and a crop does not say how large its digits are. The scale
-that counts is the one whose most probable label set is the most probable: nothing is learnt for it and no label is
-used. `milbench.inference.scale_search` does the same with whole pictures.
+A network recognises digits of the sizes that it was trained on, and the size of the digits in a crop is unknown.
+Rescoring has no learnt parameters and uses no labels. `milbench.inference.scale_search` does the same with whole
+pictures.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def rescore(
     components: Components,
     probs_of: Callable[[Tensor], Tensor],
 ) -> Components:
-    """Return the components of every image at the scale that counts, on the grid of positions of that scale.
+    """Return the components of every image at its chosen scale, on the grid of positions of that scale.
 
-    An empty label set counts less than any other. An image in which a network finds more than LARGEST_SET classes is
+    An empty label set ranks below every other. An image in which a network finds more than LARGEST_SET classes is
     not rescored, since the network is hardly trained yet.
 
     Args:
@@ -47,7 +47,7 @@ def rescore(
     parts = [components]
     best = _rank(given, probs)
     doubt = ((best < math.log(DOUBT)) & (given.labels.sum(dim=1) <= LARGEST_SET)).nonzero().flatten()
-    counting = np.zeros(len(images), dtype=np.int64)  # which part holds the scale that counts
+    counting = np.zeros(len(images), dtype=np.int64)  # index of the chosen scale
     for n, factor in enumerate(SCALES if len(doubt) else (), start=1):
         scaled_probs = probs_of(resized(images[doubt.to(images.device)], factor)).detach().cpu()
         scaled = posterior_given_likely_set(scaled_probs)

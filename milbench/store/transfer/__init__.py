@@ -1,4 +1,4 @@
-"""Runs as one file that another store takes in: `milbench export` and `milbench import`.
+"""Runs as one file for import into another store: `milbench export` and `milbench import`.
 
 It may import what `milbench.store` may import.
 """
