@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
+from milbench.api.decoder import Decoder
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
@@ -136,8 +137,8 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    decoder: ClassVar[str] = "each"
-    """How a map of positions is read where no decoder was learnt, a name in `milbench.inference.predict`."""
+    decoder: ClassVar[Decoder] = "each"
+    """How a map of positions is read where no decoder was learnt, a name in `milbench.api.decoder`."""
     crop_side: ClassVar[int | None] = None
     """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
     the size is then searched for when such a picture is read. None: there is nothing to search for."""

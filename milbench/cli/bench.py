@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by
 
 @app.command()
 def losses(
-    device: options.Device = "auto",
+    device: options.DeviceOption = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, without the largest bags.")] = False,
 ) -> int:
     """Measure the exact likelihood. Bags per second and peak memory, beside a plain loop and cross-entropy."""

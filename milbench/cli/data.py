@@ -14,20 +14,20 @@ app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify
 
 
 @app.command("list")
-def list_(data_dir: options.DataDir = None) -> int:
+def list_(data_dir: options.DataDirOption = None) -> int:
     """Show which data sets are here."""
     _print_states(data_dir)
     return 0
 
 
 @app.command()
-def verify(data_dir: options.DataDir = None) -> int:
+def verify(data_dir: options.DataDirOption = None) -> int:
     """Check every data set that is here. Exit code 1 if one is damaged."""
     return 1 if "damaged" in _print_states(data_dir) else 0
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: options.DataDir = None) -> int:
+def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: options.DataDirOption = None) -> int:
     """Download a data set and check it."""
     from milbench.cli.console import console
     from milbench.data import catalog
@@ -41,7 +41,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
 @app.command()
 def make(
     name: Annotated[Literal["house-numbers"], typer.Argument(help="house-numbers.")],
-    data_dir: options.DataDir = None,
+    data_dir: options.DataDirOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the images.")] = 0,
     train: Annotated[int, typer.Option(min=1, help="Number of training images.")] = 4000,
     test: Annotated[int, typer.Option(min=1, help="Number of test images.")] = 1000,

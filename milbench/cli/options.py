@@ -10,29 +10,38 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from milbench.api.decoder import Decoder
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
     from milbench.store.workspace import Workspace
 
-Root = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Jobs = Annotated[
+RootOption = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Cells computed at a time; default: one per core, 1 on a GPU.")
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per cell; default: cores / jobs.")]
-Rerun = Annotated[Literal["missing", "failed", "all"], typer.Option("--rerun", help="Which cells to compute again.")]
-Gallery = Annotated[Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")]
-Comparison = Annotated[str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")]
-TrainedRun = Annotated[
+ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per cell; default: cores / jobs.")]
+RerunOption = Annotated[
+    Literal["missing", "failed", "all"], typer.Option("--rerun", help="Which cells to compute again.")
+]
+GalleryOption = Annotated[
+    Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")
+]
+ComparisonArgument = Annotated[
+    str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")
+]
+TrainedRunOption = Annotated[
     str, typer.Option("--run", help="Run id or cell id (see milbench status), or its first characters.")
 ]
-Decoder = Annotated[
-    Literal["columns", "posterior", "components", "each"] | None,
+DecoderOption = Annotated[
+    Decoder | None,
     typer.Option("--decoder", help="How strings are read; default: the decoder learnt by the run, else the task's."),
 ]
-Scale = Annotated[
+ScaleOption = Annotated[
     str | None,
     typer.Option("--scale", help="Enlarge images by this factor first; auto (house numbers only): try several."),
 ]

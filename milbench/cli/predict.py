@@ -17,8 +17,9 @@ from milbench.errors import UsageError, as_usage
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
-    from milbench.inference.predict import Decoder, Prediction
+    from milbench.inference.predict import Prediction
     from milbench.inference.scale_search import Scale
 
 SENSITIVITY = "-sensitivity.png"
@@ -48,17 +49,17 @@ class PredictRequest:
 
 def predict(
     images: Annotated[list[Path], typer.Argument(help="Image files, of any size and any format.")],
-    run: options.TrainedRun,
+    run: options.TrainedRunOption,
     out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
-    decoder: options.Decoder = None,
-    scale: options.Scale = None,
+    decoder: options.DecoderOption = None,
+    scale: options.ScaleOption = None,
     truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat, to count what is read correctly.")] = None,
     positions: Annotated[bool, typer.Option("--positions", help="Add P of every position to NAME.json.")] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
     invert: Annotated[bool, typer.Option("--invert", help="For dark digits, if the task has light ones.")] = False,
-    device: options.Device = "auto",
-    data_dir: options.DataDir = None,
-    root: options.Root = options.HERE,
+    device: options.DeviceOption = "auto",
+    data_dir: options.DataDirOption = None,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Show what a trained network reads in images, and where. Images above 1,000,000 pixels are shrunk to that."""
     request = PredictRequest(
@@ -82,14 +83,14 @@ def figure(
         Literal["1", "2", "4"],
         typer.Argument(help="1: crops of house numbers and their maps; 2: scattered digits; 4: whole house numbers."),
     ],
-    run: options.TrainedRun,
+    run: options.TrainedRunOption,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed by which the test images are drawn.")] = 0,
-    decoder: options.Decoder = None,
-    scale: options.Scale = None,
-    device: options.Device = "auto",
-    data_dir: options.DataDir = None,
-    root: options.Root = options.HERE,
+    decoder: options.DecoderOption = None,
+    scale: options.ScaleOption = None,
+    device: options.DeviceOption = "auto",
+    data_dir: options.DataDirOption = None,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
     from milbench.cli.console import console

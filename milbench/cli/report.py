@@ -12,10 +12,10 @@ from milbench.errors import UsageError
 
 
 def report(
-    name: options.Comparison = None,
-    gallery: options.Gallery = "all",
+    name: options.ComparisonArgument = None,
+    gallery: options.GalleryOption = "all",
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Write the report of a comparison. reports/NAME then holds index.html, report.md, results.csv and figures."""
     page = write_report(name, root, gallery=gallery)
@@ -42,7 +42,7 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     return page
 
 
-def status(name: options.Comparison = None, root: options.Root = options.HERE) -> int:
+def status(name: options.ComparisonArgument = None, root: options.RootOption = options.HERE) -> int:
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
     from rich.markup import escape
     from rich.table import Table
@@ -70,7 +70,7 @@ def status(name: options.Comparison = None, root: options.Root = options.HERE) -
 
 def list_(
     what: Annotated[Literal["losses", "tasks", "specs", "runs"], typer.Argument(help="What to list.")],
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """List losses, tasks, specs or comparisons. Specs are the built-in ones; `runs` are comparisons in the store."""
     from rich.table import Table

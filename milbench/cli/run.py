@@ -60,15 +60,15 @@ def run(
     epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
     steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    jobs: options.Jobs = None,
-    threads: options.Threads = None,
+    data_dir: options.DataDirOption = None,
+    device: options.DeviceOption = "auto",
+    jobs: options.JobsOption = None,
+    threads: options.ThreadsOption = None,
     cluster: Annotated[str | None, typer.Option(help="Address of a dask scheduler (needs milbench[dask]).")] = None,
-    rerun: options.Rerun = "missing",
+    rerun: options.RerunOption = "missing",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
     given: dict[str, Any] = {
@@ -95,13 +95,13 @@ def run(
 def reproduce(
     study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
     preset: Annotated[str | None, typer.Option(help="paper or quick; default: the first preset of the spec.")] = None,
-    data_dir: options.DataDir = None,
-    device: options.Device = "auto",
-    jobs: options.Jobs = None,
-    threads: options.Threads = None,
-    rerun: options.Rerun = "missing",
-    gallery: options.Gallery = "all",
-    root: options.Root = options.HERE,
+    data_dir: options.DataDirOption = None,
+    device: options.DeviceOption = "auto",
+    jobs: options.JobsOption = None,
+    threads: options.ThreadsOption = None,
+    rerun: options.RerunOption = "missing",
+    gallery: options.GalleryOption = "all",
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Rebuild a published comparison and its report.
 

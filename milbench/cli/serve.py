@@ -12,7 +12,7 @@ from milbench.errors import UsageError
 
 def ui(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web server.")] = 5000,
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Serve MLflow's own pages on the store, until Ctrl-C."""
     from milbench.store.reader import StoreReader

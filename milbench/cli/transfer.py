@@ -12,10 +12,10 @@ from milbench.cli import options
 
 def export(
     out: Annotated[Path, typer.Option(help="The zip file to write.")],
-    name: options.Comparison = None,
+    name: options.ComparisonArgument = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Write a comparison to one file. It holds the done and failed cells, for `milbench import` on another machine."""
     from milbench.cli.console import console
@@ -31,7 +31,7 @@ def export(
 
 def import_(
     file: Annotated[Path, typer.Argument(help="A file that `milbench export` wrote.")],
-    root: options.Root = options.HERE,
+    root: options.RootOption = options.HERE,
 ) -> int:
     """Add the runs of an export to the store. Either all of them are added, or none, with the reason in one line."""
     from milbench.cli.console import console

@@ -15,6 +15,7 @@ from milbench._utils.images import open_image
 from milbench._utils.palette import INK, MUTED
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
+from milbench.api.decoder import Decoder
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
 from milbench.inference.overlay import (
@@ -30,7 +31,6 @@ from milbench.inference.overlay import (
     side_by_side,
 )
 from milbench.inference.predict import (
-    Decoder,
     Prediction,
     choose_decoder,
     label_set_text,

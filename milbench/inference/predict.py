@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from milbench.api.decoder import DECODERS, Decoder
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import detect, with_margin
 from milbench.evaluation.reading.component_decoder import (
@@ -28,9 +29,6 @@ from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
 from milbench.likelihood import best_label_set_of_large_bags, presence_prob
 
-Decoder = Literal["columns", "posterior", "components", "each"]
-DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The decoders of milbench.evaluation.reading.decoders, and `each`: one character a component, in their order."""
 LEAST_MASS = 0.5
 """The least mass of a component that is named in a picture, where the decoder reads no components."""
 

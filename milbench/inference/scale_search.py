@@ -12,9 +12,10 @@ import math
 from PIL import Image
 
 from milbench._utils.images import bounded
+from milbench.api.decoder import Decoder
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
-from milbench.inference.predict import Decoder, Prediction, check_size, predict
+from milbench.inference.predict import Prediction, check_size, predict
 
 STEPS = 2
 """How many scales a doubling has. Training on house numbers varies their size by a factor of 1.4, one step."""
