@@ -16,7 +16,16 @@ class UsageError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error that `name` is no `kind`, with the closest of the `known` names and the list of them."""
+    """Return the error that `name` is no `kind`, with the closest of the `known` names and the list of them.
+
+    Args:
+        kind: what the name should be one of, such as "loss" or "optimizer".
+        name: the name that the user gave.
+        known: the valid names.
+
+    Returns:
+        The error, for the caller to raise.
+    """
     choices = sorted(known)
     close = closest(name, choices)
     hint = f"; did you mean {close!r}?" if close else ""

@@ -78,7 +78,16 @@ def _as_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:
-    """Return the width and height, or both scaled down so that their product is at most `pixels`."""
+    """Return the width and height, or both scaled down so that their product is at most `pixels`.
+
+    Args:
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        pixels: the largest product of both, at least 1.
+
+    Returns:
+        Width and height in pixels, each at least 1, with nearly the same ratio.
+    """
     if width * height <= pixels:
         return width, height
     factor = math.sqrt(pixels / (width * height))

@@ -217,7 +217,26 @@ def make(
     position_classes: Any = None,
     misread: Misread | None = None,
 ) -> Gallery:
-    """Return a gallery from arrays of any type, for instance lists; the arguments are those of `Gallery`.
+    """Return a gallery from arrays of any type, for instance lists.
+
+    Args:
+        kind: "image" or "set".
+        instances: (B, N, H, W) in [0, 1] for images, (B, K, D) for sets.
+        labels: (B, C) booleans, the true label sets.
+        presence: (B, C), the loss's presence scores, on any monotone scale.
+        probs: (B, C+1, *positions), the probability of each class in each position, background last.
+        class_names: C names to show.
+        mask: (B, *positions) booleans, True where there is an instance; None: everywhere.
+        centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
+        threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
+            most probable one in some position.
+        classes: (B, M) integers, the classes of the true instances, -1 where a bag has fewer than M.
+        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels; this needs `classes`.
+        position_classes: for sets, (B, K) integers, the true class of each position, C for background.
+        misread: what was misread, in all test bags; None where nothing is read.
+
+    Returns:
+        The gallery, its arrays converted to the types that `Gallery` lists.
 
     Raises:
         ValueError: the shapes do not fit together.

@@ -72,6 +72,9 @@ class Loss(torch.nn.Module, ABC):
             logits: (B, C+1, K) floating point, background last, zero at masked positions.
             labels: (B, C) bool.
             mask: (B, K) bool, True where there is an instance; None: everywhere.
+
+        Returns:
+            (B,) floating point, at least float32: the loss of every bag, without reduction over the batch.
         """
         raise NotImplementedError
 
@@ -82,6 +85,9 @@ class Loss(torch.nn.Module, ABC):
             logits: (B, C+1, *positions) floating point, background last, zero at masked positions.
             target: integers, of the kind that `target_kind` names (see `milbench.api.targets.make_target`).
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+
+        Returns:
+            (B,) floating point: the loss of every bag, without reduction over the batch.
         """
         raise NotImplementedError
 
@@ -113,6 +119,9 @@ class Loss(torch.nn.Module, ABC):
             labels: (B, C) bool or integers 0 and 1, the label sets.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
             target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels.
+
+        Returns:
+            (B,) floating point: the loss of every bag, without reduction over the batch.
 
         Raises:
             UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than

@@ -27,7 +27,16 @@ def report(
 
 
 def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"]) -> Path:
-    """Write the report of a comparison (None: of the one launched last) and return its page."""
+    """Write the report of a comparison and return its page.
+
+    Args:
+        name: name of the comparison; None: the one launched last.
+        root: the folder of the workspace.
+        gallery: "all" draws the galleries of test bags, "none" leaves them out.
+
+    Returns:
+        The path of the page, index.html.
+    """
     from milbench.cli.console import console
     from milbench.report.render import render
     from milbench.store.collect import collect

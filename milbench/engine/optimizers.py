@@ -92,6 +92,9 @@ def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.o
         model: whose trainable parameters are optimised.
         recipe: with the name of the optimiser and its settings.
         seed: of the random numbers that the optimiser draws.
+
+    Returns:
+        An optimiser in its initial state, over the trainable parameters of the model.
     """
     return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
 
@@ -121,7 +124,16 @@ def optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: fl
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
-    """Return the learning rate of one step (from 0) out of `steps`."""
+    """Return the learning rate of one step (from 0) out of `steps`.
+
+    Args:
+        recipe: with the peak learning rate and the name of the schedule.
+        step: the number of the step, from 0 to `steps` - 1.
+        steps: the number of steps in the whole training.
+
+    Returns:
+        The learning rate of the step: the recipe's `lr` times the schedule's factor.
+    """
     return recipe.lr * SCHEDULES[recipe.schedule](step, steps)
 
 

@@ -250,7 +250,19 @@ class Trainer:
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:
-    """Return a new network of the task for this kind of loss. Raises UsageError where it has none."""
+    """Return a new network of the task for this kind of loss.
+
+    Args:
+        loss: whose `head` decides between the task's classifier of whole bags and its network of positions.
+        task: the task, prepared if its network needs data.
+        seed: of the initial weights.
+
+    Returns:
+        A new network, not trained, on the CPU.
+
+    Raises:
+        UsageError: the task has no network of this kind.
+    """
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 

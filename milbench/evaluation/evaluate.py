@@ -70,6 +70,9 @@ def evaluate_splits(
         calibration: bags to choose the threshold of the set error on; None: those of the validation split.
         centres: for images, the centres of the positions; None: the hit rate is left out.
         hook: called once with every batch of bags and its scores.
+
+    Returns:
+        Shares in [0, 1] by `split/metric`, and the threshold on presence scores as `chosen/threshold`.
     """
     predictions = {
         name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
@@ -111,6 +114,9 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
         score: the scores of a batch of bags.
         batches: bags with their truth.
         centres: for images, the centres of the positions; None: hits are left out.
+
+    Returns:
+        The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU.
 
     Raises:
         ValueError: a batch has no truth.

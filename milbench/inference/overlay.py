@@ -42,6 +42,9 @@ def enlargement(width: int, height: int, side: int = LONGER_SIDE) -> int:
         width: of the picture, in pixels.
         height: of the picture, in pixels.
         side: the length that the longer side shall come near to.
+
+    Returns:
+        The factor for both sides, a whole number and at least 1.
     """
     return max(round(side / max(width, height)), 1)
 
@@ -64,6 +67,9 @@ def class_overlay(picture: Image.Image, found: Prediction, names: Sequence[str],
         found: what was read in it.
         names: C class names.
         factor: the enlargement.
+
+    Returns:
+        An image of mode RGB whose sides are those of the picture times `factor`.
     """
     base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
     rgb, opacity = position_colours(found, len(names), base.shape[0], base.shape[1], factor)
@@ -84,6 +90,9 @@ def sensitivity_overlay(
         maps: for each class (H, W), the opacity of its colour, from 0 to 1.
         names: C class names.
         factor: the enlargement.
+
+    Returns:
+        An image of mode RGB whose sides are those of the picture times `factor`.
     """
     base = DIMMED * np.asarray(enlarged(picture.convert("L"), factor), dtype=np.float64)
     if maps:
@@ -105,6 +114,9 @@ def glyph_map(found: Prediction, names: Sequence[str], size: tuple[int, int], fa
         names: C class names.
         size: width and height of the picture, in pixels.
         factor: the enlargement.
+
+    Returns:
+        An image of mode RGB whose sides are `size` times `factor`.
     """
     image = Image.new("RGB", (size[0] * factor, size[1] * factor), PAPER)
     draw = ImageDraw.Draw(image)
@@ -136,6 +148,9 @@ def position_colours(
         height: of the overlay, in pixels.
         width: of the overlay, in pixels.
         factor: pixels of the overlay for one of the picture.
+
+    Returns:
+        The colours (height, width, 3), from 0 to 255, and the opacities (height, width), from 0 to STRENGTH.
     """
     shown, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)
@@ -156,6 +171,9 @@ def captioned(image: Image.Image, lines: Sequence[CaptionLine], least: int = 360
         lines: they are cut where they are too long for the width.
         least: the least width of the result, in pixels.
         indent: pixels left of the text.
+
+    Returns:
+        An image of mode RGB, as wide as the image or `least`, whichever is more, and higher by the text.
     """
     width = max(image.width, least)
     heights = [round(line.size * 1.45) for line in lines]
@@ -171,7 +189,16 @@ def captioned(image: Image.Image, lines: Sequence[CaptionLine], least: int = 360
 
 
 def side_by_side(left: Image.Image, right: Image.Image, gap: int = 6) -> Image.Image:
-    """Return two images side by side."""
+    """Return two images side by side.
+
+    Args:
+        left: an image of any size.
+        right: an image of any size.
+        gap: pixels between the two.
+
+    Returns:
+        An image of mode RGB, as high as the higher of the two; the tops of both are aligned.
+    """
     page = Image.new("RGB", (left.width + gap + right.width, max(left.height, right.height)), PAPER)
     page.paste(left, (0, 0))
     page.paste(right, (left.width + gap, 0))
@@ -185,6 +212,9 @@ def in_rows(tiles: Sequence[Image.Image], width: int, gap: int = GAP) -> Image.I
         tiles: images of any size.
         width: of the result, in pixels.
         gap: pixels between tiles.
+
+    Returns:
+        An image of mode RGB with all tiles, `gap` pixels apart and from the edges.
     """
     rows: list[list[Image.Image]] = []
     for tile in tiles:

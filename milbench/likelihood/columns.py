@@ -69,7 +69,16 @@ def membership(slots: int) -> Tensor:
 
 
 def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
-    """Return the columns of every bag, from `values` (B, C+1, K) and labels (B, C), with n = `slots`."""
+    """Return the columns of every bag, from `values` (B, C+1, K) and labels (B, C), with n = `slots`.
+
+    Args:
+        values: (B, C+1, K), log-probabilities, background last, as `flat` returns them.
+        labels: (B, C), bool or integers 0 and 1, the label sets.
+        slots: n, the largest |L|.
+
+    Returns:
+        The columns of all B bags; slots beyond the size of a bag's label set hold FLOOR.
+    """
     size = labels.sum(dim=1)
     order = label_order(labels, slots)
     chosen = values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
@@ -79,7 +88,16 @@ def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
 
 
 def renormalised(background: Tensor, chosen: Tensor, size: Tensor) -> Columns:
-    """Return the columns from logarithms of the background (B, K) and the required classes (B, n, K)."""
+    """Return the columns from logarithms of the background (B, K) and the required classes (B, n, K).
+
+    Args:
+        background: (B, K), log-probability of background.
+        chosen: (B, n, K), log-probability of each required class; FLOOR in the slots beyond |L|.
+        size: (B,) int64, |L|.
+
+    Returns:
+        Columns whose shares sum to 1 at every position.
+    """
     log_x = torch.logsumexp(torch.cat([chosen, background.unsqueeze(1)], dim=1), dim=1)
     return Columns(log_x.sum(dim=-1), background - log_x, chosen - log_x.unsqueeze(1), size)
 

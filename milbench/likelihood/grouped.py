@@ -36,7 +36,18 @@ class Posterior(NamedTuple):
 
 
 def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: bool) -> tuple[Tensor, list[Posterior]]:
-    """Return log Prb (B,) in float64 and, with `posterior`, the posterior of every group."""
+    """Return log Prb (B,) in float64 and, with `posterior`, the posterior of every group.
+
+    Args:
+        log_probs: (B, C+1, *positions) floating point on the CPU, natural logarithms, background last.
+        labels: (B, C) bool, the label sets.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        posterior: whether the posterior is computed as well.
+
+    Returns:
+        The log-likelihoods (B,) in float64, -inf where a label set is impossible, and one posterior for each group of
+        bags with label sets of the same size; no posterior without `posterior`.
+    """
     with torch.no_grad():
         values = log_probs.reshape(*log_probs.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
@@ -59,7 +70,16 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
 
 
 def scattered(found: list[Posterior], like: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the posterior in the shape and type of `like` (B, C+1, *positions), times `weight` (B,) where given."""
+    """Return the posterior in the shape and type of `like` (B, C+1, *positions), times `weight` (B,) where given.
+
+    Args:
+        found: the posteriors from `solve`, one for each group of bags.
+        like: (B, C+1, *positions), which gives shape and type of the result.
+        weight: (B,), the factor of each bag; None: 1.
+
+    Returns:
+        (B, C+1, *positions), 0 for classes outside of the label set of a bag.
+    """
     result = torch.zeros(*like.shape[:2], math.prod(like.shape[2:]), dtype=like.dtype)
     for rows, classes, background, required in found:
         scale = None if weight is None else weight[rows].double().unsqueeze(-1)

@@ -60,6 +60,9 @@ def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, 
         scale: (G, n), log c_l.
         size: (G,) int64, |L|: the first |L| of the n classes have to occur.
         posterior: whether the posterior is computed as well.
+
+    Returns:
+        The roots (G,) and, with `posterior`, the posterior of background (G, K) and of the classes (G, n, K).
     """
     steps = _Steps(background, required, scale)
     starts, stack = steps.forward()
@@ -249,6 +252,14 @@ def every_set(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
     """Return (G, 2^n), the probability of every set divided by the product of c_l over its classes.
 
     Arguments are logarithms as in `solve`; the first class is the highest bit of a set's number.
+
+    Args:
+        background: (G, K), log of the background's share of each position.
+        required: (G, n, K), log of each class's share.
+        scale: (G, n), log c_l.
+
+    Returns:
+        (G, 2^n), each entry in [0, 1]; column S is the set whose number in binary is S.
     """
     steps = _Steps(background, required, scale)
     _, stack = steps.forward()

@@ -269,7 +269,16 @@ def _finding(study: Study, task: str, supervision: str) -> str:
 
 
 def group_anchor(study: Study, task: str, variant: Variant) -> str:
-    """Return the id of the part of the page where the runs of a variant are listed."""
+    """Return the id of the part of the page where the runs of a variant are listed.
+
+    Args:
+        study: the results.
+        task: the label of the task.
+        variant: the variant whose runs are listed.
+
+    Returns:
+        An id such as "runs-0-2": the index of the task and that of the variant, both from 0.
+    """
     return f"runs-{study.tasks.index(task)}-{study.variants.index(variant)}"
 
 
@@ -288,6 +297,9 @@ def value_entry(
         reasons: whether the warning gives the reasons for missing seeds, not only their number.
         mark: a sign behind the text.
         strong: whether the text is set in bold.
+
+    Returns:
+        The entry of a table, with a link to the runs; a dash where the sample is empty.
     """
     metric = describe(name or study.primary(task))
     anchor = group_anchor(study, task, variant)

@@ -61,7 +61,16 @@ class RunClient:
     # -- reading runs -------------------------------------------------------------------------------------------
 
     def search(self, experiments: Iterable[str], tag: str, value: str) -> list[RunRecord]:
-        """Return the runs in these experiments (ids) whose tag has this value, the newest first."""
+        """Return the runs in these experiments (ids) whose tag has this value, the newest first.
+
+        Args:
+            experiments: ids of the experiments.
+            tag: name of the tag.
+            value: the value that the tag must have, without single quotes.
+
+        Returns:
+            The records of the runs, without runs that are marked as deleted.
+        """
         runs: list[RunRecord] = []
         token = None
         while True:
@@ -95,7 +104,16 @@ class RunClient:
         return {str(found.path): int(found.file_size) for found in self._client.list_artifacts(run_id)}
 
     def download(self, run_id: str, name: str, folder: str | None) -> Path:
-        """Return the path of an artifact: a copy in `folder`, or the file itself in a local store where it is None."""
+        """Return the path of an artifact: a copy in `folder`, or the file itself in a local store where it is None.
+
+        Args:
+            run_id: id of the run.
+            name: name of the artifact.
+            folder: where the copy is written; None: the file itself in a local store, a temporary copy from a server.
+
+        Returns:
+            The path of the file on this machine.
+        """
         return Path(self._client.download_artifacts(run_id, name, folder))
 
     # -- writing runs -------------------------------------------------------------------------------------------
@@ -110,6 +128,9 @@ class RunClient:
             tags: its tags.
             name: its name; where it is None, the tags hold it or MLflow makes one up.
             start: when it began, in milliseconds since 1970; now if None.
+
+        Returns:
+            The id of the new run.
         """
         return str(self._client.create_run(experiment, start, dict(tags), run_name=name).info.run_id)
 
@@ -152,13 +173,26 @@ class RunClient:
         )
 
     def log_data(self, run_id: str, name: str, digest: str, source: str) -> None:
-        """Log which data a run is computed from: their name, digest and source, which MLflow's pages show."""
+        """Log which data a run is computed from: their name, digest and source, which MLflow's pages show.
+
+        Args:
+            run_id: id of the run.
+            name: name of the data set or the task.
+            digest: digest of the data; MLflow keeps the first 36 characters.
+            source: where the data are from, as JSON.
+        """
         from mlflow.entities import Dataset, DatasetInput
 
         self._client.log_inputs(run_id, [DatasetInput(Dataset(name, digest[:36], "code", source), [])])
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
-        """Store a text as an artifact."""
+        """Store a text as an artifact.
+
+        Args:
+            run_id: id of the run.
+            text: the content.
+            name: name of the artifact, with its ending.
+        """
         self._client.log_text(run_id, text, name)
 
     def log_file(self, run_id: str, path: Path) -> None:

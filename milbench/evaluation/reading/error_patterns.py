@@ -32,6 +32,9 @@ def error_pattern(read: str, truth: str, vertical: bool = False, winning: str = 
         vertical: whether the number is written from top to bottom.
         winning: the classes that win a position, in any order.
 
+    Returns:
+        The name of the pattern; None where `read` equals `truth`.
+
     Examples:
         >>> error_pattern("17", truth="7")
         'edge_or_one'
@@ -57,7 +60,17 @@ def error_patterns(
     vertical: Sequence[bool] | None = None,
     winning: Sequence[str] | None = None,
 ) -> list[Pattern | None]:
-    """Return the pattern of every string; the arguments are sequences of those of `error_pattern`."""
+    """Return the error pattern of every string, see `error_pattern`.
+
+    Args:
+        read: B strings that a decoder read.
+        truth: B true strings.
+        vertical: B, whether the number is written from top to bottom; None: no number is.
+        winning: B strings, the classes that win a position of each image; None: unknown, taken as empty.
+
+    Returns:
+        B patterns, None for each string that is right.
+    """
     vertical = [False] * len(read) if vertical is None else vertical
     winning = [""] * len(read) if winning is None else winning
     return [error_pattern(*case) for case in zip(read, truth, vertical, winning, strict=True)]

@@ -51,7 +51,17 @@ def caption_of_lines(study: Study, task: str) -> str:
 
 
 def draw_methods(axes: Axes, study: Study, task: str, along: Literal["x", "y"]) -> list[float]:
-    """Draw other methods as lines at their values along an axis, to be named in a legend; return the values."""
+    """Draw other methods as lines at their values along an axis, to be named in a legend; return the values.
+
+    Args:
+        axes: the axes of the chart.
+        study: the results, with the published values of their tasks.
+        task: the label of the task.
+        along: "x" for vertical lines at values of the x axis, "y" for horizontal ones at values of the y axis.
+
+    Returns:
+        The values that are drawn, in the unit of the axis, the best first.
+    """
     metric, values = study.metric(task), []
     for fact, style in zip(of_methods(study, task), LINES * 9, strict=False):
         value = scaled(fact.value, metric)
