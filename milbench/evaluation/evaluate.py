@@ -73,6 +73,21 @@ def evaluate_splits(
 
     Returns:
         Shares in [0, 1] by `split/metric`, and the threshold on presence scores as `chosen/threshold`.
+
+    Examples:
+        Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
+
+        >>> import torch
+        >>> position_classes = torch.tensor([[0, 2], [0, 1]])  # 2 is background
+        >>> truth = Truth(torch.tensor([[0, -1], [0, 1]]), position_classes=position_classes)
+        >>> bags = Bags(torch.zeros(2, 2, 1), torch.tensor([[True, False], [True, True]]), truth=truth)
+        >>> def score(bags):
+        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.1]])
+        ...     instances = torch.tensor([[[0.9, 0.1], [0.0, 0.1], [0.1, 0.8]], [[0.8, 0.6], [0.1, 0.3], [0.1, 0.1]]])
+        ...     return Scores(presence, presence, instances)
+        >>> found = evaluate_splits(score, {"validation": EvalSplit(single_instance=(), bags=[bags])})
+        >>> found["validation/set_error"], found["validation/posterior_error"]
+        (0.5, 0.25)
     """
     predictions = {
         name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
@@ -99,7 +114,17 @@ def evaluate_splits(
 
 
 def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags]) -> float:
-    """Return the instance error over batches of one-instance bags, NaN where there are none."""
+    """Return the instance error over batches of one-instance bags, NaN where there are none.
+
+    Examples:
+        >>> import torch
+        >>> bags = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]))
+        >>> def score(bags):
+        ...     classes = torch.tensor([[0.9, 0.1], [0.7, 0.3]])  # the second bag is taken for class 0
+        ...     return Scores(classes, classes, torch.zeros(2, 3, 1))
+        >>> single_instance_error(score, [bags])
+        0.5
+    """
     if not single_instance:
         return math.nan
     scores = torch.cat([score(bags).classes.cpu() for bags in single_instance])

@@ -116,6 +116,17 @@ def overlaps(detections: Detections, truth: Truth) -> Tensor:
 
     Raises:
         ValueError: the truth has no boxes.
+
+    Examples:
+        One image with instances of the classes 3 and 5; the detection of a 3 covers half of the 3.
+
+        >>> import torch
+        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [0.0, 0.0, 2.0, 2.0]]])
+        >>> truth = Truth(classes=torch.tensor([[3, 5]]), boxes=boxes)
+        >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
+        >>> detections = Detections(torch.tensor([0]), torch.tensor([3]), torch.ones(1).double(), box)
+        >>> overlaps(detections, truth).tolist()
+        [[0.5, 0.0]]
     """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")
@@ -204,6 +215,20 @@ def sensitivity(
         cls: the class.
         positions: (h, w) bool.
         log_probs: from logits to log-probabilities of the same shape.
+
+    Returns:
+        (H, W), at least 0, in nats per unit of the image's values.
+
+    Examples:
+        The network has one class, whose logit at each pixel is twice the pixel; the background's logit is 0. At pixel 0
+        the class has probability 1/2, hence d log p / d I = 2 * (1 - 1/2).
+
+        >>> import torch
+        >>> def network(images):
+        ...     return torch.cat([2 * images, 0 * images], dim=1)
+        >>> positions = torch.tensor([[True, False]])
+        >>> sensitivity(network, torch.zeros(1, 1, 2), 0, positions)
+        tensor([[1., 0.]])
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
