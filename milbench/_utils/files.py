@@ -11,6 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from milbench._utils import locks
+from milbench.errors import UsageError
+
+
+def expanded(path: Path, option: str) -> Path:
+    """Return a path with `~` replaced by the home folder; `option` names it in the UsageError if there is none."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{option} {path}: {str(error).rstrip('.')}") from None
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

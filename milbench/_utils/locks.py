@@ -47,7 +47,8 @@ def is_locked(path: Path) -> bool:
 @contextmanager
 def _locked(path: Path, timeout: float) -> Iterator[bool]:
     file = _lock_file(path)
-    file_lock = FileLock(file, fallback_to_soft=False)
+    # Users may share a folder: a lock file that one of them has left must not keep the others out.
+    file_lock = FileLock(file, mode=0o666, fallback_to_soft=False)
     held = _acquire(file_lock, timeout)
     try:
         yield held

@@ -156,7 +156,12 @@ class Registry(Generic[T]):
             loader.exec_module(module)
         except Exception as error:
             del sys.modules[module_name]
-            raise UsageError(f"cannot import the {self.kind} file {path}: {type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("milbench."):
+                reason += (
+                    "; plug-ins import public names from milbench itself, such as: from milbench import Loss, Task"
+                )
+            raise UsageError(f"cannot import the {self.kind} file {path}: {reason}") from error
         cls = self._only_class(module)
         name = getattr(cls, "name", None)
         if not isinstance(name, str):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from milbench._utils.files import scratch_folder
+from milbench._utils.files import expanded, scratch_folder
 from milbench.data.download import STALLED
 from milbench.data.rendering.generate import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
@@ -170,7 +170,7 @@ def data_dir(given: Path | None) -> Path:
         from platformdirs import user_cache_path
 
         return user_cache_path("milbench", appauthor=False)
-    path = Path(named).expanduser()
+    path = expanded(Path(named), "the data directory")
     if not path.is_dir():
         origin = "" if given else f" (from {ENVIRONMENT})"
         raise UsageError(f"the data directory {path}{origin} {'is a file' if path.exists() else 'does not exist'}")

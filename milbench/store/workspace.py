@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from milbench._utils.files import expanded
 from milbench.errors import UsageError
 
 
@@ -17,7 +18,7 @@ class Workspace:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = expanded(path, "--root").absolute()
         self.runs = self.path / "runs"
         self.reports = self.path / "reports"
         self.checkpoints = self.runs / "checkpoints"

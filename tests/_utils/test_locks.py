@@ -119,3 +119,12 @@ def test_a_lock_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: P
     with pytest.raises(OSError, match="symbolic links") as error, locks.try_lock(path):
         pass
     assert error.value.filename == str(path)
+
+
+def test_a_lock_file_that_a_killed_process_has_left_is_open_to_other_users(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from milbench._utils import locks; os.umask(0o022)\n"
+        "with locks.lock(Path(sys.argv[1])): os._exit(0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o666

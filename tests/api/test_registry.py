@@ -114,3 +114,10 @@ def test_parameters_are_checked_against_annotations() -> None:
             check_params("thing", Thing, params)
         assert message in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_a_plug_in_that_imports_a_module_that_moved_is_shown_the_public_names(tmp_path: Path) -> None:
+    file = tmp_path / "older.py"
+    file.write_text("from milbench.loss import Loss\n")
+    with pytest.raises(UsageError, match=r"'milbench\.loss'; plug-ins import .* from milbench import Loss"):
+        milbench.load_loss(str(file))

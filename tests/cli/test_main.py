@@ -114,6 +114,12 @@ def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> No
     assert "cannot write under --root" in milbench(*BASE, "--root", str(blocked)).complaint()
 
 
+@pytest.mark.parametrize("option", ["--root", "--data-dir"])
+def test_a_home_folder_that_does_not_exist(milbench: Milbench, option: str) -> None:
+    words = ("status",) if option == "--root" else ("data", "list")
+    assert "Could not determine home directory" in milbench(*words, option, "~nosuchuser/x").complaint()
+
+
 def test_a_store_that_is_no_database(milbench: Milbench, root: Path) -> None:
     (root / "runs" / "mlflow.db").write_bytes(b"this is not a database" * 100)
     assert "cannot open the store" in milbench(*BASE).complaint()
