@@ -247,6 +247,9 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
         model: a class of pydantic models.
         values: of its fields.
 
+    Returns:
+        The instance, its values converted to the types of the fields.
+
     Raises:
         UsageError: a value is unknown, missing or out of range; the message names the first one.
     """

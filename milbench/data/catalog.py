@@ -213,6 +213,9 @@ def require(name: str, root: Path, instead: str) -> Source:
         root: the data directory.
         instead: the end of the error message for a user who cannot download: what to do instead.
 
+    Returns:
+        The data set, whose files are all there and pass the check.
+
     Raises:
         UsageError: the data set is damaged, or missing and cannot be downloaded.
     """

@@ -67,6 +67,9 @@ def load(folder: Path, variant: CropVariant, most_digits: int) -> Crops:
         variant: how the crops are made.
         most_digits: the largest number of digits that a picture may have: the number of positions of the network.
 
+    Returns:
+        The crops of all pictures of the folder, mapped into memory from the cache.
+
     Raises:
         UsageError: the folder, a record or a picture is damaged; the disk is full, and nothing is left then; or the
             cache is damaged or of another format. Such a cache is kept, because another version may need it.

@@ -76,6 +76,9 @@ def window(record: Record, width: int, height: int, variant: CropVariant) -> Win
         width: of the picture, in pixels.
         height: of the picture, in pixels.
         variant: how the size of the square depends on the number of digits.
+
+    Returns:
+        (left, top, right, bottom) in pixels of the picture, right and bottom exclusive; one pixel at least each way.
     """
     left, top, right, bottom = corners(record).T
     x0, y0, x1, y1 = left.min(), top.min(), right.max(), bottom.max()
@@ -107,6 +110,9 @@ def crop(picture: bytes, path: Path, record: Record, variant: CropVariant) -> Cr
         path: the file they were read from, for messages.
         record: the digits and their boxes.
         variant: how the size of the crop depends on the number of digits.
+
+    Returns:
+        The square crop, with the boxes in its pixels.
 
     Raises:
         UsageError: the file is no PNG, has too many pixels, or a box is wholly outside of the picture.

@@ -67,6 +67,9 @@ class ImageSplits:
             count: the number of images for validation, possibly 0.
             task_name: the name of the task, for the message of the error.
 
+        Returns:
+            The three splits; validation is None where `count` is 0.
+
         Raises:
             UsageError: no image would be left to train on.
         """

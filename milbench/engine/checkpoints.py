@@ -48,7 +48,13 @@ class Checkpoint:
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file, whole or not at all.
+
+        Args:
+            path: of the file; an earlier checkpoint there is replaced.
+            network: whose weights are stored.
+            optimizer: whose state is stored.
+        """
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
         generators = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -69,6 +75,9 @@ class Checkpoint:
             path: of the file; a damaged one is renamed to end in .damaged.
             cell: the id of the cell.
             device: where the tensors are to be.
+
+        Returns:
+            The counters and the history, with the weights and the other state for `restore`; or None.
         """
         if not path.exists():
             return None

@@ -122,6 +122,9 @@ def update_factors(
         direction: (rows, columns), the direction V.
         product: (rows, columns), the Hessian-vector product H along it.
         factor_step: the step size, relative to the largest entry of the gradient.
+
+    Returns:
+        L (rows, rows) and R (columns, columns), both upper triangular.
     """
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T

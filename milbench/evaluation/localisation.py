@@ -64,6 +64,9 @@ def grid_step(centres: Tensor, others: Tensor, single: float = 1.0) -> float:
         others: those along the other axis.
         single: what is returned for a grid of one position, in pixels.
 
+    Returns:
+        The distance in pixels.
+
     Examples:
         >>> import torch
         >>> grid_step(torch.tensor([2.5, 4.5, 6.5]), torch.tensor([2.5, 6.5]))
@@ -166,6 +169,9 @@ def box_average_precision(detections: Detections, truth: Truth, classes: int) ->
         detections: those in all images.
         truth: the instances of all images, with boxes.
         classes: C, the background not counted.
+
+    Returns:
+        The average precision, in [0, 1]; NaN where no class has an instance.
 
     Examples:
         One image with two instances of class 0; one detection finds the first, the other finds nothing.

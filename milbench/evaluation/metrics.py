@@ -66,6 +66,9 @@ def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
         labels: (B, C) bool, the true label sets.
         threshold: see `best_threshold`.
 
+    Returns:
+        The share, in [0, 1].
+
     Examples:
         >>> import torch
         >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
@@ -112,6 +115,9 @@ def class_hits(instances: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] |
         instances: (B, C+1, *positions), the probability that a position shows each class.
         truth: the instances, by position or with boxes.
         centres: y of every row and x of every column of positions in pixels, needed where the truth is boxes.
+
+    Returns:
+        (B, C) bool; the value of a class that is not in the bag is False.
 
     Raises:
         ValueError: the truth is not by position, and boxes or centres are missing.

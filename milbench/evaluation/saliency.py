@@ -28,6 +28,9 @@ def sensitivity_maps(
         loss: the loss that it was trained with, for the probabilities.
         image: (N, H, W) on the network's device.
         positions: for each class its positions, (h, w) bool.
+
+    Returns:
+        For each class of `positions` a map (H, W) float64 in [0, 1].
     """
 
     def logits(images: Tensor) -> Tensor:

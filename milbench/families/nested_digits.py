@@ -185,6 +185,9 @@ class NestedDigits(Task):
             wide: width of the canvas, in sides of a digit.
             count: the number of digits; there are fewer if no place for another one is found.
             rng: a generator on the CPU.
+
+        Returns:
+            A batch of one bag, with its label set and its truth.
         """
         instances = torch.cat([bags.instances for bags in self._eval_splits["test"].single_instance])
         classes = torch.cat([bags.labels for bags in self._eval_splits["test"].single_instance]).int().argmax(dim=1)

@@ -132,6 +132,9 @@ class StreetNumbers(Task):
             root: the data directory.
             counts: the number of pictures of each part.
             digest: of all pictures.
+
+        Returns:
+            One line, with the numbers of pictures and the digest.
         """
 
     def layers(self) -> tuple[Layer, ...]:

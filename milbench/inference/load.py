@@ -79,6 +79,9 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
         device: where the network goes.
         data_dir: the folder of the task's data, which is read only if its network needs them; None: the default one.
 
+    Returns:
+        The network, the task and the loss of the run, with its decoder if the run has one.
+
     Raises:
         UsageError: no run or more than one matches the reference, the run is not done, or its weights, its decoder or
             the code that they belong to are missing, damaged or changed.

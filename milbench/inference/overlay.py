@@ -150,7 +150,7 @@ def position_colours(
         factor: pixels of the overlay for one of the picture.
 
     Returns:
-        The colours (height, width, 3), from 0 to 255, and the opacities (height, width), from 0 to STRENGTH.
+        The colours (height, width, 3), from 0 to 255, and the opacities (height, width), from 0 to 1.
     """
     shown, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)

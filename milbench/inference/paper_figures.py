@@ -64,6 +64,9 @@ def draw_figure(
         decoder: how strings are read; None: see `choose_decoder`.
         scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
 
+    Returns:
+        The page as an image of mode RGB, and the notes, one line each, possibly none.
+
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
     """
@@ -90,6 +93,9 @@ def caption_lines(model: Trained, found: Prediction, truth: str | None = None, a
         found: what is read in the picture.
         truth: the true string; None where it is not known.
         also: what else the last line states.
+
+    Returns:
+        Three lines, from top to bottom.
     """
     read = reading_text(model, found)
     verdict, colour = "", INK

@@ -77,6 +77,9 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         instances: (N, H, W), see `Task.instances_from`.
         decoder: how the string is read; None: see `choose_decoder`.
 
+    Returns:
+        The label set, the string, the components and their boxes, in pixels of `instances`.
+
     Raises:
         UsageError: the picture is too small, the network has no map of positions, or the run has no such decoder.
     """
@@ -114,6 +117,9 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
         model: the trained network.
         picture: the one that `found` was read in.
         found: what was read in it.
+
+    Returns:
+        For each class a map (H, W) float64 in [0, 1].
     """
     classes, _ = found.class_map()
     positions = {c: classes == c for c in sorted(set(found.components.cls.tolist()))}
@@ -141,7 +147,13 @@ def choose_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
 
 
 def check_size(model: Trained, width: int, height: int) -> None:
-    """Raise UsageError where a picture is so small that the network has no position in it."""
+    """Raise UsageError where a picture is so small that the network has no position in it.
+
+    Args:
+        model: the trained network.
+        width: of the picture, in pixels.
+        height: of the picture, in pixels.
+    """
     shape = model.network.output_shape(height, width)
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
@@ -191,6 +203,9 @@ def as_json(
         read_at: width and height at which it was given to the network.
         found: what was read in it.
         positions: whether the probabilities of all positions are added.
+
+    Returns:
+        Lists, strings and numbers by name, as they stand in NAME.json.
     """
     names = model.task.class_names
     across, down = size[0] / read_at[0], size[1] / read_at[1]

@@ -66,6 +66,9 @@ def candidate_sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list
         size: width and height of the picture.
         scale: a multiple of that size; None: several.
 
+    Returns:
+        Pairs of width and height in pixels; a size in which the network has no position is left out.
+
     Raises:
         UsageError: the network has no position in a picture of any of these sizes.
     """
@@ -101,6 +104,9 @@ def predict_best_scale(
         picture: of mode L or RGB.
         scale: a multiple of its size; None: the best of several.
         decoder: how the string is read; None: see `choose_decoder`.
+
+    Returns:
+        The picture at the chosen size, and the prediction, whose lengths are in its pixels.
 
     Raises:
         UsageError: see `candidate_sizes` and `predict`.

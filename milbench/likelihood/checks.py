@@ -19,7 +19,13 @@ def tracing() -> bool:
 
 
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | None) -> None:
-    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it."""
+    """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it.
+
+    Args:
+        log_probs: the log-probabilities to check.
+        mask: the mask to check; None: there is none.
+        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
+    """
     shape = tuple(log_probs.shape)
     if not log_probs.is_floating_point():
         raise UsageError(f"log_probs must be floating point, got {log_probs.dtype} of shape {shape}")
@@ -38,7 +44,13 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | Non
 
 
 def check_labels(log_probs: Tensor, labels: Tensor, validate: bool | None) -> None:
-    """Raise UsageError unless `labels` is (B, C), bool or 0/1."""
+    """Raise UsageError unless `labels` is (B, C), bool or 0/1.
+
+    Args:
+        log_probs: (B, C+1, *positions), already checked.
+        labels: the label sets to check.
+        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
+    """
     expected = (log_probs.shape[0], log_probs.shape[1] - 1)
     if tuple(labels.shape) != expected:
         raise UsageError(

@@ -46,6 +46,9 @@ def solve(parts: Columns, inner: Inner, *, posterior: bool, tolerance: float) ->
         inner: returns log R and posterior for the classes V of a batch of terms.
         posterior: whether the posterior is computed as well.
         tolerance: the relative error of R below which terms may be left out.
+
+    Returns:
+        log R (1,), the posterior if it is computed, and the bound on the error; or None.
     """
     share = parts.required[0].exp()
     background = parts.background[0].exp()

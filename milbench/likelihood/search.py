@@ -64,6 +64,9 @@ def best_label_set(
         k: how many sets to return for each bag.
         validate: whether values are checked as well as shapes, as in `bag_log_prob`.
 
+    Returns:
+        The sets (B, k, C), the most probable first, their log-probabilities (B, k) in nats, and `excess` (B,).
+
     Raises:
         UsageError: k below 1 or above the number of sets, and bad input as in `bag_log_prob`.
 

@@ -24,6 +24,9 @@ def measured(mean: float, spread: float, metric: Metric) -> str:
         spread: its standard deviation; nan for none.
         metric: the metric, which decides whether a percentage is written.
 
+    Returns:
+        The text, in the metric's unit.
+
     Examples:
         >>> error = Metric("error", "A share.")
         >>> measured(0.0052, 0.0004, error), measured(0.0052, math.nan, error)
@@ -45,6 +48,9 @@ def interval(bounds: tuple[float, float], mean: float, spread: float, metric: Me
         spread: its standard deviation.
         metric: the metric of both.
         signed: whether positive bounds have a plus sign.
+
+    Returns:
+        The text, in the metric's unit.
     """
     if any(math.isnan(bound) for bound in bounds):
         return NOTHING
@@ -59,6 +65,9 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
         mean: the value.
         spread: its standard deviation; where it is nan or zero, the size of the value decides.
         metric: the metric of both.
+
+    Returns:
+        The number of decimals in the metric's unit, at least 0.
 
     Examples:
         >>> error = Metric("error", "A share.")
@@ -83,6 +92,9 @@ def number(value: float, digits: int, metric: Metric, signed: bool = False) -> s
         digits: the number of decimals.
         metric: the metric.
         signed: whether a positive value has a plus sign.
+
+    Returns:
+        The text, without the sign of the unit.
 
     Examples:
         >>> number(0.0052, 2, Metric("error", "A share."), signed=True)

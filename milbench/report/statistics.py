@@ -202,6 +202,9 @@ def paired_comparison(
         reference: the same of the group to compare with.
         comparisons: the number of comparisons made together, for which Student's interval is widened.
         level: the coverage of the intervals.
+
+    Returns:
+        The mean difference, `values` minus `reference`, with its intervals and p value.
     """
     both = pd.concat([values, reference], axis=1, join="inner").dropna()
     differences = (both.iloc[:, 0] - both.iloc[:, 1]).to_numpy(dtype=float)
@@ -236,6 +239,9 @@ def welch(
         spread: the standard deviation (n - 1) of the values behind it.
         runs: their number.
         level: the coverage of the interval.
+
+    Returns:
+        The mean of `values` minus `mean`, with its interval and two-sided p value.
     """
     sample = np.asarray(values, dtype=float)
     difference, own = float(sample.mean()) - mean, float(sample.std(ddof=1))
@@ -262,6 +268,9 @@ def best_of(values: ArrayLike, best: float, runs: int, lower_is_better: bool = T
         runs: the number of runs of which it is the best, and of further draws.
         lower_is_better: whether the best is the smallest.
         level: the coverage of the interval.
+
+    Returns:
+        The difference from the published best, with its interval and two-sided p value.
     """
     sample = np.asarray(values, dtype=float)
     mean, spread, sign = sample.mean(), sample.std(ddof=1), 1 if lower_is_better else -1
@@ -295,6 +304,9 @@ def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], lev
         numerator: a value a seed, indexed by seed.
         denominator: the same.
         level: the nominal coverage of the interval.
+
+    Returns:
+        The ratio, with its interval and the number of common seeds; nan where it is not defined.
     """
     both = pd.concat([numerator, denominator], axis=1, join="inner").dropna()
     above, below = (both.iloc[:, i].to_numpy(dtype=float) for i in (0, 1))

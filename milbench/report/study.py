@@ -180,6 +180,9 @@ class Study:
             variant: the variant.
             metric: the name of the metric without the split; None: the task's primary metric.
             rule: how the epoch is chosen; None: by the rule of the comparison.
+
+        Returns:
+            The values by seed, and the seeds without a value with the reason.
         """
         name = f"test/{metric or self.primary(task)}"
         group = self.group(task, variant)

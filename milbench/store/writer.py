@@ -84,6 +84,9 @@ class StoreWriter(StoreReader):
             tags: tags besides those of machine and workspace.
             name: the run's name; where it is None, the tags hold it.
             start: when it began, in milliseconds since 1970; now if None.
+
+        Returns:
+            The id of the new run.
         """
         return self._client.create(self._experiment(comparison), {**tags, **self.owner}, name, start)
 
@@ -109,7 +112,13 @@ class StoreWriter(StoreReader):
         self._client.tag(run_id, tags)
 
     def log(self, run_id: str, epoch: int, metrics: dict[str, float]) -> None:
-        """Log the metrics of one epoch in one call."""
+        """Log the metrics of one epoch in one call.
+
+        Args:
+            run_id: id of the run.
+            epoch: the number of the epoch, which becomes MLflow's step.
+            metrics: values by `split/metric`.
+        """
         now = int(time.time() * 1000)
         self.log_values(run_id, {}, [(k, MetricValue(float(v), now, epoch)) for k, v in metrics.items()])
 
@@ -128,7 +137,13 @@ class StoreWriter(StoreReader):
         self._client.log_data(run_id, cell.task, cell.data, json.dumps({"task": cell.task}))
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
-        """Store a text as an artifact of that name."""
+        """Store a text as an artifact of that name.
+
+        Args:
+            run_id: id of the run.
+            text: the content.
+            name: name of the artifact, with its ending.
+        """
         self._client.log_text(run_id, text, name)
 
     def log_file(self, run_id: str, path: Path) -> None:

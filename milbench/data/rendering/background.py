@@ -41,6 +41,9 @@ def paint_wall(rng: Generator, width: int, height: int, scale: float) -> Array:
         width: in pixels.
         height: in pixels.
         scale: the height of the digits in pixels; bricks, boards and edges are sized in proportion.
+
+    Returns:
+        (height, width, 3) of light in [0, 1].
     """
     base = colour(rng)
     wall = np.broadcast_to(base, (height, width, 3)).copy()
@@ -64,6 +67,9 @@ def add_plate(rng: Generator, wall: Array, shape: Array, scale: float) -> Array:
         wall: (H, W, 3).
         shape: (H, W) in [0, 1], how much of each pixel the plate covers.
         scale: the height of the digits in pixels; rim and shadow are sized in proportion.
+
+    Returns:
+        (H, W, 3) of light; the input is left as it is.
     """
     from scipy.ndimage import gaussian_filter, minimum_filter, shift
 

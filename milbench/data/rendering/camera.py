@@ -21,6 +21,9 @@ def photograph(rng: Generator, picture: Array, height: float) -> NDArray[np.uint
         rng: the generator, which decides every draw.
         picture: (H, W, 3) of light in [0, 1].
         height: of the digits in pixels; blur is in proportion.
+
+    Returns:
+        (H, W, 3) uint8, red, green and blue.
     """
     from PIL import Image
 

@@ -76,6 +76,9 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
         train: the number of training pictures.
         test: the number of test pictures.
 
+    Returns:
+        The path of the folder.
+
     Raises:
         UsageError: the folder holds pictures of another seed, number or revision, or it cannot be written.
     """

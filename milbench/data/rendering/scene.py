@@ -132,6 +132,9 @@ def glyph(style: Style, text: str, size: float = 1.0) -> Image.Image:
         style: the style of the number.
         text: one digit, or letters.
         size: relative to the digits of the number.
+
+    Returns:
+        An image of mode L, cropped to the glyph.
     """
     drawn = _drawn(style.font, text, style.stroke)
     scale = 2 * style.height * size / GLYPH
@@ -167,6 +170,9 @@ def arrange(style: Style, glyphs: Sequence[Image.Image], rng: Generator) -> list
         style: the style of the number.
         glyphs: images at twice the size, as `glyph` returns them.
         rng: the generator, which moves each glyph a little.
+
+    Returns:
+        One place for each glyph, in pixels; the coordinates begin near (0, 0).
     """
     places, x, y = [], 0.0, 0.0
     for image in glyphs:

@@ -110,6 +110,9 @@ def read_components(components: Components, images: int, decoder: ComponentDecod
         components: those of all images.
         images: how many images there are; some may have no component.
         decoder: how to read them.
+
+    Returns:
+        `images` strings of digits; "" for an image of which no component is kept.
     """
     return ["".join(_characters(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
 
@@ -121,6 +124,9 @@ def ordered_pieces(components: Components, images: int, decoder: ComponentDecode
         components: those of all images.
         images: how many images there are; some may have no component.
         decoder: how to read them.
+
+    Returns:
+        `images` lists, empty for an image of which no component is kept.
     """
     components = kept_components(components, images, decoder)
     x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
@@ -140,6 +146,9 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
         components: those of all images.
         images: how many images there are; some may have no component.
         decoder: gives the least mass and the least distance.
+
+    Returns:
+        The components that are kept, in the order of the input.
     """
     components = components[components.mass >= decoder.mass]
     x, y, masses, cls = (values.tolist() for values in (components.x, components.y, components.mass, components.cls))
@@ -180,6 +189,9 @@ def fit_component_decoder(components: Components, truth: Sequence[str], classes:
         components: those of all images.
         truth: the string of each image.
         classes: C, the background not counted.
+
+    Returns:
+        The decoder, whose lengths are in positions.
     """
     collapsed_truth = [collapsed(string) for string in truth]
 

@@ -33,6 +33,9 @@ def collect_misread(
         decoder: learnt from other bags than these.
         examples: how many examples of each pattern are kept at most.
 
+    Returns:
+        The number of bags, the counts by pattern, and the images and maps of the examples.
+
     Raises:
         ValueError: a batch has no truth.
     """

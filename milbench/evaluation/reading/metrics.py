@@ -73,6 +73,9 @@ def read_batch(
         truth: the instances of the images.
         centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
         rescore_batch: from P, its posterior and the components of that to the components after rescoring.
+
+    Returns:
+        The strings, the components and the detections of the B images, on the CPU.
     """
     probs, truth = probs.detach().cpu(), truth.to(CPU)
     background = probs.shape[1] - 1

@@ -43,6 +43,9 @@ def rescore(
         given: the posterior of `probs` given the most probable label sets.
         components: those of `given`.
         probs_of: from images (B', N, H', W') to their (B', C+1, h', w').
+
+    Returns:
+        The components of all B images, sorted by image.
     """
     parts = [components]
     best = _rank(given, probs)

@@ -29,7 +29,13 @@ def plain(axes: Axes) -> None:
 
 
 def show_grey(axes: Axes, image: NDArray[Any], dimmed: float = 1.0) -> None:
-    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1."""
+    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1.
+
+    Args:
+        axes: the axes on which the image is drawn.
+        image: (N, H, W) in [0, 1].
+        dimmed: the factor of the brightness, from 0 to 1.
+    """
     grey = dimmed * np.clip(image.mean(axis=0), 0, 1)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=_extent(image))
 
@@ -71,7 +77,15 @@ def draw_classes(
 
 
 def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None:
-    """Write a name at a point in pixels, legible on any image."""
+    """Write a name at a point in pixels, legible on any image.
+
+    Args:
+        axes: the axes on which the name is drawn.
+        x: of the middle of the name, in pixels of the image.
+        y: of the middle of the name, in pixels of the image.
+        name: the text.
+        size: of the letters, in points.
+    """
     axes.text(x, y, literal(name), color="white", fontsize=size, fontweight="bold", ha="center", va="center",
               path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
 

@@ -48,6 +48,9 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
         task: the label of the task.
         suffix: the end of the names of their files.
         gallery: whether pictures of test bags are drawn.
+
+    Returns:
+        The pictures in the order of the report.
     """
     named = f"{study.metric(task).label} on test bags"
     references = caption_of_lines(study, task)

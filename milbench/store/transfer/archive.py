@@ -83,7 +83,13 @@ def sha256(content: bytes) -> str:
 
 
 def add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    """Add a file to an archive; the same contents always give the same bytes."""
+    """Add a file to an archive; the same contents always give the same bytes.
+
+    Args:
+        archive: open for writing.
+        name: the path of the file in the archive.
+        content: the bytes of the file.
+    """
     member = zipfile.ZipInfo(name)  # its date is that of 1980, whatever the time
     member.external_attr = 0o644 << 16
     archive.writestr(member, content, zipfile.ZIP_DEFLATED)
