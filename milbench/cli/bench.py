@@ -20,5 +20,5 @@ def losses(
     from milbench._utils.devices import resolve
     from milbench.cli import bench_losses
 
-    bench_losses.render(bench_losses.measure(device=str(resolve(device)), quick=quick))
+    bench_losses.print_table(bench_losses.measure(device=str(resolve(device)), quick=quick))
     return 0

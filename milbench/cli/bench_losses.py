@@ -155,7 +155,7 @@ def _cross_entropy(logits: Tensor) -> Callable[[], object]:
     return call
 
 
-def render(frame: pd.DataFrame) -> None:
+def print_table(frame: pd.DataFrame) -> None:
     """Print the table."""
     from rich.console import Console
     from rich.table import Table

@@ -20,7 +20,7 @@ SIDE = 32
 CLASSES = 10
 BYTES = 3 * SIDE * SIDE
 """Size of an image."""
-INSTEAD = (
+MISSING_HINT = (
     "point --data-dir or MILBENCH_DATA at a folder with cifar-10-batches-py, or fetch it with "
     "`milbench data fetch cifar10`; the task mnist is the same on smaller images"
 )
@@ -61,7 +61,7 @@ def check(given: Path | None, any_data: bool) -> str:
     """
     root = data_dir(given)
     if not any_data:
-        return f"CIFAR-10, sha256 {require('cifar10', root, INSTEAD).identity(root)}"
+        return f"CIFAR-10, sha256 {require('cifar10', root, MISSING_HINT).identity(root)}"
     digest = hashlib.sha256()
     for path in (*TRAIN_PATHS, *TEST_PATHS):
         _read(root / path)
@@ -91,7 +91,7 @@ def _read(path: Path) -> tuple[Tensor, Tensor]:
         UsageError: the file is missing or damaged.
     """
     if not path.is_file():
-        raise UsageError(f"{path} not found; {INSTEAD}")
+        raise UsageError(f"{path} not found; {MISSING_HINT}")
     try:
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="latin1").load()

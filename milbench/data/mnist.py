@@ -16,7 +16,7 @@ from milbench.errors import UsageError
 SIDE = 28
 """Height and width of an image, in pixels."""
 CLASSES = 10
-INSTEAD = (
+MISSING_HINT = (
     "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
     "the task extended-digits needs no download"
 )
@@ -38,7 +38,7 @@ def check(given: Path | None, any_data: bool) -> str:
     """
     root = data_dir(given)
     if not any_data:
-        return f"MNIST, sha256 {require('mnist', root, INSTEAD).identity(root)}"
+        return f"MNIST, sha256 {require('mnist', root, MISSING_HINT).identity(root)}"
     digest = hashlib.sha256()
     for images, labels in PARTS:
         n, m = _count(root / images, (SIDE, SIDE)), _count(root / labels, ())
@@ -75,7 +75,7 @@ def _count(path: Path, shape: tuple[int, ...]) -> int:
         UsageError: the file is missing, or its header does not fit its size or the shape.
     """
     if not path.is_file():
-        raise UsageError(f"{path} not found; {INSTEAD}")
+        raise UsageError(f"{path} not found; {MISSING_HINT}")
     start = 4 * (2 + len(shape))
     with path.open("rb") as file:
         header = file.read(start).ljust(start, b"\0")

@@ -16,12 +16,12 @@ from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
-from milbench.evaluation.reading.component_decoder import FORMAT, ComponentDecoder
+from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
 from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, PARENT, RunRecord
 
 WEIGHTS, DECODER = "model.safetensors", "decoder.json"
-KIND = FORMAT.partition("/")[0]
+_FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
 """What the format of every version of a component decoder begins with."""
 STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
 NAMED_RUNS = 4
@@ -155,7 +155,7 @@ def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], clas
         content = json.loads(path.read_text("utf-8"))
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
-        if not str(content.get("format", KIND)).startswith(KIND):
+        if not str(content.get("format", _FORMAT_NAME)).startswith(_FORMAT_NAME):
             return None
         decoder = ComponentDecoder.from_json(content)
         if len(decoder.reach) != classes:

@@ -22,8 +22,8 @@ from milbench.report.formatting import NOTHING, counted, decimals, number, short
 from milbench.report.study import Study, seeds_named
 from milbench.report.tables import group_anchor
 
-MANIFEST = "manifest.json"
-WATCHED = r"version|code|dirty|python|platform|machine|device|device_name|threads|library\..*"
+REPORT_MANIFEST = "manifest.json"
+ENVIRONMENT_TAGS = r"version|code|dirty|python|platform|machine|device|device_name|threads|library\..*"
 """The tags of runs that should be equal in all cells that are compared, as a regular expression."""
 RULE_COLUMNS: dict[Rule, str] = {"last": "last", "validation": "chosen_on_validation", "test": "best_on_test"}
 
@@ -202,7 +202,7 @@ def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
             if path.is_file()
         },
     }
-    (folder / MANIFEST).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder / REPORT_MANIFEST).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _circumstances(study: Study, cell: str) -> dict[str, str]:
@@ -210,7 +210,7 @@ def _circumstances(study: Study, cell: str) -> dict[str, str]:
     params = study.results.params.get(cell, {})
     tags = study.results.provenance.get(cell, {})
     return {k: str(v) for k, v in params.items() if k not in ("loss", "task", "seed")} | {
-        k: str(v) for k, v in tags.items() if re.fullmatch(WATCHED, k)
+        k: str(v) for k, v in tags.items() if re.fullmatch(ENVIRONMENT_TAGS, k)
     }
 
 
@@ -226,7 +226,7 @@ def _warnings(study: Study) -> list[str]:
     seen: dict[str, Counter[str]] = {}
     for cell in map(str, study.cells.index):
         for key, value in study.results.provenance.get(cell, {}).items():
-            if re.fullmatch(WATCHED, key):
+            if re.fullmatch(ENVIRONMENT_TAGS, key):
                 seen.setdefault(key, Counter())[str(value)] += 1
     warnings = []
     for key, counts in sorted(seen.items()):

@@ -22,13 +22,13 @@ from milbench.store import mlflow_client
 from milbench.store.records import (
     CELL,
     COMMAND,
+    DEVICE,
     HOST,
     KIND,
     PARENT,
     REASON,
     ROOT,
     SOURCE,
-    STARTED,
     CellRun,
     MetricValue,
     RunRecord,
@@ -197,7 +197,7 @@ class StoreReader:
         ended = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}.get(run.status)
         if ended is None and self.is_alive(run, cell_id):
             return "running"
-        if run.status == "SCHEDULED" or (ended == "interrupted" and STARTED not in run.tags):
+        if run.status == "SCHEDULED" or (ended == "interrupted" and DEVICE not in run.tags):
             return "missing"  # planned by a launch that ended before it was started
         return ended or "interrupted"
 

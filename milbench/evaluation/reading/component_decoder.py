@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from milbench.evaluation.reading.components import Components
 from milbench.evaluation.reading.strings import CHARACTERS, collapsed
 
-FORMAT = "components/1"
+DECODER_FORMAT = "components/1"
 """The content of decoder.json and its version."""
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DISTANCES = (0.0, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5)
@@ -56,7 +56,7 @@ class ComponentDecoder:
     def to_json(self) -> dict[str, Any]:
         """Return the numbers as the content of decoder.json, which `from_json` reads."""
         numbers = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"format": FORMAT} | {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+        return {"format": DECODER_FORMAT} | {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ComponentDecoder:
@@ -65,8 +65,9 @@ class ComponentDecoder:
         Raises:
             ValueError: the content has another format, or a number is missing or out of range.
         """
-        if content.get("format") != FORMAT:
-            raise ValueError(f"it has format {content.get('format')!r}, this version of milbench reads {FORMAT!r}")
+        if content.get("format") != DECODER_FORMAT:
+            found = content.get("format")
+            raise ValueError(f"it has format {found!r}, this version of milbench reads {DECODER_FORMAT!r}")
         names = [field.name for field in fields(cls)]
         if lacking := [name for name in names if name not in content]:
             raise ValueError(f"it lacks {', '.join(lacking)}")

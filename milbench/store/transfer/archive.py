@@ -18,13 +18,13 @@ from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
 from milbench.store.records import CELL
 
-FORMAT = 2
+EXPORT_FORMAT = 2
 """Raise it when this version would misread what an older one wrote, or an older one what this one writes.
 
 1: the kind of supervision of a cell had the key `tier`, and what a decoder had learnt stood among the metrics.
 """
 READABLE = (1, 2)
-MANIFEST = "manifest.json"
+EXPORT_MANIFEST = "manifest.json"
 Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json"]
 
 
@@ -102,7 +102,7 @@ def read_manifest(archive: zipfile.ZipFile) -> Manifest:
         ValueError: the file is damaged, or of a version that this one cannot read; a damaged file can also raise
             whatever zipfile, zlib and json raise.
     """
-    raw = json.loads(archive.read(MANIFEST))
+    raw = json.loads(archive.read(EXPORT_MANIFEST))
     if raw.get("format") not in READABLE:
         raise ValueError(
             f"it has format {raw.get('format')}, written by milbench {raw.get('milbench')}; "
@@ -115,7 +115,7 @@ def read_manifest(archive: zipfile.ZipFile) -> Manifest:
 
 
 def _check_members(manifest: Manifest, archive: zipfile.ZipFile) -> None:
-    expected, found = manifest.members(), set(archive.namelist()) - {MANIFEST}
+    expected, found = manifest.members(), set(archive.namelist()) - {EXPORT_MANIFEST}
     if lacking := sorted(set(expected) - found):
         raise ValueError(f"it lacks {lacking[0]}")
     if strange := sorted(found - set(expected)):
@@ -149,7 +149,7 @@ def _check_ids(run: LaunchCopy, computed: set[str], recorded: set[str]) -> None:
         )
 
 
-def counted(counts: Counter[str], name: str) -> str:
+def counts_text(counts: Counter[str], name: str) -> str:
     """Return such as "3 cells of demo (2 done, 1 failed)"."""
     total = counts.total()
     return f"{total} cell{'s' * (total != 1)} of {name} ({', '.join(f'{n} {what}' for what, n in counts.items())})"

@@ -16,14 +16,14 @@ from milbench.errors import UsageError
 from milbench.store.reader import StoreReader
 from milbench.store.records import PARENT, RunRecord
 from milbench.store.transfer.archive import (
-    FORMAT,
-    MANIFEST,
+    EXPORT_FORMAT,
+    EXPORT_MANIFEST,
     Artifact,
     CellCopy,
     LaunchCopy,
     Manifest,
     add,
-    counted,
+    counts_text,
     sha256,
 )
 
@@ -57,7 +57,7 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
     counts = Counter(runs[c.id].status if c.id in ended else "left out" for c in plan.cells)
-    return f"wrote {out}: {counted(counts, plan.name)}"
+    return f"wrote {out}: {counts_text(counts, plan.name)}"
 
 
 def origin(run: RunRecord) -> str:
@@ -78,9 +78,9 @@ def _write(path: Path, store: StoreReader, plan: Plan, ended: dict[str, str], le
                 parent = launches.get(fields["tags"].get(PARENT), launches[parents[0]])
                 cells.append(CellCopy(**fields, cell=cell, launch=parent.run_id))
         manifest = Manifest(
-            format=FORMAT, milbench=__version__, name=plan.name, launches=list(launches.values()), cells=cells
+            format=EXPORT_FORMAT, milbench=__version__, name=plan.name, launches=list(launches.values()), cells=cells
         )
-        add(archive, MANIFEST, manifest.model_dump_json().encode())
+        add(archive, EXPORT_MANIFEST, manifest.model_dump_json().encode())
 
 
 def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_out: Collection[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Imports an export into a store, all of it or nothing.
 
-Runs are inserted as staged: no command but another import finds them. They are published when all of them are
-complete. What a killed import has left staged, the next one discards.
+Runs are inserted unpublished: no command but another import finds them. They are published when all of them are
+complete. What a killed import has left unpublished, the next one discards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from milbench._utils import locks
 from milbench.errors import UsageError
 from milbench.store.records import HOST, KIND, PARENT, ROOT, MetricValue
-from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counted, read_manifest
+from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, read_manifest
 from milbench.store.transfer.export import ORIGIN, origin
 from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
@@ -30,8 +30,8 @@ from milbench.store.writer import StoreWriter
 
 IMPORTED, IMPORTED_FROM = "milbench.imported", "milbench.imported_from"
 """Tags of an imported run: when it was imported, and the SHA-256 of the file that it was in."""
-STAGED = "staged"
-"""The kind of a run that an import has not published yet."""
+UNPUBLISHED = "staged"
+"""The kind of a run that is inserted, not yet published."""
 
 
 def import_(path: Path, workspace: Workspace) -> str:
@@ -85,7 +85,7 @@ def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: Stor
     here = _origins(store)
     new = [run for run in manifest.runs if run.run_id not in here]
     _refuse_clashes(new, store)
-    _discard_staged(store)
+    _discard_unpublished(store)
     # Runs that were imported without weights or pictures get them if this file has them.
     old = [run for run in manifest.runs if run.run_id in here]
     added = Counter(name for run in old for name in _complete(store, here[run.run_id], files(run)))
@@ -100,10 +100,10 @@ def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: Stor
     states = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
     counts = Counter(states.get(run.run_id, "already here") for run in manifest.cells)
     if not new and not added:
-        return f"nothing to import: {counted(counts, manifest.name)}"
+        return f"nothing to import: {counts_text(counts, manifest.name)}"
     parts = ", ".join(f"{name} of {n}" for name, n in sorted(added.items()))
     extra = f"; what was here had lacked {parts}" if added else ""
-    return f"imported {counted(counts, manifest.name)}{extra}; next: milbench report {manifest.name}"
+    return f"imported {counts_text(counts, manifest.name)}{extra}; next: milbench report {manifest.name}"
 
 
 def _origins(store: StoreWriter) -> dict[str, str]:
@@ -131,7 +131,7 @@ def _refuse_clashes(new: Iterable[LaunchCopy], store: StoreWriter) -> None:
 
 
 def _insert(store: StoreWriter, name: str, copy: LaunchCopy, files: dict[Artifact, bytes], tags: dict[str, str]) -> str:
-    """Write a copy into the store as a staged run; return its id there.
+    """Write a copy into the store as a run that is not yet published; return its id there.
 
     Args:
         store: the store.
@@ -140,8 +140,8 @@ def _insert(store: StoreWriter, name: str, copy: LaunchCopy, files: dict[Artifac
         files: its artifacts by name.
         tags: further tags.
     """
-    # A staged run belongs to this machine and workspace, whose next import may discard it.
-    run_id = store.create(name, {**copy.tags, ORIGIN: copy.run_id, **tags, KIND: STAGED}, start=copy.start)
+    # An unpublished run belongs to this machine and workspace, whose next import may discard it.
+    run_id = store.create(name, {**copy.tags, ORIGIN: copy.run_id, **tags, KIND: UNPUBLISHED}, start=copy.start)
     values = [
         (metric, MetricValue(math.nan if value is None else value, moment, epoch))
         for metric, history in copy.metrics.items()
@@ -171,14 +171,14 @@ def _log_files(store: StoreWriter, run_id: str, files: dict[Artifact, bytes]) ->
 
 
 def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:
-    """Make a staged run an ordinary one, of the machine and workspace that computed it."""
+    """Publish a run: make it an ordinary one, of the machine and workspace that computed it."""
     kind = "cell" if isinstance(copy, CellCopy) else "launch"
     store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, "")})
 
 
-def _discard_staged(store: StoreWriter) -> None:
-    """Delete the staged runs that a killed import of this workspace has left."""
-    for run in store.search(STAGED):
+def _discard_unpublished(store: StoreWriter) -> None:
+    """Delete the unpublished runs that a killed import of this workspace has left."""
+    for run in store.search(UNPUBLISHED):
         if store.is_own(run):
             store.delete(run.run_id)
             if store.is_local:  # MLflow marks the run as deleted and keeps its files
