@@ -44,7 +44,7 @@ def closest(name: str, choices: Iterable[str]) -> str | None:
 def as_usage() -> Iterator[None]:
     """Turn the failed access to a file or folder that the user named into a UsageError.
 
-    It stands around the access alone: a ValueError or any other error of a program is a defect, to be shown with its
+    Only the access belongs in the block: a ValueError or any other error of a program is a defect, to be shown with its
     traceback.
     """
     try:

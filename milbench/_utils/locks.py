@@ -54,7 +54,7 @@ def _locked(path: Path, timeout: float) -> Iterator[bool]:
         yield held
     finally:
         if held and file != path:
-            # Before the release: a process that waits sees that the file it has opened is gone, and creates a new one.
+            # Before the release: a waiting process finds that the file it has opened is gone, and creates a new one.
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()

@@ -10,7 +10,7 @@ import torch
 def generator(*axes: object) -> torch.Generator:
     """Return a CPU generator whose seed is a digest of the named axes (task, seed, epoch, ...).
 
-    Draws are made on the CPU and moved, so that a CPU and a GPU see the same bags.
+    Draws are made on the CPU and moved, so that they are the same bags on a CPU and a GPU.
     """
     digest = hashlib.sha256("\x1f".join(map(str, axes)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

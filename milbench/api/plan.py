@@ -105,7 +105,7 @@ class Plan:
         tasks: task name -> what a report needs of the task.
         labels: cell id -> names of its loss, task and recipe that distinguish it from the other cells, see `labels`.
         preset: the preset of the spec, "" for none.
-        notes: what a reader should know of the comparison, such as the limits of a preset.
+        notes: remarks for the reader of the report, such as the limits of a preset.
         differences: the fields of each `milbench.engine.spec.Difference`.
     """
 
@@ -128,7 +128,7 @@ class Plan:
         """Return the plan that `to_json` wrote, of this version or an earlier one.
 
         Raises:
-            UsageError: the text is no plan, or a plan of a later version, with fields that this one does not know.
+            UsageError: the text is no plan, or a plan of a later version, with fields that are unknown to this one.
         """
         try:
             return cls._from_raw(json.loads(text))

@@ -35,7 +35,7 @@ class Results:
     galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
     chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
     preset: the preset of the spec, "" for none.
-    notes: what a reader should know of the comparison, such as the limits of a preset.
+    notes: remarks for the reader of the report, such as the limits of a preset.
     differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
     title: of the comparison, "" for none.
     tracking_uri: the address of the store.

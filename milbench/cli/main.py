@@ -13,7 +13,7 @@ from milbench.cli import bench, data, predict, report, run, serve, transfer
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
-"""What typer's parser raises; it has no public name, and lives in click or in typer itself by version."""
+"""What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
 app = typer.Typer(
     no_args_is_help=True,

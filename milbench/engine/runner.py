@@ -147,15 +147,15 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, o
 
 
 def _reports(jobs: list[Job], store: StoreWriter, workspace: Workspace, options: Options) -> Iterator[JobResult]:
-    """Yield results as cells end. A worker process that dies makes its own cell fail, and no other."""
+    """Yield results as cells end. A worker process that crashes fails its own cell, and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     left = {job.cell.id: job for job in jobs}
     suspects: list[Job] = []
     while left:
-        # A worker that dies ends the whole pool. The cells that were running are then computed one by one, from their
-        # checkpoints, so that the cell that crashes its worker is found.
+        # A worker that crashes ends the whole pool. The cells that were running are then computed one by one, from
+        # their checkpoints, so that the cell that crashes its worker is found.
         batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
         parallel = joblib.Parallel(
             n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1

@@ -59,7 +59,7 @@ class Spec(BaseModel):
         recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
         supervision: the kinds of supervision that are compared on purpose, where there are several.
         preset: the preset that was chosen, "" for none.
-        notes: what a reader of the report should know, such as the limits of a preset.
+        notes: remarks for the reader of the report, such as the limits of a preset.
         differences: between a publication and its code.
         source: where the spec comes from: "built-in NAME", a path, or "flags".
     """

@@ -87,8 +87,8 @@ def with_margin(detections: Detections, margin: tuple[float, float]) -> Detectio
 def fit_margin(detections: Detections, truth: Truth) -> tuple[float, float]:
     """Return the margin (across, down), of MARGINS each, that gives these detections the largest mean IoU.
 
-    A network that is trained on label sets is sure at a few positions in the middle of an instance; how much larger
-    the instance is cannot be seen in its map. Of equally good margins the smallest is returned.
+    A network that is trained on label sets gives a high probability to a few positions in the middle of an instance;
+    its map does not show how much larger the instance is. Of equally good margins the smallest is returned.
     """
     if not len(detections.image):
         return 0.0, 0.0

@@ -81,7 +81,7 @@ def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
 def average_precision(presence: Tensor, labels: Tensor) -> float:
     """Return the average precision of presence scores (B, C), the mean over classes that some bags have and some not.
 
-    NaN where there is no such class. Each class is judged by the ranks of its scores alone; NaN ranks last.
+    NaN where there is no such class. The value of a class depends on the ranks of its scores alone; NaN ranks last.
 
     Examples:
         >>> import torch

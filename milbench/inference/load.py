@@ -76,7 +76,7 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
     Args:
         store: the store of the run.
         reference: a run id, a cell id or the beginning of one.
-        device: where the network goes.
+        device: of the network.
         data_dir: the folder of the task's data, which is read only if its network needs them; None: the default one.
 
     Returns:

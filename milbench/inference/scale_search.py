@@ -1,4 +1,4 @@
-"""Search for the scale at which a picture is read: a network knows instances of the sizes that it was trained on.
+"""Search for the scale at which a picture is read: a network recognises instances of the sizes in its training data.
 
 The paper reads whole pictures as they are. Here a picture of house numbers is read at several scales, and the scale
 counts whose label set is the most probable: at a wrong scale the classes are spread over many doubtful positions, and
@@ -96,8 +96,8 @@ def predict_best_scale(
 ) -> tuple[Image.Image, Prediction]:
     """Return a picture at the scale at which it is read, and what is read in it.
 
-    Of several scales the one with the most probable label set counts. An empty label set counts only if all are empty:
-    a picture that is far too small or too large shows nothing, and that with certainty.
+    Of several scales, the one with the most probable label set is used. An empty label set is used only if all are
+    empty, because in a picture that is far too small or too large the empty set has a probability near 1.
 
     Args:
         model: the trained network.

@@ -34,7 +34,7 @@ def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better
     """Return the epoch that a rule chooses from the history of one cell.
 
     Only epochs with a test value are candidates, and the earliest of equals is chosen; but where all validation values
-    are equal, they say nothing about epochs, and the last one is chosen. Values that are not finite are ignored, except
+    are equal, they distinguish no epochs, and the last one is chosen. Values that are not finite are ignored, except
     that the rule "last" takes the last epoch whatever its value.
 
     Args:

@@ -318,7 +318,7 @@ def lacking(sample: Sample, reasons: bool = True) -> str:
     count = len(sample.by_seed)
     if count == sample.planned:
         return ""
-    # The main table says why; elsewhere the count is enough.
+    # The main table gives the reasons; elsewhere the count is enough.
     return "; ".join([f"{count} of {counted(sample.planned, 'seed')}", *(sample.problems if reasons else ())])
 
 

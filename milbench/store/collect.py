@@ -12,7 +12,7 @@ from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, KIND, REASON, ROOT, CellRun
 
 HIDDEN = (KIND, CELL, REASON, ROOT)
-"""Tags that a report does not show: they say nothing of how a number was made, or stand elsewhere in `Results`."""
+"""Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
 COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
 """Metrics of a run, below "cost/", that become the columns of `Results.costs`."""
 

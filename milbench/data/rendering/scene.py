@@ -57,7 +57,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the glyphs of a number look and are placed.
+    """The appearance and the places of the glyphs of a number.
 
     Args:
         font: one of `FONTS`.

@@ -1,8 +1,8 @@
 """The component decoder: from connected components to a string of digits.
 
 A digit shows as one component, or as a few beside each other; two equal digits in a row show as two components, or as
-one. How far a single digit reaches tells these cases apart. Networks differ in that, so a handful of numbers is learnt
-from validation data: for strings from their strings alone, for boxes from their boxes.
+one. The extent of a single digit distinguishes these cases. It depends on the network, so a few numbers are learnt
+from validation data: those for reading strings from the true strings alone, those for boxes from the true boxes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ComponentDecoder:
         apart: of two components of different classes whose middles are nearer than this, the one with less mass is
             dropped.
         tilt: a string is read from top to bottom where the middles are spread more than this many times as far down as
-            across. Middles of digits beside each other differ in height too, since a network is sure of a 2 at its foot
-            and of a 7 at its bar.
+            across. Middles of digits beside each other differ in height too, since the probability of
+            a 2 is largest at its foot and that of a 7 at its bar.
         reach: for each class, how far one digit reaches in the direction of reading.
         margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
     """

@@ -1,6 +1,6 @@
 """Published values as lines in the charts: those of losses in their colours, those of other methods in grey.
 
-`charts` draws the results of this comparison; which published values stand beside them, and how, is decided here.
+`charts` draws the results of this comparison. This file chooses the published values beside them and their style.
 """
 
 from __future__ import annotations
