@@ -1,4 +1,4 @@
-"""Unpacking of untrusted .tar.gz archives: whole or not at all, and never outside the target folder."""
+"""Unpacking of untrusted .tar.gz archives: completely or not at all, and never outside the target folder."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class SvhnFiles:
             shutil.rmtree(downloads)
 
     def _check_existing(self, root: Path, part: str, archive: Archive) -> None:
-        """Raise UsageError if the folder of a part is another data set or no longer whole: it is never replaced."""
+        """Raise UsageError if the folder of a part is another data set or incomplete: it is never replaced."""
         folder = self._folder(root, part)
         if not (folder / digit_struct.FILE).is_file():
             raise UsageError(f"{folder} has no {digit_struct.FILE}: remove it, and it is fetched, or move it away")

@@ -48,7 +48,7 @@ class Checkpoint:
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the state to a file, whole or not at all.
+        """Write the state to a file, completely or not at all.
 
         Args:
             path: of the file; an earlier checkpoint there is replaced.

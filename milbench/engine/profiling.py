@@ -97,7 +97,7 @@ def synchronise() -> None:
 
 
 def reset_memory_peak(device: torch.device) -> None:
-    """Let `memory_peak` count from now on, where the system can: cells of one process are measured one by one."""
+    """Restart the count of `memory_peak` where the system can, so that cells of one process are measured one by one."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif sys.platform == "linux":

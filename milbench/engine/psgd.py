@@ -154,7 +154,7 @@ def _layers(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def _as_matrix(parts: list[Tensor]) -> Tensor:
-    """Return the (fan_in + 1, fan_out) matrix of a layer's weights and biases, or of a parameter that stands alone."""
+    """Return the (fan_in + 1, fan_out) matrix of a layer's weights and biases, or of a single parameter."""
     if len(parts) == 2:
         return torch.cat([parts[0].flatten(1).T, parts[1].unsqueeze(0)])
     return parts[0].flatten(1).T if parts[0].ndim > 1 else parts[0].reshape(1, -1)

@@ -73,7 +73,7 @@ class Options:
 
 
 class Interrupted(Exception):  # noqa: N818 it is no error
-    """The user stopped the launch; the store is clean."""
+    """Raised when the user has stopped the launch and the runs of its unfinished cells are closed."""
 
 
 def execute(

@@ -219,7 +219,7 @@ def parse_setting(spec_values: Params, setting: str) -> None:
 
 
 def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
-    """Return a spec's recipe with a change, for one task where its name is given; else single tasks lose their own."""
+    """Return a spec's recipe with a change for one task, or for all, which replaces the changes of single tasks."""
     if task:
         return _merged(recipe, {task[0]: change})
     of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}

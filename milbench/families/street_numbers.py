@@ -142,7 +142,7 @@ class StreetNumbers(Task):
         return street_number_layers(self.size)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision, nearly every gradient brought to one length.
+        """Return one-cycle AdamW in half precision, with nearly every gradient shortened to the same norm.
 
         Gradients of exact and noisy-or differ some two hundred times in scale: a limit of 1 would shorten nearly every
         gradient of a sum over classes and none of a mean over positions, which gets other steps then and may diverge.
@@ -176,7 +176,7 @@ class StreetNumbers(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Every training crop once, the last batch being smaller; with extra as many full batches as all would fill.
+        """The number of batches with every training crop once; with extra, the full batches that all crops would fill.
 
         That is the paper's 7,367 for SVHN with no validation split.
         """

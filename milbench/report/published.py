@@ -1,4 +1,4 @@
-"""The published numbers beside those here: which can be compared, which agree, and every deviation by name."""
+"""The published numbers beside our own: which can be compared, which agree, and every deviation by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FLATTERY = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A published value beside the sample of one variant here.
+    """A published value beside our sample of one variant.
 
     Args:
         task: the label of the task.
@@ -73,7 +73,7 @@ def comparisons(study: Study) -> list[Comparison]:
 
 
 def verdict_table(study: Study) -> Table | None:
-    """Return the published values and those here side by side; None where nothing was published."""
+    """Return the published values and our own side by side; None where nothing was published."""
     found = comparisons(study)
     if not found:
         return None

@@ -156,7 +156,7 @@ def signed_rank_p(differences: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down adjusted p values in the order given; nan, for no test, stays and is not counted.
+    """Return Holm's step-down adjusted p values in the order given; a nan, for no test, stays nan and is not counted.
 
     Examples:
         >>> [round(p, 6) for p in holm([0.04, 0.01, 0.03, 0.02])]

@@ -1,4 +1,4 @@
-"""Runs in MLflow: the only module that imports MLflow. It returns records of our own.
+"""Runs in MLflow: the only module that imports MLflow. Its results are the records of `milbench.store.records`.
 
 Every call names its run: MLflow's fluent interface keeps the current run in global state.
 """

@@ -1,4 +1,4 @@
-"""Reads the store of runs: its comparisons, their launches, and what became of their cells.
+"""Reads the store of runs: its comparisons, their launches, and the status of their cells.
 
 A comparison is an experiment of MLflow. A launch is a run in it that has the plan as an artifact; the run of a cell
 names its launch as its parent and is found by the cell's content hash.

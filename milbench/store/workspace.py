@@ -10,7 +10,7 @@ from milbench.errors import UsageError
 
 
 class Workspace:
-    """Where everything lies in the folder that `--root` names; nothing is created before `make`.
+    """The paths in the folder that `--root` names; nothing is created before `make`.
 
     path: the folder, absolute; runs: database, artifacts and checkpoints; reports: one folder a comparison;
     checkpoints: states, locks and progress of cells that are not done; artifacts: files of runs, a folder each;

@@ -66,7 +66,7 @@ class RenderedNumbers:
 
 
 def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
-    """Render the pictures to the folder house-numbers, whole or not at all, and return that folder.
+    """Render the pictures to the folder house-numbers, completely or not at all, and return that folder.
 
     A picture depends on the seed, its part and its number, not on how many there are or which process draws it.
 

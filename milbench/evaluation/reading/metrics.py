@@ -1,4 +1,4 @@
-"""Metrics of reading: maps are read batch by batch, and nothing of them is kept but what the metrics need."""
+"""Metrics of reading. Maps are read batch by batch and then freed; only what the metrics need is kept."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_batch(
     centres: tuple[Tensor, Tensor] | None = None,
     rescore_batch: Callable[[Tensor, PosteriorMap, Components], Components] | None = None,
 ) -> ReadBatch:
-    """Read one batch of images by the decoders that need nothing learnt, and find the components for the one that does.
+    """Read one batch of images by the decoders without learnt numbers, and find the components for the one with them.
 
     Args:
         probs: (B, C+1, h, w), the probability that a position shows each class, background last.
@@ -135,7 +135,12 @@ class ReadingMetrics:
     """
 
     def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:
-        """Take where the centres of positions are, given height and width; images are rescored if `score` is given."""
+        """Create a hook that has read no batch yet.
+
+        Args:
+            centres: from height and width of an image to the centres of its positions, in pixels.
+            score: the score function, with which images are rescored; None: no image is rescored.
+        """
         self._centres, self._score = centres, score
         self.batches: dict[str, list[ReadBatch]] = {}
 

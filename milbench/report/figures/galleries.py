@@ -140,7 +140,7 @@ def _name_classes(axes: Axes, gallery: Gallery, bag: int) -> None:
 
 
 def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
-    """Return where each detected class is most probable, as the hit rate judges it: (row, column) -> its name."""
+    """Return the most probable position of each detected class, as for the hit rate: (row, column) -> its name."""
     places: dict[tuple[int, int], list[str]] = {}
     for index in sorted(gallery.detected(bag)):
         strengths = gallery.probs[bag, index].astype(np.float32)

@@ -150,6 +150,6 @@ def _check_ids(run: LaunchCopy, computed: set[str], recorded: set[str]) -> None:
 
 
 def counts_text(counts: Counter[str], name: str) -> str:
-    """Return such as "3 cells of demo (2 done, 1 failed)"."""
+    """Return a summary such as "3 cells of demo (2 done, 1 failed)"."""
     total = counts.total()
     return f"{total} cell{'s' * (total != 1)} of {name} ({', '.join(f'{n} {what}' for what, n in counts.items())})"

@@ -1,4 +1,4 @@
-"""Writes the runs of a comparison to a file that another store can import."""
+"""Writes the runs of a comparison to a file for import into another store."""
 
 from __future__ import annotations
 

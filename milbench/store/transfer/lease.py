@@ -15,7 +15,7 @@ from milbench.store.records import HOST, KIND, ROOT
 from milbench.store.writer import StoreWriter
 
 LEASE = "import"
-"""The kind of a run that stands for an import that is going on; it is deleted at the end of the import."""
+"""The kind of the run that is an import lease; the run is deleted at the end of the import."""
 
 
 @contextmanager
@@ -51,5 +51,5 @@ def import_lease(store: StoreWriter, name: str) -> Iterator[None]:
 
 
 def _take_lease(store: StoreWriter, name: str) -> str:
-    """Create the run of a lease, in any experiment that exists: a refused import shall leave no experiment behind."""
+    """Create the run of a lease, in an experiment that exists, if any, so that a refused import leaves no new one."""
     return store.create(next(iter(store.experiments), name), {KIND: LEASE}, name=f"import of {name}")
