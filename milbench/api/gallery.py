@@ -33,7 +33,7 @@ class Misread:
         truth: E strings, the true ones.
         read: E strings, as they were read.
         images: (E, N, H, W) uint8.
-        winners: (E, h, w) uint8, the most probable class of every position, C for background.
+        class_maps: (E, h, w) uint8, the most probable class of every position, C for background.
         strengths: (E, h, w) float16, the probability of that class.
     """
 
@@ -43,7 +43,7 @@ class Misread:
     truth: tuple[str, ...]
     read: tuple[str, ...]
     images: NDArray[np.uint8]
-    winners: NDArray[np.uint8]
+    class_maps: NDArray[np.uint8]
     strengths: NDArray[np.float16]
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class Misread:
             "truth": len(self.truth) == examples,
             "read": len(self.read) == examples,
             "images": self.images.ndim == 4 and len(self.images) == examples,
-            "winners": self.winners.ndim == 3 and len(self.winners) == examples,
-            "strengths": self.strengths.shape == self.winners.shape,
+            "class_maps": self.class_maps.ndim == 3 and len(self.class_maps) == examples,
+            "strengths": self.strengths.shape == self.class_maps.shape,
         }
         wrong = [name for name, good in fits.items() if not good]
         if wrong:
@@ -70,11 +70,11 @@ class Misread:
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays that `from_arrays` reads, by names that begin with misread_."""
-        arrays = {
+        arrays = {  # "winners" is what files call class maps
             "bags": self.bags, "names": np.asarray(list(self.counts), np.str_),
             "counts": np.asarray(list(self.counts.values()), np.int64), "patterns": np.asarray(self.patterns, np.str_),
             "truth": np.asarray(self.truth, np.str_), "read": np.asarray(self.read, np.str_),
-            "images": self.images, "winners": self.winners, "strengths": self.strengths,
+            "images": self.images, "winners": self.class_maps, "strengths": self.strengths,
         }  # fmt: skip
         return {_PREFIX + name: value for name, value in arrays.items()}
 
@@ -97,7 +97,7 @@ class Misread:
             truth=truth,
             read=read,
             images=found["images"],
-            winners=found["winners"],
+            class_maps=found["winners"],
             strengths=found["strengths"],
         )
 
@@ -165,7 +165,8 @@ class Gallery:
             "sensitivity_of": self.sensitivity_of is None
             or (self.sensitivity is not None and self.sensitivity_of.shape == (len(self.sensitivity), 2)),
             "misread": self.misread is None
-            or (self.misread.images.shape[1:], self.misread.winners.shape[1:]) == (self.instances.shape[1:], positions),
+            or (self.misread.images.shape[1:], self.misread.class_maps.shape[1:])
+            == (self.instances.shape[1:], positions),
         }
         wrong = [name for name, good in fits.items() if not good]
         if wrong:
@@ -176,18 +177,18 @@ class Gallery:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def winners(self, bag: int) -> NDArray[np.int64]:
+    def class_map(self, bag: int) -> NDArray[np.int64]:
         """Return the most probable class of every position of a bag, C for background and where the mask excludes."""
-        winners: NDArray[np.int64] = self.probs[bag].astype(np.float32).argmax(axis=0)
+        class_map: NDArray[np.int64] = self.probs[bag].astype(np.float32).argmax(axis=0)
         if self.mask is not None:
-            winners[~self.mask[bag]] = len(self.class_names)
-        return winners
+            class_map[~self.mask[bag]] = len(self.class_names)
+        return class_map
 
     def detected(self, bag: int) -> set[int]:
         """Return the classes that count as detected in a bag."""
         if self.threshold is not None:
             return {int(c) for c in np.flatnonzero(self.presence[bag] >= self.threshold)}
-        return {int(c) for c in np.unique(self.winners(bag))} - {len(self.class_names)}
+        return {int(c) for c in np.unique(self.class_map(bag))} - {len(self.class_names)}
 
     def sensitivities(self, bag: int) -> dict[int, NDArray[np.float32]]:
         """Return how much each pixel (H, W) of a bag's image matters to each detected class, from 0 to 1."""

@@ -71,9 +71,9 @@ def gallery_saliency(
 
 def _positions(gallery: Gallery, bag: int) -> dict[int, Tensor]:
     """Return the positions of each detected class of a bag, class -> (h, w) bool."""
-    winners = gallery.winners(bag)
+    class_map = gallery.class_map(bag)
     positions = {}
     for c in sorted(gallery.detected(bag)):
         probs = gallery.probs[bag, c].astype(np.float32)
-        positions[c] = torch.from_numpy(winners == c if (winners == c).any() else probs == probs.max())
+        positions[c] = torch.from_numpy(class_map == c if (class_map == c).any() else probs == probs.max())
     return positions

@@ -120,12 +120,12 @@ def glyph_map(found: Prediction, names: Sequence[str], size: tuple[int, int], fa
     """
     image = Image.new("RGB", (size[0] * factor, size[1] * factor), PAPER)
     draw = ImageDraw.Draw(image)
-    shown, strength = (v.numpy() for v in found.class_map())
+    class_map, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)
     step = min(_steps(found, factor))
     colours = _colours(len(names))
-    for row, column in np.argwhere(shown < len(names)):
-        cls = shown[row, column]
+    for row, column in np.argwhere(class_map < len(names)):
+        cls = class_map[row, column]
         paper = np.array(to_rgb(PAPER)) * 255
         colour = paper + (0.25 + 0.75 * strength[row, column]) * (0.82 * colours[cls] - paper)
         font = _font(_fitting(names[cls], step * 1.05), bold=True)
@@ -152,15 +152,15 @@ def position_colours(
     Returns:
         The colours (height, width, 3), from 0 to 255, and the opacities (height, width), from 0 to 1.
     """
-    shown, strength = (v.numpy() for v in found.class_map())
+    class_map, strength = (v.numpy() for v in found.class_map())
     ys, xs = (c.numpy() * factor for c in found.centres)
     step_y, step_x = _steps(found, factor)
     row, inside_y = _nearest(ys, step_y, height)
     column, inside_x = _nearest(xs, step_x, width)
-    shown, strength = shown[row][:, column], strength[row][:, column]
-    there = (shown < classes) & inside_y[:, None] & inside_x
+    class_map, strength = class_map[row][:, column], strength[row][:, column]
+    there = (class_map < classes) & inside_y[:, None] & inside_x
     colours = np.vstack([_colours(classes), np.zeros(3)])
-    return colours[shown], np.where(there, STRENGTH * strength, 0.0)
+    return colours[class_map], np.where(there, STRENGTH * strength, 0.0)
 
 
 def captioned(image: Image.Image, lines: Sequence[CaptionLine], least: int = 360, indent: int = PAD) -> Image.Image:

@@ -22,7 +22,7 @@ from milbench.evaluation.reading.component_decoder import (
     ordered_pieces,
     read_components,
 )
-from milbench.evaluation.reading.components import Components, find_components, winners
+from milbench.evaluation.reading.components import Components, class_map, find_components
 from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
@@ -66,7 +66,7 @@ class Prediction:
 
     def class_map(self) -> tuple[Tensor, Tensor]:
         """Return (h, w) each: the most probable class of every position, C for background, and its probability."""
-        return winners(self.probs.unsqueeze(0))[0], self.probs.amax(dim=0)
+        return class_map(self.probs.unsqueeze(0))[0], self.probs.amax(dim=0)
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:

@@ -47,7 +47,7 @@ class Components:
         return Components(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
-def winners(probs: Tensor) -> Tensor:
+def class_map(probs: Tensor) -> Tensor:
     """Return (B, h, w), the most probable class of every position of probs (B, C+1, h, w), C for background.
 
     Of several equally probable classes the lowest. Channel by channel, which on a CPU is several times as fast as an
@@ -67,7 +67,7 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
         probs: (B, C+1, h, w), the probability that a position shows each class, background last.
         classes: (B, h, w) int64, the class of every position, C for background; None: the most probable one.
     """
-    classes = winners(probs) if classes is None else classes
+    classes = class_map(probs) if classes is None else classes
     starts = range(0, max(len(probs), 1), IMAGES_AT_ONCE)
     slices = [slice(start, start + IMAGES_AT_ONCE) for start in starts]
     return concatenate([_components_of(probs[some].cpu(), classes[some].cpu(), some.start) for some in slices])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.evaluation.reading.components import winners
+from milbench.evaluation.reading.components import class_map
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.likelihood import instance_posterior, likely_label_set
 
@@ -25,14 +25,14 @@ BAGS_AT_ONCE = 256
 
 
 def columns(probs: Tensor) -> list[str]:
-    """Return the strings that the columns of the winners of probs (B, C+1, h, w) spell, by the rule of the paper.
+    """Return the strings that the columns of the class map of probs (B, C+1, h, w) spell, by the rule of the paper.
 
     The digit of a column is the one that wins most of its rows, the lower digit where several do; a column in which
     only the background wins is blank. A digit is written where it differs from the column before.
 
     X.-L. Li, arXiv:1811.12346, Section 5.4, as its published code has it.
     """
-    return read_columns(winners(probs), probs.shape[1] - 1)
+    return read_columns(class_map(probs), probs.shape[1] - 1)
 
 
 def read_columns(classes: Tensor, background: int) -> list[str]:
@@ -91,7 +91,7 @@ def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Posteri
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
     # A label set that the rounding of P rules out has no posterior.
     given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
-    classes = winners(given)
+    classes = class_map(given)
     for c in range(labels.shape[1]):
         bags = (labels[:, c] & ~(classes == c).flatten(1).any(dim=1)).nonzero().flatten()
         free = (classes[bags] == labels.shape[1]).flatten(1)

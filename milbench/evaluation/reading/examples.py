@@ -12,7 +12,7 @@ from milbench.api.bags import Bags
 from milbench.api.gallery import Misread
 from milbench.api.task import ScoreFunction
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components
-from milbench.evaluation.reading.components import winners
+from milbench.evaluation.reading.components import class_map
 from milbench.evaluation.reading.error_patterns import PATTERNS, error_patterns
 from milbench.evaluation.reading.metrics import read_batch
 
@@ -41,7 +41,7 @@ def collect_misread(
     """
     number, counts = 0, Counter[str]()
     misread: list[tuple[str, str, str]] = []
-    images, winning, strengths = [], [], []
+    images, class_maps, strengths = [], [], []
     for bags in batches:
         if bags.truth is None:
             raise ValueError("bags to read need their truth")
@@ -57,7 +57,7 @@ def collect_misread(
                     misread.append((name, batch.truth[i], read[i]))
         number += len(batch)
         images.append(_pixels(bags.instances[chosen]))
-        winning.append(winners(probs[chosen]).byte())
+        class_maps.append(class_map(probs[chosen]).byte())
         strengths.append(probs[chosen].amax(dim=1).half())
     names, truth, read_as = zip(*misread, strict=True) if misread else ((), (), ())
     return Misread(
@@ -67,7 +67,7 @@ def collect_misread(
         truth=truth,
         read=read_as,
         images=torch.cat(images).numpy(),
-        winners=torch.cat(winning).numpy(),
+        class_maps=torch.cat(class_maps).numpy(),
         strengths=torch.cat(strengths).numpy(),
     )
 

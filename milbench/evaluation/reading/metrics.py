@@ -23,7 +23,7 @@ from milbench.evaluation.localisation import (
     with_margin,
 )
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, fit_component_decoder, read_components
-from milbench.evaluation.reading.components import Components, concatenate, find_components, winners
+from milbench.evaluation.reading.components import Components, class_map, concatenate, find_components
 from milbench.evaluation.reading.decoders import PosteriorMap, posterior_given_likely_set, read_columns
 from milbench.evaluation.reading.error_patterns import error_patterns, is_vertical, pattern_shares
 from milbench.evaluation.reading.rescoring import rescore
@@ -79,14 +79,14 @@ def read_batch(
     """
     probs, truth = probs.detach().cpu(), truth.to(CPU)
     background = probs.shape[1] - 1
-    winning, given = winners(probs), posterior_given_likely_set(probs)
+    class_maps, given = class_map(probs), posterior_given_likely_set(probs)
     components = find_components(given.probs, given.classes)
     boxed = truth.boxes is not None and centres is not None
     return ReadBatch(
         truth=strings(truth.classes),
-        columns=read_columns(winning, background),
+        columns=read_columns(class_maps, background),
         posterior=read_columns(given.classes, background),
-        winning=["".join(CHARACTERS[c] for c in row.unique().tolist() if c < background) for row in winning],
+        winning=["".join(CHARACTERS[c] for c in one.unique().tolist() if c < background) for one in class_maps],
         vertical=[False] * len(probs) if truth.boxes is None else is_vertical(truth.classes, truth.boxes),
         components=components,
         rescored=rescore_batch(probs, given, components) if rescore_batch else None,

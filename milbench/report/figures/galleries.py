@@ -98,16 +98,16 @@ def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
 
 def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
     plain(axes)
-    winners = gallery.winners(bag)
+    class_map = gallery.class_map(bag)
     strengths = gallery.probs[bag].astype(np.float32).max(axis=0)
     if gallery.kind == "image":
         show_grey(axes, gallery.instances[bag])
         ys, xs = centres(gallery)
-        draw_classes(axes, winners, strengths, len(gallery.class_names), extent_of(ys, xs))
+        draw_classes(axes, class_map, strengths, len(gallery.class_names), extent_of(ys, xs))
         _frames(axes, gallery, bag)
         _name_classes(axes, gallery, bag)
     else:
-        _scatter(axes, gallery, bag, winners, strengths)
+        _scatter(axes, gallery, bag, class_map, strengths)
     _judge(axes, gallery, bag)
 
 
@@ -157,12 +157,12 @@ def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: An
     x = points[:, 0]
     y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
     valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
-    winners = np.full(len(points), background) if classes is None else np.asarray(classes)
+    class_map = np.full(len(points), background) if classes is None else np.asarray(classes)
     colours = class_colours(background)
-    empty = valid & (winners == background)
+    empty = valid & (class_map == background)
     axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
-    for index in np.unique(winners[valid & (winners != background)]):
-        for k in np.flatnonzero(valid & (winners == index)):
+    for index in np.unique(class_map[valid & (class_map != background)]):
+        for k in np.flatnonzero(valid & (class_map == index)):
             alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
             axes.annotate(literal(gallery.class_names[index]), (x[k], y[k]), xytext=(4, 2), fontsize=7.5, color=INK,

@@ -74,12 +74,12 @@ def _draw_label(axes: Axes, pattern: str, misread: Misread) -> None:
 def _draw_example(axes: Axes, gallery: Gallery, misread: Misread, example: int) -> None:
     plain(axes)
     show_colours(axes, misread.images[example])
-    winners, strengths = misread.winners[example], misread.strengths[example].astype(np.float32)
+    class_map, strengths = misread.class_maps[example], misread.strengths[example].astype(np.float32)
     ys, xs = centres(gallery)
     background = len(gallery.class_names)
-    draw_classes(axes, winners, strengths, background, extent_of(ys, xs))
-    for c in np.unique(winners[winners < background]):
-        row, column = np.unravel_index(int(np.where(winners == c, strengths, -1).argmax()), winners.shape)
+    draw_classes(axes, class_map, strengths, background, extent_of(ys, xs))
+    for c in np.unique(class_map[class_map < background]):
+        row, column = np.unravel_index(int(np.where(class_map == c, strengths, -1).argmax()), class_map.shape)
         name_at(axes, xs[column], ys[row], gallery.class_names[c], size=8)
     title = f"{_short(misread.truth[example])} → {_short(misread.read[example])}"
     axes.set_title(literal(title), fontsize=8, fontweight="normal", loc="center", color=INK, pad=3)

@@ -42,11 +42,11 @@ def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
     return read_components(find_components(given.probs, given.classes), len(probs), decoder)
 
 
-def column_rule(winners: list[list[int]], background: int) -> str:
+def column_rule(class_map: list[list[int]], background: int) -> str:
     """The rule of the paper for one map, row by row and column by column."""
     read, before = "", None
-    for x in range(len(winners[0])):
-        counts = Counter(row[x] for row in winners if row[x] != background)
+    for x in range(len(class_map[0])):
+        counts = Counter(row[x] for row in class_map if row[x] != background)
         digit = min(counts, key=lambda c: (-counts[c], c)) if counts else None
         if digit is not None and digit != before:
             read += str(digit)
@@ -78,12 +78,12 @@ def test_columns_agree_with_the_rule_in_plain_python() -> None:
     rng = torch.Generator().manual_seed(0)
     probs = torch.rand(300, 5, 4, 9, generator=rng)
     probs[:, -1] *= 2.2
-    expected = [column_rule(winners, 4) for winners in probs.argmax(dim=1).tolist()]
+    expected = [column_rule(class_map, 4) for class_map in probs.argmax(dim=1).tolist()]
     assert columns(probs) == expected
     assert len({len(read) for read in expected}) > 4
     for height, width in ((1, 1), (3, 200)):
         some = torch.rand(2, 5, height, width, generator=rng)
-        assert columns(some) == [column_rule(winners, 4) for winners in some.argmax(dim=1).tolist()]
+        assert columns(some) == [column_rule(class_map, 4) for class_map in some.argmax(dim=1).tolist()]
     assert columns(probs[:0]) == []
 
 

@@ -65,7 +65,7 @@ def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
     assert found.images.dtype == np.uint8
     assert np.all(found.images[one] == 20), "the third bag of the first batch"
     assert np.all(found.images[substitution] == 0), "the first of the second"
-    assert found.winners[one, 0].tolist() == [1, 1, 10, 10, 7, 7, 10, 10]
+    assert found.class_maps[one, 0].tolist() == [1, 1, 10, 10, 7, 7, 10, 10]
     assert found.strengths[one, 0, 0] == pytest.approx(0.999, abs=1e-3)
 
 

@@ -49,7 +49,7 @@ def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
     gallery.write(tmp_path / "g.npz", gallery.make(kind="set", instances=np.zeros((1, 4, 2)), labels=[[True, True]],
                  presence=[[0.2, 0.9]], probs=probs, class_names=["a", "b"], mask=mask))  # fmt: skip
     read = gallery.load(tmp_path / "g.npz")
-    assert read.winners(0).tolist() == [0, 2, 2, 0], "a masked position is background"
+    assert read.class_map(0).tolist() == [0, 2, 2, 0], "a masked position is background"
     assert read.detected(0) == {0}
     assert read.true(0) == {0, 1}
 

@@ -24,7 +24,7 @@ def some_misread(count: int = 9) -> Misread:
         bags=500, counts={"no_detection": 37, "edge_or_one": 12, "other": 1},
         patterns=("no_detection",) * 8 + ("edge_or_one",) * (count - 8), truth=("11",) * count,
         read=("",) * 8 + ("1234567",) * (count - 8), images=rng.integers(0, 256, (count, 1, 24, 24), dtype=np.uint8),
-        winners=np.full((count, 9, 9), 10, np.uint8), strengths=np.ones((count, 9, 9), np.float16),
+        class_maps=np.full((count, 9, 9), 10, np.uint8), strengths=np.ones((count, 9, 9), np.float16),
     )  # fmt: skip
 
 
@@ -48,9 +48,10 @@ def test_it_is_stored_with_a_gallery_and_files_without_it_are_read(tmp_path: Pat
     before = some_misread()
     for name in ("bags", "counts", "patterns", "truth", "read"):
         assert getattr(new.misread, name) == getattr(before, name)
-    for name in ("images", "winners", "strengths"):
+    for name in ("images", "class_maps", "strengths"):
         assert np.array_equal(getattr(new.misread, name), getattr(before, name))
         assert getattr(new.misread, name).dtype == getattr(before, name).dtype
+    assert "misread_winners" in before.arrays(), "files of earlier versions have the class maps under this name"
     assert list(new.sensitivities(0)) == [3]
     assert np.all(new.sensitivities(0)[3] == 1)
     assert new.sensitivities(1) == {}
@@ -68,7 +69,7 @@ def test_examples_that_do_not_fit_together_are_named(name: str, value: Any) -> N
 
 def test_examples_of_other_sizes_and_half_of_them_are_refused(tmp_path: Path) -> None:
     path = next(iter(with_misread(tmp_path).galleries.values()))
-    small = replace(some_misread(), winners=np.zeros((9, 4, 4), np.uint8), strengths=np.ones((9, 4, 4), np.float16))
+    small = replace(some_misread(), class_maps=np.zeros((9, 4, 4), np.uint8), strengths=np.ones((9, 4, 4), np.float16))
     with pytest.raises(ValueError, match="misread"):
         replace(gallery.load(path), misread=small)
     with pytest.raises(ValueError, match="sensitivity"):
