@@ -83,7 +83,8 @@ class Network(torch.nn.Module, ABC):
     def move_to(self, device: torch.device) -> Self:
         """Move to `device`, with the weights in the memory format for the instances that `as_input` returns.
 
-        Here: convolutions with their channels last, which is faster on a CPU and in half precision on a GPU.
+        The default stores convolutions with their channels last, which is faster on a CPU and in half precision on a
+        GPU.
         """
         return self.to(device).to(memory_format=torch.channels_last)
 

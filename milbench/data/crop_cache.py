@@ -1,7 +1,8 @@
 """Crops of a folder of house numbers, made once, cached, and memory-mapped afterwards.
 
 A cache is a folder of .npy files and `cache.json`, which holds the format, a digest of the inputs, the parameters of
-the crops and the SHA-256 of every array. It is written beside its place and moved there whole. Nothing is unpickled.
+the crops and the SHA-256 of every array. It is written to a temporary folder and moved to its place when it is
+complete. Nothing is unpickled.
 """
 
 from __future__ import annotations

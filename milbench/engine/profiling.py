@@ -108,8 +108,8 @@ def reset_memory_peak(device: torch.device) -> None:
 def memory_peak(device: torch.device) -> float:
     """Return the most bytes in use since `reset_memory_peak`.
 
-    On a GPU those that PyTorch has allocated on it; else the resident memory of the process, on systems other than
-    Linux since its start.
+    On a GPU these are the bytes that PyTorch has allocated there. On a CPU they are the resident memory of the process,
+    counted from its start on systems other than Linux.
     """
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))

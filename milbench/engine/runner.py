@@ -231,7 +231,8 @@ def _stop_workers(options: Options) -> None:
 def default_jobs(device: str, cells: int) -> int:
     """Return how many cells to compute at a time.
 
-    On a CPU as many as there are cores, since parallel cells use them better than threads in one cell; on a GPU one.
+    On a CPU this is the number of cores, since parallel cells use them better than threads in one cell; on a GPU it is
+    1.
 
     Args:
         device: such as "cpu" or "cuda:0".

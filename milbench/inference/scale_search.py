@@ -1,8 +1,8 @@
 """Search for the scale at which a picture is read: a network recognises instances of the sizes in its training data.
 
-The paper reads whole pictures as they are. Here a picture of house numbers is read at several scales, and the scale
-counts whose label set is the most probable: at a wrong scale the classes are spread over many doubtful positions, and
-no label set is probable. Nothing is learnt for that and no label is used.
+The paper reads whole pictures at their own size. Here a picture of house numbers is read at several scales, and the
+scale with the most probable label set is used: at a wrong scale the classes are spread over many positions of low
+probability, and no label set is probable. The search has no learnt parameters and uses no labels.
 """
 
 from __future__ import annotations

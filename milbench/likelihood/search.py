@@ -34,9 +34,10 @@ LARGEST_TRIED = 6
 class BestLabelSets(NamedTuple):
     """The most probable label sets of B bags.
 
-    labels: (B, k, C) bool, the best set of each bag first.
-    log_prob: (B, k), their log-probabilities in nats.
-    excess: (B,), no set's log-probability exceeds log_prob[:, 0] + excess; 0 where all sets were compared.
+    Attributes:
+        labels: (B, k, C) bool, the best set of each bag first.
+        log_prob: (B, k), their log-probabilities in nats.
+        excess: (B,), no set's log-probability exceeds log_prob[:, 0] + excess; 0 where all sets were compared.
     """
 
     labels: Tensor
@@ -121,11 +122,12 @@ def best_label_set_of_large_bags(log_probs: Tensor) -> tuple[Tensor, Tensor]:
 def likely_label_set(log_probs: Tensor, tried_classes: int = TRIED_CLASSES) -> Tensor:
     """Return a label set of every bag that is probable, at a small share of the cost of `best_label_set`.
 
-    A class whose probability to occur is within UNSURE of 0 or 1 is settled by it: every set without it, or with it, is
-    at most so probable. The other, unsure classes are tried both ways, and the most probable of these sets is returned:
-    no other set has a probability above UNSURE and above that of the set returned. This does not hold where more than
-    `tried_classes` are unsure, or more than LARGEST_TRIED classes are more likely present than not: whether a class is
-    more likely present than not then settles those that are not tried. Values are not checked.
+    A class whose probability to occur is within UNSURE of 0 is left out, and one within UNSURE of 1 is included: every
+    set that differs in such a class has a probability of at most UNSURE. The other, unsure classes are tried both ways,
+    and the most probable of these sets is returned: no other set has a probability above UNSURE and above that of the
+    set returned. This does not hold where more than `tried_classes` are unsure, or more than LARGEST_TRIED classes are
+    more likely present than not: an unsure class that is not tried is then included if it is more likely present than
+    not. Values are not checked.
 
     Args:
         log_probs: (B, C+1, *positions) float64, natural logarithms of probabilities that sum to 1 over dim 1,

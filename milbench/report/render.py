@@ -50,7 +50,8 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
     A verdict.csv is added where numbers were published for the planned losses and tasks. All files are written into a
-    draft folder and then moved into place one by one, the page last, so that an earlier report stays whole until then.
+    draft folder and then moved into place one by one, the page last, so that an earlier report stays complete until
+    then.
 
     Args:
         results: the planned cells of a comparison and their results.

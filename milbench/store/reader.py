@@ -113,10 +113,10 @@ class StoreReader:
         return plan, newest.tags.get(COMMAND, ""), _time(newest.start)
 
     def launches(self, name: str | None = None) -> list[RunRecord]:
-        """Return the launches of a comparison that count, the newest first.
+        """Return the launches whose plans make up a comparison, the newest first.
 
-        Of launches from a spec the last one counts. Launches from flags add up, so that losses that are run one after
-        the other stand in one report.
+        If the last launch is from a spec, it is the only one. If it is from flags, all launches from flags are
+        returned, so that losses that are run one after the other are in one report.
 
         Raises:
             UsageError: there is no such comparison, or none at all.

@@ -50,8 +50,8 @@ class Components:
 def class_map(probs: Tensor) -> Tensor:
     """Return (B, h, w), the most probable class of every position of probs (B, C+1, h, w), C for background.
 
-    Of several equally probable classes the lowest. Channel by channel, which on a CPU is several times as fast as an
-    argmax over a dimension that is not the last.
+    Of several equally probable classes, the lowest is returned. On a CPU the loop over channels is several times as
+    fast as an argmax over a dimension that is not the last.
     """
     highest, classes = probs[:, 0], torch.zeros_like(probs[:, 0], dtype=torch.int64)
     for c in range(1, probs.shape[1]):

@@ -50,9 +50,10 @@ def read_columns(classes: Tensor, background: int) -> list[str]:
 class PosteriorMap(NamedTuple):
     """The posterior of every position given a label set.
 
-    classes: (B, h, w) int64, the class that each position shows, C for background.
-    probs: (B, C+1, h, w), Prb(position shows c | L, P), in the type of P.
-    labels: (B, C) bool, the label set L.
+    Attributes:
+        classes: (B, h, w) int64, the class that each position shows, C for background.
+        probs: (B, C+1, h, w), Prb(position shows c | L, P), in the type of P.
+        labels: (B, C) bool, the label set L.
     """
 
     classes: Tensor
@@ -73,8 +74,8 @@ def posterior_given(probs: Tensor, labels: Tensor) -> PosteriorMap:
     """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool.
 
     A position shows the class with the largest posterior. Each class of the label set occurs somewhere: a class that
-    wins no position is given the position where it is most probable, among those that show background. The posterior
-    of a label set with more than LARGEST_SET classes is not computed; P stands in its place.
+    wins no position is given the position where it is most probable, among those that show background. The posterior of
+    a label set with more than LARGEST_SET classes is not computed; P is returned instead.
     """
     return _posterior(logarithms(probs), labels, probs.dtype)
 

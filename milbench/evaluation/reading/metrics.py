@@ -129,9 +129,11 @@ def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:
 class ReadingMetrics:
     """A hook of `milbench.evaluation.evaluate.evaluate_splits`: one pass through the network then serves all metrics.
 
-    reading = ReadingMetrics(self.centres, score)
-    metrics = evaluate_splits(score, splits, calibration, self.centres, reading)
-    found = reading.evaluation()
+    In the method `evaluate` of a task::
+
+        reading = ReadingMetrics(self.centres, score)
+        metrics = evaluate_splits(score, splits, calibration, self.centres, reading)
+        found = reading.evaluation()
     """
 
     def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:

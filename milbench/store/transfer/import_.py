@@ -1,7 +1,7 @@
 """Imports an export into a store, all of it or nothing.
 
 Runs are inserted unpublished: no command but another import finds them. They are published when all of them are
-complete. What a killed import has left unpublished, the next one discards.
+complete. The next import deletes the runs that a killed import has left unpublished.
 """
 
 from __future__ import annotations
