@@ -19,9 +19,9 @@ from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE
 
 PADDING = 4
 """Pixels of zeros around a training image before it is cropped."""
-EPOCHS = 64
-AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": EPOCHS}
-NEARLY = {**MINOR, "recipe.lr": 0.01}
+_EPOCHS = 64
+_AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS}
+_NEARLY = {**MINOR, "recipe.lr": 0.01}
 
 
 class CIFAR10(OneInstanceImages):
@@ -39,16 +39,16 @@ class CIFAR10(OneInstanceImages):
 
     name = "cifar10"
     channels = 3
-    side = cifar10.SIDE
+    side = cifar10.CIFAR10_SIDE
     batch_bags = 32
     published = (
         Published(
             "exact", "instance_error", 0.087, f"{LI_2018}, Section 5.1.2: number of runs not given, {RULE}", 0.003,
-            protocol={**AS_PUBLISHED, **AS_EXACT}, minor={**NEARLY, "recipe.loss_precision": "float64"},
+            protocol={**_AS_PUBLISHED, **AS_EXACT}, minor={**_NEARLY, "recipe.loss_precision": "float64"},
         ),
         Published(
             "cross-entropy", "instance_error", 0.084, f"{LI_2018}, Section 5.1.2: number of runs not given, {RULE}",
-            0.004, protocol=AS_PUBLISHED, minor=NEARLY,
+            0.004, protocol=_AS_PUBLISHED, minor=_NEARLY,
         ),
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ class CIFAR10(OneInstanceImages):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=1e-3, precision="bfloat16", epochs=EPOCHS)
+        return Recipe(lr=1e-3, precision="bfloat16", epochs=_EPOCHS)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""

@@ -16,9 +16,9 @@ from milbench.networks.convolutional import Layer
 
 from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE, mnist_layers
 
-AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
-NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
-AS_CODED = {**AS_PUBLISHED, "loss.normalization": "batch"}
+_AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
+_NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
+_AS_CODED = {**_AS_PUBLISHED, "loss.normalization": "batch"}
 
 
 class ExtendedMNIST(NestedDigits):
@@ -42,15 +42,15 @@ class ExtendedMNIST(NestedDigits):
     published = (
         Published(
             "exact", "instance_error", 0.0037, f"{LI_2018}, Section 5.2: mean of ten runs, {RULE}", 0.0004, runs=10,
-            protocol={**AS_PUBLISHED, **AS_EXACT}, minor=NEARLY,
+            protocol={**_AS_PUBLISHED, **AS_EXACT}, minor=_NEARLY,
         ),
         Published(
             "exact", "instance_error", 0.0032, f"{LI_2018}, Section 5.2: best of ten runs, {RULE}", runs=10,
-            statistic="best", protocol={**AS_PUBLISHED, **AS_EXACT}, minor=NEARLY,
+            statistic="best", protocol={**_AS_PUBLISHED, **AS_EXACT}, minor=_NEARLY,
         ),
         Published(
             "max-pooling", "instance_error", 0.080, f"{LI_2018}, Supplementary A: mean of six runs, {RULE}", 0.016,
-            runs=6, protocol=AS_CODED, minor=NEARLY,
+            runs=6, protocol=_AS_CODED, minor=_NEARLY,
         ),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The protocol of `svhn` on rendered street numbers, without a download."""
+"""The protocol of `svhn` on rendered house numbers, without a download."""
 
 from __future__ import annotations
 

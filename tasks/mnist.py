@@ -13,9 +13,9 @@ from milbench.networks.convolutional import Layer
 
 from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE, mnist_layers
 
-EPOCHS = 20
-AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": EPOCHS}
-NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
+_EPOCHS = 20
+_AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": _EPOCHS}
+_NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
 
 
 class MNIST(OneInstanceImages):
@@ -31,16 +31,16 @@ class MNIST(OneInstanceImages):
 
     name = "mnist"
     channels = 1
-    side = mnist.SIDE
+    side = mnist.MNIST_SIDE
     batch_bags = 64
     published = (
         Published(
             "exact", "instance_error", 0.0048, f"{LI_2018}, Section 5.1.1: number of runs not given, {RULE}", 0.0004,
-            protocol={**AS_PUBLISHED, **AS_EXACT}, minor=NEARLY,
+            protocol={**_AS_PUBLISHED, **AS_EXACT}, minor=_NEARLY,
         ),
         Published(
             "cross-entropy", "instance_error", 0.0054, f"{LI_2018}, Section 5.1.1: number of runs not given, {RULE}",
-            0.0003, protocol=AS_PUBLISHED, minor=NEARLY,
+            0.0003, protocol=_AS_PUBLISHED, minor=_NEARLY,
         ),
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ class MNIST(OneInstanceImages):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=1e-3, precision="bfloat16", epochs=EPOCHS)
+        return Recipe(lr=1e-3, precision="bfloat16", epochs=_EPOCHS)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""

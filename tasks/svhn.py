@@ -17,7 +17,7 @@ from ._paper import AS_EXACT, LI_2018
 
 BEST = "best of three sizes, epoch not given"
 """How the published figure was selected."""
-AS_PUBLISHED = {
+_AS_PUBLISHED = {
     **AS_EXACT, "recipe.optimizer": "psgd", "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01,
     "recipe.clip_rms": 0.05, "recipe.head_init": "paper", "recipe.loss_precision": "float64", "recipe.epochs": 21,
     "recipe.steps_per_epoch": None, "task.crop": "paper", "task.parts": "train+extra", "task.contrast": "raw",
@@ -53,7 +53,7 @@ class SVHN(StreetNumbers):
     published = (
         Published(
             "exact", "transcription_error_columns", 0.051, f"{LI_2018}, Section 5.4: {BEST}", runs=1, rule="last",
-            protocol=AS_PUBLISHED, data="SVHN, ",
+            protocol=_AS_PUBLISHED, data="SVHN, ",
         ),
         Published(
             "", "transcription_error", 0.051, f"{LI_2018}, Section 5.4: {BEST}, given label sets, on SVHN's test set",

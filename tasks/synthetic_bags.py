@@ -22,7 +22,7 @@ from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
-BATCH, EVAL_BATCH = 32, 250
+_BATCH, _EVAL_BATCH = 32, 250
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -99,12 +99,12 @@ class SyntheticBags(Task):
     @property
     def steps_per_epoch(self) -> int:
         """Return the number of batches of the new bags of an epoch; the last one may be smaller."""
-        return -(-self.bags_per_epoch // BATCH)
+        return -(-self.bags_per_epoch // _BATCH)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield batches of new bags."""
-        for start in range(0, self.bags_per_epoch, BATCH):
-            yield self.draw(min(BATCH, self.bags_per_epoch - start), rng)
+        for start in range(0, self.bags_per_epoch, _BATCH):
+            yield self.draw(min(_BATCH, self.bags_per_epoch - start), rng)
 
     def network(self, seed: int) -> Network:
         """Return a perceptron with two hidden layers, the same for every instance."""
@@ -188,4 +188,4 @@ class SyntheticBags(Task):
         rng = generator(self.name, self.revision, split)
         classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
         lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))
-        return EvalSplit([lone], [self.draw(EVAL_BATCH, rng) for _ in range(count // EVAL_BATCH)])
+        return EvalSplit([lone], [self.draw(_EVAL_BATCH, rng) for _ in range(count // _EVAL_BATCH)])

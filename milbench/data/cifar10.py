@@ -15,12 +15,12 @@ from milbench.data.catalog import CIFAR10_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
-SIDE = 32
+CIFAR10_SIDE = 32
 """Height and width of an image, in pixels."""
-CLASSES = 10
-BYTES = 3 * SIDE * SIDE
+_CLASSES = 10
+_BYTES = 3 * CIFAR10_SIDE * CIFAR10_SIDE
 """Size of an image."""
-MISSING_HINT = (
+_MISSING_HINT = (
     "point --data-dir or MILBENCH_DATA at a folder with cifar-10-batches-py, or fetch it with "
     "`milbench data fetch cifar10`; the task mnist is the same on smaller images"
 )
@@ -61,7 +61,7 @@ def check(given: Path | None, any_data: bool) -> str:
     """
     root = data_dir(given)
     if not any_data:
-        return f"CIFAR-10, sha256 {require('cifar10', root, MISSING_HINT).identity(root)}"
+        return f"CIFAR-10, sha256 {require('cifar10', root, _MISSING_HINT).identity(root)}"
     digest = hashlib.sha256()
     for path in (*TRAIN_PATHS, *TEST_PATHS):
         _read(root / path)
@@ -91,15 +91,15 @@ def _read(path: Path) -> tuple[Tensor, Tensor]:
         UsageError: the file is missing or damaged.
     """
     if not path.is_file():
-        raise UsageError(f"{path} not found; {MISSING_HINT}")
+        raise UsageError(f"{path} not found; {_MISSING_HINT}")
     try:
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="latin1").load()
         pixels, classes = np.asarray(batch["data"]), np.asarray(batch["labels"])
     except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
         raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    if pixels.dtype != np.uint8 or pixels.shape[1:] != (BYTES,) or classes.shape != pixels.shape[:1]:
-        raise UsageError(f"{path} is damaged: expected n rows of {BYTES} bytes and n labels")
-    if not (classes.dtype.kind in "iu" and ((classes >= 0) & (classes < CLASSES)).all()):
-        raise UsageError(f"{path} has labels other than 0 to {CLASSES - 1}")
-    return torch.tensor(pixels).view(-1, 3, SIDE, SIDE), torch.tensor(classes, dtype=torch.int64)
+    if pixels.dtype != np.uint8 or pixels.shape[1:] != (_BYTES,) or classes.shape != pixels.shape[:1]:
+        raise UsageError(f"{path} is damaged: expected n rows of {_BYTES} bytes and n labels")
+    if not (classes.dtype.kind in "iu" and ((classes >= 0) & (classes < _CLASSES)).all()):
+        raise UsageError(f"{path} has labels other than 0 to {_CLASSES - 1}")
+    return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(classes, dtype=torch.int64)

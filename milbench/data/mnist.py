@@ -13,10 +13,10 @@ from milbench.data.catalog import MNIST_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
 
-SIDE = 28
+MNIST_SIDE = 28
 """Height and width of an image, in pixels."""
-CLASSES = 10
-MISSING_HINT = (
+_CLASSES = 10
+_MISSING_HINT = (
     "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
     "the task extended-digits needs no download"
 )
@@ -38,14 +38,14 @@ def check(given: Path | None, any_data: bool) -> str:
     """
     root = data_dir(given)
     if not any_data:
-        return f"MNIST, sha256 {require('mnist', root, MISSING_HINT).identity(root)}"
+        return f"MNIST, sha256 {require('mnist', root, _MISSING_HINT).identity(root)}"
     digest = hashlib.sha256()
     for images, labels in PARTS:
-        n, m = _count(root / images, (SIDE, SIDE)), _count(root / labels, ())
+        n, m = _count(root / images, (MNIST_SIDE, MNIST_SIDE)), _count(root / labels, ())
         if n != m:
             raise UsageError(f"{root / images} has {n} images, {root / labels} has {m} labels")
-        if n and max((root / labels).read_bytes()[8:]) >= CLASSES:
-            raise UsageError(f"{root / labels} has labels other than 0 to {CLASSES - 1}")
+        if n and max((root / labels).read_bytes()[8:]) >= _CLASSES:
+            raise UsageError(f"{root / labels} has labels other than 0 to {_CLASSES - 1}")
         digest.update((root / images).read_bytes() + (root / labels).read_bytes())
     return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
 
@@ -75,7 +75,7 @@ def _count(path: Path, shape: tuple[int, ...]) -> int:
         UsageError: the file is missing, or its header does not fit its size or the shape.
     """
     if not path.is_file():
-        raise UsageError(f"{path} not found; {MISSING_HINT}")
+        raise UsageError(f"{path} not found; {_MISSING_HINT}")
     start = 4 * (2 + len(shape))
     with path.open("rb") as file:
         header = file.read(start).ljust(start, b"\0")

@@ -15,6 +15,9 @@ from milbench.data.labelled_images import LabelledImages
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+DIGITS = 10
+"""How many classes a task has whose classes are the digits."""
+
 
 def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     """Return every image as a bag of one instance that fills it.

@@ -22,13 +22,12 @@ from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
-from milbench.families.image_bags import LazyBatches, single_instance_bags, to_picture
+from milbench.families.image_bags import DIGITS, LazyBatches, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-CLASSES = 10
 TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
 FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
@@ -82,7 +81,7 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
     drawn = digits[index]
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
     canvas = nest(drawn.scaled().squeeze(2), tops, lefts, height, width)
-    return Bags(canvas, label_matrix(drawn.classes, CLASSES), truth=Truth(drawn.classes, boxes))
+    return Bags(canvas, label_matrix(drawn.classes, DIGITS), truth=Truth(drawn.classes, boxes))
 
 
 class NestedDigits(Task):
@@ -99,9 +98,9 @@ class NestedDigits(Task):
     """The number of fixed canvases of each split."""
     eval_batches: ClassVar[tuple[int, int]]
     """The numbers of single digits, and of canvases, that are scored at once."""
-    num_classes = CLASSES
+    num_classes = DIGITS
     figures = ("2",)
-    chance = 1 - 1 / CLASSES
+    chance = 1 - 1 / DIGITS
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32) -> None:
         self.digits_per_bag = digits_per_bag
@@ -125,7 +124,7 @@ class NestedDigits(Task):
                 f"{self.name}: {len(splits.train)} training digits do not fill one bag of {self.digits_per_bag}"
             )
         self._train = splits.train
-        as_bags = partial(single_instance_bags, num_classes=CLASSES)
+        as_bags = partial(single_instance_bags, num_classes=DIGITS)
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self._calibration = None if splits.validation else self._canvases("validation", splits.train)
         self._eval_splits: dict[Split, EvalSplit] = {
@@ -204,7 +203,7 @@ class NestedDigits(Task):
         boxes = torch.stack([lefts, tops, lefts + side, tops + side], dim=-1).float()
         canvas = nest(instances[index.to(instances.device), 0].cpu(), tops, lefts, height, width)
         drawn = classes[index.to(classes.device)].cpu()
-        return Bags(canvas, label_matrix(drawn, CLASSES), truth=Truth(drawn, boxes))
+        return Bags(canvas, label_matrix(drawn, DIGITS), truth=Truth(drawn, boxes))
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""

@@ -24,9 +24,9 @@ from milbench.networks.convolutional import AllConvolutional, Classifier, Layer,
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-WHITE = 255
-EVAL_BATCH = 500
-CALIBRATION = 5000
+_WHITE = 255
+IMAGES_PER_EVAL_BATCH = 500
+CALIBRATION_IMAGES = 5000
 """Training images on which the threshold of the set error is chosen where there is no validation split."""
 
 
@@ -84,7 +84,7 @@ class OneInstanceImages(Task):
         batches["test"] = self._batches(self._splits.test)
         # Each bag holds one instance: the same batches serve the metrics of instances and those of label sets.
         self._eval_splits = {split: EvalSplit(some, some) for split, some in batches.items()}
-        self._calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION])
+        self._calibration = None if self.validation else self._batches(self._splits.train[:CALIBRATION_IMAGES])
 
     @property
     def steps_per_epoch(self) -> int:
@@ -108,7 +108,7 @@ class OneInstanceImages(Task):
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
-        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / WHITE
+        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the classes named and of the label sets found.
@@ -122,4 +122,4 @@ class OneInstanceImages(Task):
         return single_instance_bags(self._splits.test[:8], self.num_classes)
 
     def _batches(self, images: LabelledImages) -> LazyBatches:
-        return LazyBatches(images, EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))
+        return LazyBatches(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))

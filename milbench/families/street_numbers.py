@@ -1,4 +1,4 @@
-"""Street numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format.
+"""House numbers: the protocol of X.-L. Li, arXiv:1811.12346, Section 5.4, on SVHN or on pictures in its format.
 
 A bag is a crop of 64x64 pixels around one house number, and its label set holds the digits in it. Their order, their
 number and their places are used in evaluation alone.
@@ -31,19 +31,18 @@ from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.image_bags import LazyBatches, to_picture
+from milbench.families.image_bags import DIGITS, LazyBatches, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-CLASSES = 10
 FIGURE_1 = 8
 """How many crops Figure 1 shows."""
-WHITE = 256
+_WHITE = 256
 """Pixels are divided by this, so that they are in [0, 1)."""
-EVAL_BATCH = 250
-CALIBRATION = 1000
+CROPS_PER_EVAL_BATCH = 250
+CALIBRATION_CROPS = 1000
 """How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
 Size = Literal["small", "medium", "large"]
 Parts = Literal["train", "train+extra"]
@@ -51,7 +50,7 @@ Contrast = Literal["standard", "raw"]
 WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
 
 
-def street_number_layers(size: Size, num_classes: int = CLASSES) -> tuple[Layer, ...]:
+def house_number_layers(size: Size, num_classes: int = DIGITS) -> tuple[Layer, ...]:
     """Return the paper's ten 5x5 convolutions, the fourth with stride 2: 64 pixels give 28 positions, 60 give 26."""
     a, b, c = WIDTHS[size]
     first_three, then = (Layer(a, 5, padding=2),) * 3, (Layer(b, 5, padding=2),) * 2
@@ -64,7 +63,7 @@ def number_images(crops: Crops, device: torch.device) -> LabelledImages:
     return LabelledImages(
         torch.from_numpy(crops.crops).to(device).permute(0, 3, 1, 2),
         torch.from_numpy(crops.classes).long().to(device),
-        WHITE,
+        _WHITE,
         torch.from_numpy(crops.boxes).to(device),
     )
 
@@ -89,13 +88,13 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> B
         raise ValueError("crops of house numbers need the boxes of their digits")
     if rng is not None:
         pixels, boxes = augment(pixels, boxes, rng)
-    return Bags(pixels, label_matrix(images.classes, CLASSES), truth=Truth(images.classes, boxes))
+    return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
 
 
 class StreetNumbers(Task):
-    """Base class of tasks with street numbers; a subclass names the folder of the pictures and describes them."""
+    """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
-    num_classes = CLASSES
+    num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
     decoder = "columns"
@@ -139,7 +138,7 @@ class StreetNumbers(Task):
 
     def layers(self) -> tuple[Layer, ...]:
         """Return the layers of the network."""
-        return street_number_layers(self.size)
+        return house_number_layers(self.size)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, with nearly every gradient shortened to the same norm.
@@ -168,7 +167,7 @@ class StreetNumbers(Task):
         self._pools = [(train, kept)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
-        self._calibration = None if self.validation else _batches(train, kept[:CALIBRATION])
+        self._calibration = None if self.validation else _batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
             {"validation": EvalSplit((), _batches(train, held))} if self.validation else {}
         )
@@ -208,11 +207,11 @@ class StreetNumbers(Task):
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return the picture in colours, (3, H, W) in [0, 1)."""
-        return torch.from_numpy(colours(picture)).float() / WHITE
+        return torch.from_numpy(colours(picture)).float() / _WHITE
 
     def picture_from(self, instances: Tensor) -> Image:
         """Return a crop (3, H, W) as a picture in colours."""
-        return to_picture(instances, WHITE)
+        return to_picture(instances, _WHITE)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented."""
@@ -262,7 +261,7 @@ class StreetNumbers(Task):
 
 
 def _batches(images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
-    return LazyBatches(images, EVAL_BATCH, number_bags, which)
+    return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:

@@ -15,7 +15,8 @@ from milbench.api.task import Scores
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.families.nested_digits import CLASSES, NestedDigits, draw_canvases, nest
+from milbench.families.image_bags import DIGITS
+from milbench.families.nested_digits import NestedDigits, draw_canvases, nest
 from milbench.networks.convolutional import AllConvolutional, Layer
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ CPU = torch.device("cpu")
 def named_digits(count: int, side: int = 3) -> LabelledImages:
     """Digits that can be told apart by their pixels: number n has the binary digits of n + 1 for pixels, times 5."""
     bits = (torch.arange(1, count + 1).unsqueeze(1) >> torch.arange(side * side)) & 1
-    return LabelledImages((bits * 5).byte().view(count, 1, side, side), torch.arange(count) % CLASSES, white=8)
+    return LabelledImages((bits * 5).byte().view(count, 1, side, side), torch.arange(count) % DIGITS, white=8)
 
 
 def rendered(digits: LabelledImages, index: list[int], boxes: Tensor, height: int, width: int) -> Tensor:
@@ -109,7 +110,7 @@ class Toy(NestedDigits):
         self.splits = ImageSplits(*splits)
 
     def layers(self) -> tuple[Layer, ...]:
-        return (Layer(8, 3, padding=1), Layer(8, 3, stride=2, padding=1), Layer(CLASSES + 1, 3))
+        return (Layer(8, 3, padding=1), Layer(8, 3, stride=2, padding=1), Layer(DIGITS + 1, 3))
 
     def load(self, data_dir: object) -> ImageSplits:
         return self.splits
@@ -224,7 +225,7 @@ def test_a_perfect_detector_scores_perfectly() -> None:
     def score(bags: Bags) -> Scores:
         labels = bags.labels.float()
         h, w = AllConvolutional(task.layers(), 1, 0).output_shape(*bags.instances.shape[2:])
-        instances = torch.zeros(len(bags), CLASSES + 1, h, w)
+        instances = torch.zeros(len(bags), DIGITS + 1, h, w)
         if bags.truth is not None:
             ys, xs = task.centres(*bags.instances.shape[2:])
             for b, (classes, boxes) in enumerate(zip(*truth(bags), strict=True)):

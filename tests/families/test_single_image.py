@@ -47,8 +47,8 @@ class Numbered(OneInstanceImages):
 
 @pytest.mark.parametrize("validation", [0, 10])
 def test_every_held_out_image_is_scored_once(monkeypatch: pytest.MonkeyPatch, validation: int) -> None:
-    monkeypatch.setattr(single_image, "EVAL_BATCH", 7)
-    monkeypatch.setattr(single_image, "CALIBRATION", 12)
+    monkeypatch.setattr(single_image, "IMAGES_PER_EVAL_BATCH", 7)
+    monkeypatch.setattr(single_image, "CALIBRATION_IMAGES", 12)
     task = Numbered(validation)
     task.prepare(None, CPU)
     seen: Counter[int] = Counter()

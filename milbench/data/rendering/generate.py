@@ -1,4 +1,4 @@
-"""The data set `house-numbers`: rendered street numbers in SVHN's format, which needs no download."""
+"""The data set `house-numbers`: rendered house numbers in SVHN's format, which needs no download."""
 
 from __future__ import annotations
 

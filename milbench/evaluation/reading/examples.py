@@ -18,7 +18,7 @@ from milbench.evaluation.reading.metrics import read_batch
 
 EXAMPLES = 8
 """How many examples of each pattern are kept at most: the first ones."""
-WHITE = 256
+_WHITE = 256
 """Instances are pixels divided by this."""
 
 
@@ -73,4 +73,4 @@ def collect_misread(
 
 
 def _pixels(instances: Tensor) -> Tensor:
-    return (instances.detach().cpu() * WHITE).round().clamp(0, 255).byte()
+    return (instances.detach().cpu() * _WHITE).round().clamp(0, 255).byte()
