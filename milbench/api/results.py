@@ -17,30 +17,31 @@ missing: it was never started."""
 class Results:
     """Every planned cell of one named comparison, with its status and what was measured.
 
-    cells: one row a planned cell, index `cell` (its content hash), columns
-        loss (name), loss_label (name and the parameters in which variants differ, such as "max-pooling batch"),
-        supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
-        status (one of STATUSES), reason (one line; why it failed, "" otherwise), run_id (MLflow, "" where missing),
-        primary (the task's primary metric without split, such as "instance_error"),
-        data_digest, epochs (int, planned).
-    params: cell -> flat dict of all parameters ("loss.normalization", "task.bag_size", "recipe.lr", ...).
-    provenance: cell -> dict of tags (code version, dirty flag, device, library versions, started, duration, ...).
-    history: long frame with columns cell, epoch (int, from 1), metric ("train/loss", "validation/instance_error",
-        "test/set_error", ...), value; one row a cell, epoch and metric.
-    costs: frame indexed by cell with columns step_seconds (median training step), loss_seconds (loss forward and
-        backward alone, one training batch), loss_peak_bytes (memory the loss alone allocates), peak_bytes
-        (the whole process or device), train_seconds; NaN where not measured.
-    published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that an
-        older plan lacks has its default.
-    galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
-    chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
-    preset: the preset of the spec, "" for none.
-    notes: remarks for the reader of the report, such as the limits of a preset.
-    differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
-    title: of the comparison, "" for none.
-    tracking_uri: the address of the store.
-    launched: when the comparison was launched last, in UTC.
-    command: the command line of that launch.
+    Args:
+        cells: one row a planned cell, index `cell` (its content hash), columns
+            loss (name), loss_label (name and the parameters in which variants differ, such as "max-pooling batch"),
+            supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),
+            status (one of STATUSES), reason (one line; why it failed, "" otherwise), run_id (MLflow, "" where missing),
+            primary (the task's primary metric without split, such as "instance_error"),
+            data_digest, epochs (int, planned).
+        params: cell -> flat dict of all parameters ("loss.normalization", "task.bag_size", "recipe.lr", ...).
+        provenance: cell -> dict of tags (code version, dirty flag, device, library versions, started, duration, ...).
+        history: long frame with columns cell, epoch (int, from 1), metric ("train/loss", "validation/instance_error",
+            "test/set_error", ...), value; one row a cell, epoch and metric.
+        costs: frame indexed by cell with columns step_seconds (median training step), loss_seconds (loss forward and
+            backward alone, one training batch), loss_peak_bytes (memory the loss alone allocates), peak_bytes
+            (the whole process or device), train_seconds; NaN where not measured.
+        published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that
+            an older plan lacks has its default.
+        galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
+        chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
+        preset: the preset of the spec, "" for none.
+        notes: remarks for the reader of the report, such as the limits of a preset.
+        differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
+        title: of the comparison, "" for none.
+        tracking_uri: the address of the store.
+        launched: when the comparison was launched last, in UTC.
+        command: the command line of that launch.
     """
 
     name: str

@@ -29,8 +29,10 @@ _SUPERVISION_ORDER = list(SUPERVISIONS)
 class Variant(NamedTuple):
     """What is compared, a line of a table: a loss with its parameters, under one recipe.
 
-    supervision: its kind of supervision; loss: the label of the loss with the parameters that set it apart; recipe: the
-    parameters in which recipes differ, "" where they do not.
+    Args:
+        supervision: its kind of supervision.
+        loss: the label of the loss with the parameters that set it apart.
+        recipe: the parameters in which recipes differ, "" where they do not.
     """
 
     supervision: str

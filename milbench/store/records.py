@@ -40,8 +40,16 @@ class MetricValue(NamedTuple):
 class RunRecord:
     """A run as the store has it.
 
-    status: RUNNING, SCHEDULED, FINISHED, FAILED or KILLED; start, end: milliseconds since 1970, end is None for a run
-    that is open; metrics: the last value of each metric, by its name of today.
+    Args:
+        run_id: MLflow's id of the run.
+        experiment_id: MLflow's id of its experiment.
+        name: its name.
+        status: RUNNING, SCHEDULED, FINISHED, FAILED or KILLED.
+        start: when it began, in milliseconds since 1970.
+        end: when it ended, in milliseconds since 1970; None for a run that is open.
+        tags: tags by name.
+        params: parameters by name.
+        metrics: the last value of each metric, by its name of today.
     """
 
     run_id: str

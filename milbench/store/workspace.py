@@ -12,9 +12,13 @@ from milbench.errors import UsageError
 class Workspace:
     """The paths in the folder that `--root` names; nothing is created before `make`.
 
-    path: the folder, absolute; runs: database, artifacts and checkpoints; reports: one folder a comparison;
-    checkpoints: states, locks and progress of cells that are not done; artifacts: files of runs, a folder each;
-    database: MLflow's SQLite file.
+    Attributes:
+        path: the folder, absolute.
+        runs: the folder of the database, the artifacts and the checkpoints.
+        reports: one folder a comparison.
+        checkpoints: states, locks and progress of cells that are not done.
+        artifacts: files of runs, a folder each.
+        database: MLflow's SQLite file.
     """
 
     def __init__(self, path: Path) -> None:
