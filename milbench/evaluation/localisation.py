@@ -161,7 +161,7 @@ def box_average_precision(detections: Detections, truth: Truth, classes: int) ->
     """Return the average precision at an IoU of 0.5, the mean over the classes that have instances; NaN of none.
 
     As in PASCAL VOC from 2010 on: the detections of a class are sorted by falling score. One is right if the instance
-    of its class that it overlaps most has an IoU of OVERLAP at least, and no detection before it had the same instance.
+    of its class that it overlaps most has an IoU of OVERLAP at least, and no detection before it has matched that one.
     The average precision is the area under precision over recall, where the precision at a recall is the largest at
     this recall or any higher one.
 

@@ -140,7 +140,7 @@ class StoreReader:
         return self._client.search(self.experiments.values(), KIND, kind)
 
     def cell_runs(self) -> dict[str, CellRun]:
-        """Return the run that counts for every cell that was ever started, by cell id."""
+        """Return the run whose results are used for every cell that was ever started, by cell id."""
         found: dict[str, CellRun] = {}
         for run in self.search("cell"):  # newest first
             cell_id = run.tags[CELL]

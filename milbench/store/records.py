@@ -70,7 +70,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class CellRun:
-    """The run that counts for a cell, its newest finished one or else its newest, and its status for a user."""
+    """The run whose results are used for a cell, its newest finished one or else its newest, and its status."""
 
     run_id: str
     status: str
@@ -84,7 +84,7 @@ def metric_today(stored: str) -> str:
 
 
 def metrics_today(stored: Mapping[str, float]) -> dict[str, float]:
-    """Return values by the names of today; where a run has logged a metric by both names, the name of today counts."""
+    """Return values by the names of today; a value logged by the name of today replaces one by an old name."""
     return {metric_today(name): value for name, value in stored.items()} | {
         name: value for name, value in stored.items() if metric_today(name) == name
     }

@@ -57,7 +57,7 @@ class CellCopy(LaunchCopy):
 
 
 class Manifest(BaseModel):
-    """What is in an export: the launches of a comparison that count, the newest first, and the runs of its cells."""
+    """What is in an export: the launches whose plans make up a comparison, newest first, and the runs of its cells."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -32,7 +32,7 @@ ORIGIN = "milbench.origin_run"
 
 
 def export(store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = ()) -> str:
-    """Write the launches of a comparison that count, and its cells that are done or failed, to a file.
+    """Write the launches whose plans make up a comparison, and its cells that are done or failed, to a file.
 
     Args:
         store: the store to read.
