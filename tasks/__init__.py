@@ -1,7 +1,7 @@
 """The built-in tasks, one file each, found by name through `milbench.api.registry`.
 
 `extended-digits` and `extended-mnist` are nested digits, `mnist` and `cifar10` images of one thing, `svhn` and
-`house-numbers` street numbers; the base classes are in `milbench.families`. `synthetic-bags` is a task of its own, of
+`house-numbers` house numbers; the base classes are in `milbench.families`. `synthetic-bags` is a task of its own, of
 unordered instances from a known distribution. `_paper.py` holds what several of them share of the paper.
 
 A task may import `milbench.families` and what these may import, and never the engine, the store or reports.

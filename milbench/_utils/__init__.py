@@ -1,4 +1,4 @@
-"""Small tools that know nothing of bags: files, locks, devices, images, random numbers, colours.
+"""Small tools that do not concern bags: files, locks, devices, images, random numbers, colours.
 
 It may import `milbench.errors` alone.
 """

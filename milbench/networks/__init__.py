@@ -1,4 +1,4 @@
 """Networks from instances to logits: the paper's convolutional ones, and a perceptron for unordered instances.
 
-This package may import `milbench.api` and `milbench._utils`.
+It may import `milbench.api` and `milbench._utils`.
 """

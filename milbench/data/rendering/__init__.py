@@ -1,4 +1,4 @@
-"""Rendered street numbers in SVHN's format, for the task `house-numbers`.
+"""Rendered house numbers in SVHN's format, for the task `house-numbers`.
 
-This package may import the rest of `milbench.data`, `milbench.errors` and `milbench._utils`.
+It may import the rest of `milbench.data`, `milbench.errors` and `milbench._utils`.
 """
