@@ -52,7 +52,7 @@ def test_the_wheel_describes_itself(built: tuple[Path, Path]) -> None:
         (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(wheel.read(path))
     assert (metadata["Name"], metadata["Version"]) == ("milbench", __version__)
-    assert metadata["Author"] == "The milbench authors"
+    assert metadata["Author"] == "The milbench maintainers"
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Project-URL"] == "Paper, https://arxiv.org/abs/1811.12346"
     running = f"Programming Language :: Python :: {sys.version_info.major}.{sys.version_info.minor}"
