@@ -108,7 +108,7 @@ def execute(
                 jobs.append(_job(cell, launch, store, workspace, options, parent))  # noqa: PERF401 an interrupt keeps them
             store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
             failed = False
-            for done in _reports(jobs, store, workspace, options):
+            for done in _results(jobs, store, workspace, options):
                 if done.status == "failed":
                     store.abandon([done.run_id], "FAILED", done.reason)
                 report(done)
@@ -146,7 +146,7 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, o
     )
 
 
-def _reports(jobs: list[Job], store: StoreWriter, workspace: Workspace, options: Options) -> Iterator[JobResult]:
+def _results(jobs: list[Job], store: StoreWriter, workspace: Workspace, options: Options) -> Iterator[JobResult]:
     """Yield results as cells end. A worker process that crashes fails its own cell, and no other."""
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError

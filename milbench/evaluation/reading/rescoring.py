@@ -50,17 +50,17 @@ def rescore(
     parts = [components]
     best = _rank(given, probs)
     doubt = ((best < math.log(DOUBT)) & (given.labels.sum(dim=1) <= LARGEST_SET)).nonzero().flatten()
-    counting = np.zeros(len(images), dtype=np.int64)  # index of the chosen scale
+    scale_index = np.zeros(len(images), dtype=np.int64)  # of the chosen scale
     for n, factor in enumerate(SCALES if len(doubt) else (), start=1):
         scaled_probs = probs_of(resized(images[doubt.to(images.device)], factor)).detach().cpu()
         scaled = posterior_given_likely_set(scaled_probs)
         rank = _rank(scaled, scaled_probs)
         better = rank > best[doubt]
         best[doubt[better]] = rank[better]
-        counting[doubt[better].numpy()] = n
+        scale_index[doubt[better].numpy()] = n
         found = find_components(scaled.probs, scaled.classes)
         parts.append(replace(found, image=doubt.numpy()[found.image]))
-    chosen = concatenate([part[counting[part.image] == n] for n, part in enumerate(parts)])
+    chosen = concatenate([part[scale_index[part.image] == n] for n, part in enumerate(parts)])
     return chosen[np.argsort(chosen.image, kind="stable")]
 
 
