@@ -10,9 +10,13 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import pkgutil
+import re
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -37,6 +41,7 @@ class RegistryEntry(Generic[T]):
         name: of the loss or task.
         origin: "milbench", a package with its version, or the path of a file; messages name it.
         load: imports and returns the class.
+        module: the name of the module that holds the class.
         source_digest: identifies the code of what is not milbench's own: the SHA-256 of a file, or " of " with the name
             and version of a package.
         is_file: whether it comes from a file given by its path.
@@ -45,6 +50,7 @@ class RegistryEntry(Generic[T]):
     name: str
     origin: str
     load: Callable[[], type[T]]
+    module: str
     source_digest: str = ""
     is_file: bool = False
 
@@ -71,7 +77,7 @@ class Registry(Generic[T]):
                 self._add_built_in(module.name)
         for point in entry_points(group=self.package):
             origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
-            self._add(RegistryEntry(point.name, origin, point.load, source_digest=f" of {origin}"))
+            self._add(RegistryEntry(point.name, origin, point.load, point.module, source_digest=f" of {origin}"))
 
     def names(self) -> list[str]:
         """Return every name, in alphabetical order."""
@@ -96,13 +102,8 @@ class Registry(Generic[T]):
             UsageError: there is none, it cannot be imported, or its module holds something else.
         """
         entry = self.entry(name)
-        try:
+        with _import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
             cls = entry.load()
-        except UsageError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise UsageError(f"cannot import {self.kind} {entry.name!r} from {entry.origin}: {reason}") from error
         if not (inspect.isclass(cls) and issubclass(cls, self.base())) or getattr(cls, "name", None) != entry.name:
             raise UsageError(
                 f"{self.kind} {entry.name!r} from {entry.origin} is not a {self.base().__name__} of that name"
@@ -134,7 +135,7 @@ class Registry(Generic[T]):
         def load() -> type[T]:
             return self._only_class(importlib.import_module(path))
 
-        self._add(RegistryEntry(module_name.replace("_", "-"), "milbench", load))
+        self._add(RegistryEntry(module_name.replace("_", "-"), "milbench", load, path))
 
     def _add_file(self, path: Path) -> RegistryEntry[T]:
         """Import a user's file once and register the one class in it under the class's own name."""
@@ -153,20 +154,16 @@ class Registry(Generic[T]):
         module.__file__ = str(path)
         sys.modules[module_name] = module
         try:
-            loader.exec_module(module)
-        except Exception as error:
+            with _import_errors(f"the {self.kind} file {path}", module_name):
+                loader.exec_module(module)
+        except BaseException:
             del sys.modules[module_name]
-            reason = f"{type(error).__name__}: {error}"
-            if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("milbench."):
-                reason += (
-                    "; plug-ins import public names from milbench itself, such as: from milbench import Loss, Task"
-                )
-            raise UsageError(f"cannot import the {self.kind} file {path}: {reason}") from error
+            raise
         cls = self._only_class(module)
         name = getattr(cls, "name", None)
         if not isinstance(name, str):
             raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
-        entry = RegistryEntry(name, origin, lambda: cls, digest, is_file=True)
+        entry = RegistryEntry(name, origin, lambda: cls, module_name, digest, is_file=True)
         self._add(entry)
         return entry
 
@@ -185,6 +182,48 @@ class Registry(Generic[T]):
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
         return found[0]
+
+
+@contextmanager
+def _import_errors(what: str, module: str) -> Iterator[None]:
+    """Turn whatever ends the import of a plug-in, `sys.exit` included, into a UsageError with the file and line.
+
+    Args:
+        what: is imported, for the message.
+        module: its name.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except BaseException as error:
+        place, source = _place(error, module)
+        if isinstance(error, KeyboardInterrupt) and not re.search(r"\braise\b", source):
+            raise  # Ctrl-C, which strikes at any line
+        reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".rstrip(": ")
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("milbench."):
+            reason += "; plug-ins import public names from milbench itself, such as: from milbench import Loss, Task"
+        raise UsageError(f"cannot import {what}: {reason}{place}") from error
+
+
+def _place(error: BaseException, module: str) -> tuple[str, str]:
+    """Return the innermost line of a plug-in's own package at which its import failed.
+
+    Returns:
+        " (FILE, line N)" and the text of that line; both are "" where no line of the plug-in was run.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})", ""
+    package = module.partition(".")[0]
+    places = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    if not places:
+        return "", ""
+    file, line = places[-1]
+    return f" ({file}, line {line})", linecache.getline(file, line)
 
 
 @cache

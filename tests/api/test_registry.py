@@ -68,7 +68,7 @@ def test_files_that_hold_no_loss(tmp_path: Path) -> None:
     broken, empty = tmp_path / "broken.py", tmp_path / "empty.py"
     broken.write_text("import nowhere_to_be_found\n")
     empty.write_text("x = 1\n")
-    with pytest.raises(UsageError, match=r"cannot import the loss file .*ModuleNotFoundError"):
+    with pytest.raises(UsageError, match=r"the loss file .*ModuleNotFoundError.*\(.*broken\.py, line 1\)"):
         milbench.load_loss(str(broken))
     with pytest.raises(UsageError, match="exactly one Loss, found: none"):
         milbench.load_loss(str(empty))
@@ -120,4 +120,41 @@ def test_a_plug_in_that_imports_a_module_that_moved_is_shown_the_public_names(tm
     file = tmp_path / "older.py"
     file.write_text("from milbench.loss import Loss\n")
     with pytest.raises(UsageError, match=r"'milbench\.loss'; plug-ins import .* from milbench import Loss"):
+        milbench.load_loss(str(file))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import sys\n\nsys.exit(0)\n", "SystemExit: 0"),
+        ("\n\nraise KeyboardInterrupt\n", "KeyboardInterrupt"),
+        ("import math\n\nmath.sqrt(-1)\n", "ValueError"),
+        ("import json\n\njson.loads('{')\n", "JSONDecodeError"),
+        ("x = 1\n\nif x = 2:\n    pass\n", "SyntaxError: invalid syntax"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["file", "package"])
+def test_whatever_ends_an_import_is_one_line_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str, kind: str
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    file = tmp_path / f"plug_in_of_{tmp_path.name}.py"
+    file.write_text(code)
+    name = str(file)
+    if kind == "package":
+        monkeypatch.syspath_prepend(tmp_path)
+        name = "mine"
+        point = EntryPoint(name, f"{file.stem}:Mine", "milbench.losses")
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
+    with pytest.raises(UsageError) as error:
+        milbench.load_loss(name)
+    assert reason in str(error.value)
+    assert str(error.value).endswith(f" ({file}, line 3)")
+
+
+def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("import os\nimport signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9**9):\n    pass\n")
+    with pytest.raises(KeyboardInterrupt):
         milbench.load_loss(str(file))
