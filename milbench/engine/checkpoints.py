@@ -8,8 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from milbench._utils.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Generators:
+    """The states of torch's global generators.
+
+    Args:
+        cpu: that of the CPU.
+        cuda: that of a GPU; None where training needs none.
+    """
+
+    cpu: Tensor
+    cuda: Tensor | None = None
+
+    @classmethod
+    def now(cls, device: torch.device) -> Generators:
+        """Return the present states; of the GPU's where `device` is one."""
+        return cls(torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None)
+
+    def restore(self, device: torch.device) -> None:
+        """Set the generators to these states."""
+        torch.set_rng_state(self.cpu.cpu())
+        if self.cuda is not None and device.type == "cuda":
+            torch.cuda.set_rng_state(self.cuda.cpu(), device)
 
 
 @dataclass
@@ -47,53 +72,52 @@ class Checkpoint:
         self.decoder = decoder
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
-    def save(self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def save(
+        self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    ) -> None:
         """Write the state to a file, completely or not at all.
 
         Args:
             path: of the file; an earlier checkpoint there is replaced.
             network: whose weights are stored.
             optimizer: whose state is stored.
+            device: of the training, whose generator's state is stored.
         """
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
-        generators = {"cpu": torch.get_rng_state()}
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            generators["cuda"] = torch.cuda.get_rng_state()
+        generators = Generators.now(device)
         state = {
             "counters": counters,
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "generators": generators,
+            "generators": {k: v for k, v in vars(generators).items() if v is not None},
         }
         write_atomically(path, lambda temporary: torch.save(state, temporary))
 
     @classmethod
-    def load(cls, path: Path, cell: str, device: torch.device) -> Checkpoint | None:
+    def load(cls, path: Path, cell: str) -> Checkpoint | None:
         """Return the state of a cell, None where the file is missing, damaged or of another cell.
 
         Args:
             path: of the file; a damaged one is renamed to end in .damaged.
             cell: the id of the cell.
-            device: where the tensors are to be.
 
         Returns:
-            The counters and the history, with the weights and the other state for `restore`; or None.
+            The counters and the history, with the weights and the other state, on the CPU, for `restore`; or None.
         """
         if not path.exists():
             return None
         try:
-            state = torch.load(path, map_location=device, weights_only=True)
-            found = cls(**state["counters"], loaded=state)
-        except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError):
+            # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            found = cls(**dict(state)["counters"], loaded=state)
+        except (OSError, RuntimeError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError):
             path.replace(path.with_suffix(".damaged"))
             return None
         return found if found.cell == cell else None
 
-    def restore(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def restore(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         """Set the weights, the state of the optimiser and torch's global generators to those that were loaded."""
         network.load_state_dict(self.loaded["network"])
         optimizer.load_state_dict(self.loaded["optimizer"])
-        torch.set_rng_state(self.loaded["generators"]["cpu"].cpu())
-        if "cuda" in self.loaded["generators"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state(self.loaded["generators"]["cuda"].cpu())
+        Generators(**self.loaded["generators"]).restore(device)
         self.loaded = {}

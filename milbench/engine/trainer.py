@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,9 @@ from milbench.api.registry import losses, tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, Network, Scores, Task
 from milbench.engine import gallery_writer, profiling
-from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.callback import Callback
+from milbench.engine.callback import Stopped as Stopped  # noqa: PLC0414 re-exported
+from milbench.engine.checkpoints import Checkpoint, Generators
 from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_step
 from milbench.errors import UsageError
 
@@ -30,26 +32,8 @@ PROGRESS_INTERVAL = 0.5
 """Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
 CHECKPOINT_INTERVAL = 60.0
 """Least seconds between checkpoints inside an epoch: a killed run loses this much work, and the step it was in."""
-
-
-class Callback(Protocol):
-    """The methods that are called while a cell is trained."""
-
-    def resumed(self, epoch: int, step: int) -> None:
-        """Handle that training continues from a checkpoint, after `step` steps of an epoch (from 1)."""
-
-    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        """Handle progress inside an epoch, at most twice a second.
-
-        Args:
-            epoch: from 1.
-            step: how many steps of the epoch are done.
-            steps: how many steps the epoch has.
-            loss: the mean loss of the steps that are done.
-        """
-
-    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Handle the metrics at the end of an epoch (from 1), by `split/metric`."""
+STOP_INTERVAL = 0.2
+"""Least seconds between two questions whether to stop; the answer may lie on a slow disk."""
 
 
 @dataclass
@@ -90,6 +74,7 @@ class Trainer:
     checkpoint: Path
     _reported: float = field(default=0.0, init=False)
     _saved: float = field(default_factory=time.monotonic, init=False)
+    _asked: float = field(default=-math.inf, init=False)
 
     def run(self) -> TrainedCell:
         """Train to the last epoch, with an evaluation after each.
@@ -97,17 +82,18 @@ class Trainer:
         Raises:
             FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
             UsageError: a plug-in file was changed since the cell was planned, or the task does not suit the loss.
+            Stopped: the callback has asked to stop. The checkpoint holds every finished step.
         """
         self._set_up()
-        state = Checkpoint.load(self.checkpoint, self.cell.id, self.device)
+        state = Checkpoint.load(self.checkpoint, self.cell.id)
         if state is None:
             state = Checkpoint(self.cell.id)
         else:
-            state.restore(self.model, self.optimizer)
+            state.restore(self.model, self.optimizer, self.device)
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             self._train_epoch(state)
-            evaluation = self._evaluate()
+            evaluation = self._evaluate(state)
             metrics = {
                 "train/loss": state.loss_sum / state.step,
                 "train/clipped": state.clipped / state.step,
@@ -123,8 +109,15 @@ class Trainer:
         last = Evaluation(state.history[-1], state.decoder)
         return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
 
-    def _evaluate(self) -> Evaluation:
-        evaluation: object = self.task.evaluate(self._score)
+    def _evaluate(self, state: Checkpoint) -> Evaluation:
+        generators = Generators.now(self.device)
+        try:
+            evaluation: object = self.task.evaluate(self._score)
+        except Stopped:
+            # The next launch starts this evaluation anew: what it has drawn so far must not count.
+            generators.restore(self.device)
+            self._save(state)
+            raise
         if not isinstance(evaluation, Evaluation):
             given = type(evaluation).__name__
             raise TypeError(f"evaluate of task {self.task.name} must return milbench.Evaluation, got {given}")
@@ -178,7 +171,18 @@ class Trainer:
                 self.callback.step(state.epoch + 1, step, self.steps, state.loss_sum / step)
             if now - self._saved > CHECKPOINT_INTERVAL:
                 self._save(state)
+            if self._stop_requested():
+                settle(step)
+                self._save(state)
+                raise Stopped
         settle(self.steps)
+
+    def _stop_requested(self) -> bool:
+        now = time.monotonic()
+        if now - self._asked < STOP_INTERVAL:
+            return False
+        self._asked = now
+        return self.callback.stop_requested()
 
     def _train_step(self, bags: Bags, step: int) -> Tensor:
         """Make one step; return (2,), the loss before it, and 1 where its gradient was clipped, else 0."""
@@ -212,6 +216,8 @@ class Trainer:
 
     @torch.no_grad()
     def _score(self, bags: Bags) -> Scores:
+        if self._stop_requested():
+            raise Stopped
         self.network.eval()
         logits = self._logits(bags)
         return Scores(
@@ -245,7 +251,7 @@ class Trainer:
         gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, last)
 
     def _save(self, state: Checkpoint) -> None:
-        state.save(self.checkpoint, self.model, self.optimizer)
+        state.save(self.checkpoint, self.model, self.optimizer, self.device)
         self._saved = time.monotonic()
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell
+from milbench.engine.callback import Callback
 from milbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _keep_artifacts(job: Job, store: StoreWriter, workspace: Workspace, trained:
     folder.rmdir()
 
 
-class _StoreCallback:
+class _StoreCallback(Callback):
     """Logs epochs to the store, and writes progress inside an epoch to a small file that the launcher reads."""
 
     def __init__(self, job: Job, store: StoreWriter, progress: Path) -> None:

@@ -12,6 +12,7 @@ from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
 from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine import trainer as trainer_module
+from milbench.engine.callback import Callback, Stopped
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
@@ -23,7 +24,7 @@ class Stop(Exception):  # noqa: N818
     """Raised in the middle of training, as a kill would end it."""
 
 
-class Recorder:
+class Recorder(Callback):
     """A callback that keeps what it receives and raises Stop after a given step."""
 
     def __init__(self, stop_after: tuple[int, int] | None = None) -> None:
@@ -96,6 +97,44 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     ended = train(cell, tmp_path / "unbroken.pt")  # as if killed after the last epoch, before its artifacts were kept
     assert ended.decoder == unbroken.decoder
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
+
+
+class StopAt(Recorder):
+    """A callback that requests a stop from the n-th question on."""
+
+    def __init__(self, question: int) -> None:
+        super().__init__()
+        self.left = question
+
+    def stop_requested(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [(2, (1, 2)), (4, (1, 4)), (5, (1, 4)), (6, (1, 4)), (7, (2, 1)), (12, (2, 4))],
+    ids=["step", "last step", "first batch of evaluation", "second batch", "step of epoch 2", "end"],
+)
+def test_a_cell_that_is_asked_to_stop_keeps_every_step_and_ends_bit_for_bit_as_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: int, place: tuple[int, int]
+) -> None:
+    """An epoch has four steps and two batches of evaluation. The loss draws random numbers in each of them."""
+    monkeypatch.setattr(trainer_module, "STOP_INTERVAL", -1.0)
+    cell = tiny_cell(str(PLUGINS / "drawing_loss.py"))
+    unbroken = train(cell, tmp_path / "unbroken.pt")
+    with pytest.raises(Stopped):
+        train(cell, tmp_path / "broken.pt", StopAt(question))
+    torch.rand(7)  # the global generator's state in between must not matter
+    callback = Recorder()
+    resumed = train(cell, tmp_path / "broken.pt", callback)
+    assert callback.resumed_at == place
+    assert without_clock(resumed.history) == without_clock(unbroken.history)
+    assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
+
+
+def test_a_request_to_stop_passes_code_that_catches_every_exception() -> None:
+    assert not issubclass(Stopped, Exception)
 
 
 def test_training_learns_and_calls_back_with_every_epoch(tmp_path: Path) -> None:
@@ -234,13 +273,17 @@ def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
         train(cell, tmp_path / "c.pt")
 
 
-def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"not a checkpoint at all", torch.zeros(2), {"counters": []}])
+def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, content: object) -> None:
     path = tmp_path / "c.pt"
-    path.write_bytes(b"not a checkpoint at all")
-    assert Checkpoint.load(path, "x", torch.device("cpu")) is None
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    assert Checkpoint.load(path, "x") is None
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
-    assert Checkpoint.load(path, "x", torch.device("cpu")) is None
+    assert Checkpoint.load(path, "x") is None
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=needs_muon if n == "muon" else ()) for n in OPTIMIZERS])

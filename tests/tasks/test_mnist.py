@@ -10,6 +10,7 @@ import torch
 from milbench import Bags, Scores, UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.targets import make_target
+from milbench.engine.callback import Callback
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer
 from milbench.evaluation.evaluate import THRESHOLD
@@ -104,7 +105,7 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     values = {"name": "t", "losses": [loss], "tasks": ["mnist"], "recipe": {"epochs": 1, "steps_per_epoch": 1}}
     spec = make_spec({**values, "task": {"mnist": {"any_data": True, "validation": 20}}})
     cell = make_plan(spec, root).cells[0]
-    outcome = Trainer(cell, CPU, root, NoCallback(), tmp_path / "c.pt").run()
+    outcome = Trainer(cell, CPU, root, Callback(), tmp_path / "c.pt").run()
     assert set(outcome.history[0]) >= {"test/instance_error", "validation/set_error"}
     outcome.save_gallery(tmp_path / "g.npz")
     seen = gallery.load(tmp_path / "g.npz")
@@ -112,12 +113,6 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     assert np.allclose(seen.probs.astype(float).sum(axis=1), 1, atol=0.01)
     assert seen.centres is not None
     assert all(abs(float(side.mean()) - 14) <= 0.5 for side in seen.centres)
-
-
-class NoCallback:
-    def resumed(self, epoch: int, step: int) -> None: ...
-    def step(self, epoch: int, step: int, steps: int, loss: float) -> None: ...
-    def epoch(self, epoch: int, metrics: dict[str, float]) -> None: ...
 
 
 def test_published_figures_are_shares() -> None:

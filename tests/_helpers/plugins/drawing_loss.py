@@ -1,0 +1,22 @@
+"""A loss that draws from torch's global generator, in training and in evaluation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from milbench import Loss
+
+
+class DrawingLoss(Loss):
+    """A logistic loss on the logits of one random position a bag."""
+
+    name = "drawing"
+    head = "sigmoid"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.scores(logits, mask)
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, labels.float(), reduction="none").sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1, torch.randint(logits.shape[2], ())]
