@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
+import socket
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,10 +212,29 @@ class RunClient:
             monitor.finish()
 
 
-def serve(uri: str, port: int) -> int:
-    """Serve MLflow's pages on a database until Ctrl-C; return the exit code of the server."""
-    words = ["mlflow", "ui", "--backend-store-uri", uri.partition("?")[0], "--workers", "1", "--port", str(port)]
-    return subprocess.call([sys.executable, "-m", *words])
+def serve(uri: str, artifacts: Path, listener: socket.socket) -> None:
+    """Serve MLflow's pages on a database until Ctrl-C or another signal ends this process.
+
+    This process itself is the server. `mlflow server` starts ten others: they take twice as long to answer, and they
+    outlive a parent that is killed.
+
+    Args:
+        uri: address of the database.
+        artifacts: the folder that holds the artifacts of experiments whose location is `mlflow-artifacts:/`.
+        listener: a socket that listens on this machine.
+    """
+    import uvicorn
+    from mlflow.server import constants
+
+    # In these variables `mlflow server` hands its options on to the process that answers.
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
+    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = artifacts.as_uri()
+    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
+    warnings.simplefilter("ignore")  # about libraries that MLflow uses
+    # A request that is still open does not keep a server alive that was told to stop.
+    config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -78,9 +79,9 @@ class StoreReader:
             return "sqlite:///" + str(self.workspace.database.relative_to(self.workspace.path))
         return self.uri.partition("?")[0]
 
-    def serve(self, port: int) -> int:
-        """Serve MLflow's pages on a local store until Ctrl-C; return the exit code of the server."""
-        return mlflow_client.serve(self.uri, port)
+    def serve(self, listener: socket.socket) -> None:
+        """Serve MLflow's pages on a local store, on a socket that listens, until a signal ends this process."""
+        mlflow_client.serve(self.uri, self.workspace.artifacts, listener)
 
     # -- comparisons and launches -------------------------------------------------------------------------------
 
