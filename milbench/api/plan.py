@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """A pattern for the names of comparisons: the report of each is a folder of that name."""
+LONGEST_NAME = 200
+"""Most characters in the name of a comparison: common file systems hold 255 bytes, and temporary names are longer."""
 CELL_FORMAT = 1
 """To be raised when the trainer computes something else from the same cell: older results are then not reused."""
 
@@ -59,8 +61,18 @@ class Cell:
 
         It depends on the content of a plug-in file, which is part of the revision, but not on the file's path.
         """
-        what = {k: v for k, v in asdict(self).items() if k not in ("loss_file", "task_file", "supervision")}
-        return hashlib.sha256(json.dumps([CELL_FORMAT, what], sort_keys=True).encode()).hexdigest()[:16]
+        return _content_hash(_to_json({name: getattr(self, name) for name in HASHED}))
+
+    def with_seeds(self, seeds: Iterable[int]) -> Iterator[Cell]:
+        """Yield this cell with each of the seeds; there may be 100,000, so all but the seed is turned to JSON once."""
+        values = _fields(self)
+        texts = {name: _to_json(values[name]) for name in HASHED}
+        for seed in seeds:
+            cell = Cell(**values | {"seed": seed})
+            texts["seed"] = _to_json(seed)
+            content = ", ".join(f'"{name}": {text}' for name, text in texts.items())
+            vars(cell)["id"] = _content_hash(f"{{{content}}}")
+            yield cell
 
     def params(self) -> dict[str, Any]:
         """Return every parameter in one flat dict ("loss", "task", "seed", "loss.KEY", "task.KEY", "recipe.KEY")."""
@@ -71,6 +83,16 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.loss} on {self.task}, seed {self.seed}"
+
+
+HASHED = sorted(f.name for f in fields(Cell) if f.name not in ("loss_file", "task_file", "supervision"))
+"""The fields of a cell that its content hash depends on, in alphabetical order."""
+_to_json = json.JSONEncoder(sort_keys=True).encode
+
+
+def _content_hash(content: str) -> str:
+    """Return the id of a cell from its hashed fields as JSON, with sorted keys."""
+    return hashlib.sha256(f"[{CELL_FORMAT}, {content}]".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -98,7 +120,7 @@ class Plan:
     """The cells of one named comparison.
 
     Args:
-        name: of the comparison, matching `COMPARISON_NAME`.
+        name: of the comparison, matching `COMPARISON_NAME`, with at most LONGEST_NAME characters.
         title: of the report, "" for none.
         source: the spec, such as "built-in demo" or a path, or "flags".
         cells: every cell once.
@@ -121,7 +143,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
-        return json.dumps(asdict(self), indent=1)
+        return json.dumps(self, default=_fields)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -150,6 +172,11 @@ class Plan:
             raw.get("notes", []),
             raw.get("differences", []),
         )
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, as `asdict` does, which copies all that is in them."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}
 
 
 def fields_today(cell: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +228,7 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
 def _differing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:
     """Return, by name, the parameters that take more than one value, or that only some have."""
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for name, params in named:
+    for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, []).append(params)
     return {
         name: [

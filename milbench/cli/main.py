@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -72,6 +73,10 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
     if version:
         typer.echo(f"milbench {__version__}")
         raise typer.Exit
+    try:
+        Path.cwd()
+    except OSError:
+        raise UsageError("the working directory was removed: go to another one") from None
 
 
 def _suggest_new_name(error: Any) -> None:

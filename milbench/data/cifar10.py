@@ -95,11 +95,18 @@ def _read(path: Path) -> tuple[Tensor, Tensor]:
     try:
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="latin1").load()
-        pixels, classes = np.asarray(batch["data"]), np.asarray(batch["labels"])
+        pixels, labels = batch["data"], batch["labels"]
+        # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
+        true_to_size = isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size
+        flat = isinstance(labels, list) and all(isinstance(label, int) for label in labels)
     except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
         raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    if pixels.dtype != np.uint8 or pixels.shape[1:] != (_BYTES,) or classes.shape != pixels.shape[:1]:
+    as_expected = true_to_size and flat and pixels.dtype == np.uint8 and pixels.shape == (len(labels), _BYTES)
+    if not as_expected:
         raise UsageError(f"{path} is damaged: expected n rows of {_BYTES} bytes and n labels")
+    if not labels:
+        raise UsageError(f"{path} is damaged: it has no images")
+    classes = np.asarray(labels)
     if not (classes.dtype.kind in "iu" and ((classes >= 0) & (classes < _CLASSES)).all()):
         raise UsageError(f"{path} has labels other than 0 to {_CLASSES - 1}")
     return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(classes, dtype=torch.int64)

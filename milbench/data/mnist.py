@@ -44,7 +44,9 @@ def check(given: Path | None, any_data: bool) -> str:
         n, m = _count(root / images, (MNIST_SIDE, MNIST_SIDE)), _count(root / labels, ())
         if n != m:
             raise UsageError(f"{root / images} has {n} images, {root / labels} has {m} labels")
-        if n and max((root / labels).read_bytes()[8:]) >= _CLASSES:
+        if not n:
+            raise UsageError(f"{root / images} has no images")
+        if max((root / labels).read_bytes()[8:]) >= _CLASSES:
             raise UsageError(f"{root / labels} has labels other than 0 to {_CLASSES - 1}")
         digest.update((root / images).read_bytes() + (root / labels).read_bytes())
     return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"

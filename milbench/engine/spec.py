@@ -6,6 +6,7 @@ A parameter given as a list is an axis: there are cells for each of its values, 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.api.plan import COMPARISON_NAME, Cell, Plan, TaskInfo, labels
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, TaskInfo, labels
 from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
 from milbench.errors import UsageError, as_usage, unknown
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from milbench.api.task import Task
 
 Params = dict[str, Any]
+MOST_SEEDS, MOST_VARIANTS, MOST_CELLS = 100_000, 10_000, 1_000_000
+"""How many seeds, combinations of axes and cells there may be: more are a slip, and would not fit into memory."""
 
 
 class Difference(BaseModel):
@@ -49,7 +52,7 @@ class Spec(BaseModel):
     """A comparison: every loss on every task with every seed, under one recipe or several.
 
     Args:
-        name: of the comparison, matching `milbench.api.plan.COMPARISON_NAME`.
+        name: of the comparison, see `milbench.api.plan.COMPARISON_NAME`.
         title: of its report, "" for none.
         losses: names of losses or paths of files, at least one.
         tasks: names of tasks or paths of files, at least one.
@@ -66,7 +69,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(pattern=COMPARISON_NAME)
+    name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
@@ -171,7 +174,7 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
 def parse_seeds(given: str | int | list[int]) -> list[int]:
     """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds. Raises UsageError."""
     parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
-    seeds: set[int] = set()
+    ranges: list[range] = []
     if not parts:
         raise UsageError("seeds = [] names no seed")
     for part in parts:
@@ -183,10 +186,10 @@ def parse_seeds(given: str | int | list[int]) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"seeds {given!r}: the range {part!r} runs backwards; did you mean {last}-{first}?")
-        if last - first >= 100_000:
-            raise UsageError(f"seeds {given!r}: {last - first + 1} seeds are too many")
-        seeds.update(range(first, last + 1))
-    return sorted(seeds)
+        ranges.append(range(first, last + 1))
+    if (count := sum(map(len, ranges))) > MOST_SEEDS:
+        raise UsageError(f"seeds {str(given)[:60]!r}: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
+    return sorted(set().union(*ranges))
 
 
 def parse_setting(spec_values: Params, setting: str) -> None:
@@ -261,9 +264,12 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
         infos[task.name] = TaskInfo.of(task)
-        for recipe, of_loss, seed in itertools.product(_recipes(spec, task), loss_fields, seeds):
-            cell = Cell(**of_loss, **task_fields, recipe=recipe, seed=seed)
-            cells[cell.id] = cell
+        recipes = _recipes(spec, task)
+        if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
+            raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
+        for recipe, of_loss in itertools.product(recipes, loss_fields):
+            first = Cell(**of_loss, **task_fields, recipe=recipe, seed=seeds[0])
+            cells |= {cell.id: cell for cell in first.with_seeds(seeds)}
     return Plan(
         name=spec.name,
         title=spec.title,
@@ -347,6 +353,9 @@ def _axes(params: Params) -> Iterator[Params]:
         if value == []:
             raise UsageError(f"{key} = [] is an axis without values")
     values = [v if isinstance(v, list) else [v] for v in params.values()]
+    if (count := math.prod(map(len, values))) > MOST_VARIANTS:
+        axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
+        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_VARIANTS:,}")
     for combination in itertools.product(*values):
         yield dict(zip(params, combination, strict=True))
 

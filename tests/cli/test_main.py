@@ -53,6 +53,7 @@ BASE = ("run", "--loss", "exact", "--task", TINY)
         ((*BASE, "--sedes", "1"), "--sedes"),
         ((*BASE, "--tiers", "set"), "--supervision"),
         ((*BASE, "--name", "../up"), "name = '../up' is wrong"),
+        ((*BASE, "--name", "n" * 201), "is wrong: String should have at most 200 characters"),
         ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
         ((*BASE, "-p", "task.fault=labels"), "labels must have shape (8, 3)"),
         ((*BASE, "-p", "task.fault=dtype"), "labels must be bool"),
@@ -112,6 +113,18 @@ def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> No
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     assert "cannot write under --root" in milbench(*BASE, "--root", str(blocked)).complaint()
+
+
+@pytest.mark.parametrize("words", [BASE, ("report",), ("status",), ("list", "runs"), ("data", "list"), ("ui",),
+                                   ("export", "--out", "x.zip"), ("import", "x.zip"), ("bench", "losses")])  # fmt: skip
+def test_a_working_directory_that_was_removed(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "the working directory was removed" in milbench(*words).complaint()
 
 
 @pytest.mark.parametrize("option", ["--root", "--data-dir"])

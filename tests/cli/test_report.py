@@ -33,12 +33,13 @@ def test_lists(milbench: Milbench) -> None:
 
 
 def test_a_run_and_its_report(milbench: Milbench, root: Path) -> None:
-    assert milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "mine").code == 0
+    name = "n" * 200  # the longest that is accepted
+    assert milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", name).code == 0
     assert milbench("report").code == 0
-    folder = root / "reports" / "mine"
+    folder = root / "reports" / name
     page = (folder / "index.html").read_text()
     csv = (folder / "results.csv").read_text()
-    for run_id in collect(StoreReader(Workspace(root)), "mine").cells.run_id:
+    for run_id in collect(StoreReader(Workspace(root)), name).cells.run_id:
         assert run_id in page
         assert run_id in csv
     assert "noisy-or" in (folder / "report.md").read_text()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,26 @@ def test_identity_is_what_is_computed() -> None:
     assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells)
     default = tiny_plan(seeds="0", loss={"exact": {"per_position": True}})  # a default, written out
     assert {c.id for c in default.cells} < {c.id for c in one.cells}
+
+
+def test_the_id_is_a_hash_of_the_documented_fields() -> None:
+    """A store of any version finds its cells again; the literal id of an earlier version stands below."""
+    plan = tiny_plan(seeds="0-2,7", loss={"max-pooling": {"normalization": ["bag", "batch"]}})
+    for cell in (*plan.cells, *Plan.from_json(plan.to_json()).cells):
+        hashed = {k: v for k, v in asdict(cell).items() if k not in ("loss_file", "task_file", "supervision")}
+        assert cell.id == hashlib.sha256(json.dumps([1, hashed], sort_keys=True).encode()).hexdigest()[:16]
+    assert [cell.seed for cell in plan.cells] == [0, 1, 2, 7] * 3
+
+
+def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
+    ranges = ",".join(f"{n * 100_000}-{n * 100_000 + 99_999}" for n in range(20))
+    with pytest.raises(UsageError, match="2,000,000 seeds are too many, expected at most 100,000"):
+        parse_seeds(ranges)
+    assert len(parse_seeds("0-99999")) == 100_000
+    with pytest.raises(UsageError, match=r"the axes lr, epochs have 1,000,000 combinations"):
+        tiny_plan(recipe={"lr": [n / 1000 for n in range(1000)], "epochs": list(range(1000))})
+    with pytest.raises(UsageError, match=r"1,400,000 cells are too many for one comparison"):
+        tiny_plan(seeds="0-99999", recipe={"lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]})
 
 
 def test_a_plug_in_counts_by_what_is_in_it_not_by_where_it_lies(tmp_path: Path) -> None:

@@ -273,7 +273,9 @@ def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
         train(cell, tmp_path / "c.pt")
 
 
-@pytest.mark.parametrize("content", [b"not a checkpoint at all", torch.zeros(2), {"counters": []}])
+@pytest.mark.parametrize(
+    "content", [b"not a checkpoint at all", torch.zeros(2), [1], {"counters": []}, {"counters": {"cell": "x"}}]
+)
 def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, content: object) -> None:
     path = tmp_path / "c.pt"
     if isinstance(content, bytes):

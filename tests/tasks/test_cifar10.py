@@ -162,6 +162,29 @@ def fewer_labels(root: Path) -> None:
     write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "labels": [1]})
 
 
+def no_images(root: Path) -> None:
+    write_batch(root / TEST, {"data": np.zeros((0, 3072), np.uint8), "labels": []})
+
+
+class Huge:
+    """A pickle of a few bytes that makes an array of any size: its contents are left out."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.zeros(1).__reduce__()[0], (np.ndarray, (3_000_000, 3072), b"B")
+
+
+def huge_array(root: Path) -> None:
+    (root / TEST).write_bytes(pickle.dumps({"data": Huge(), "labels": [0]}, protocol=2))
+
+
+def nested_labels(root: Path) -> None:
+    """Lists of lists of lists, each ten times the same one: a billion numbers in a few bytes."""
+    labels: Any = 1
+    for _ in range(9):
+        labels = [labels] * 10
+    write_batch(root / TEST, {"data": np.zeros((10, 3072), np.uint8), "labels": labels})
+
+
 def large_label(root: Path) -> None:
     write_batch(root / TEST, {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]})
 
@@ -179,6 +202,9 @@ def remove(root: Path) -> None:
         (other_keys, r"test_batch is damaged: KeyError: 'labels'"),
         (floats, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
         (fewer_labels, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
+        (no_images, r"test_batch is damaged: it has no images"),
+        (huge_array, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
+        (nested_labels, r"test_batch is damaged: expected n rows of 3072 bytes and n labels"),
         (large_label, r"test_batch has labels other than 0 to 9"),
         (remove, r"test_batch not found; .*milbench data fetch cifar10"),
     ],

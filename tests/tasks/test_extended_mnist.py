@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,14 @@ def drop_labels(root: Path) -> None:
     write_idx(root / LABELS, torch.zeros(39))
 
 
+def no_images(root: Path) -> None:
+    small_mnist(root, train=0)
+
+
+def huge(root: Path) -> None:
+    (root / IMAGES).write_bytes(struct.pack(">4I", 0x0803, 2**32 - 1, 28, 28))
+
+
 def large_label(root: Path) -> None:
     write_idx(root / LABELS, torch.full((40,), 10))
 
@@ -111,6 +120,8 @@ def remove(root: Path) -> None:
         (empty, r"train-images-idx3-ubyte is damaged: expected the header"),
         (shrink, r"train-images-idx3-ubyte is damaged: expected the header of an idx file of 28x28 bytes"),
         (drop_labels, r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
+        (no_images, r"train-images-idx3-ubyte has no images"),
+        (huge, r"train-images-idx3-ubyte is damaged: expected 3367254359296 bytes by its header, found 16"),
         (large_label, r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
         (remove, r"t10k-labels-idx1-ubyte not found; .*extended-digits needs no download"),
     ],
