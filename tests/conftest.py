@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests._helpers.command_line import Ran
+from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.other_machine import WORDS, client, runs_of
 
 torch.set_num_threads(1)
@@ -77,6 +78,24 @@ def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path
         with pytest.raises(SystemExit):
             main.main()
     return root
+
+
+@pytest.fixture(scope="session")
+def sqlite_server(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Iterator[MlflowServer]:
+    """An MLflow server on SQLite, with one store for all tests."""
+    folder = tmp_path_factory.mktemp("sqlite_server")
+    shutil.copy(fresh_database, folder / "mlflow.db")
+    with mlflow_server(f"sqlite:///{folder / 'mlflow.db'}", folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """An MLflow server on PostgreSQL, with one store for all tests."""
+    if initdb() is None:
+        pytest.skip("PostgreSQL is not installed (Debian package: postgresql)")
+    with postgres() as database, mlflow_server(database, tmp_path_factory.mktemp("postgres_server")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
