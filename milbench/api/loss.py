@@ -1,4 +1,4 @@
-"""The contract of a loss: its input, its output and the checks before it computes."""
+"""The contract of a loss: its input, its output and the checks of both."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
 from milbench.errors import UsageError
 
@@ -125,31 +126,33 @@ class Loss(torch.nn.Module, ABC):
 
         Raises:
             UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than
-                its bag. It is a ValueError.
+                its bag; or the subclass returned something else than one value a bag, with a gradient where the
+                logits have one. It is a ValueError.
         """
         flat, flat_mask = self._flatten(logits, mask)
         values = self.validate and not torch.compiler.is_compiling()
         _check_labels(flat, labels, flat_mask, values)
         if self.target_kind == "labels":
-            return self.bag_loss(flat, labels.bool(), flat_mask)
+            return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels.bool(), flat_mask), logits)
         shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
         if target is None or target.is_floating_point() or target.shape != shapes.get(self.target_kind, target.shape):
             given = "nothing" if target is None else _kind(target)
             raise UsageError(
                 f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, got {given}"
             )
-        return self.target_loss(flat.view(logits.shape), target, mask)
+        return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
 
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C) for logits (B, C+1, *positions); the largest names the class of a bag that holds one."""
-        return self.scores(*self._flatten(logits, mask))
+        return self._one_score_a_class("scores", self.scores(*self._flatten(logits, mask)), logits)
 
     def presence_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C) for logits (B, C+1, *positions), larger where the class is more likely to occur in the bag.
 
         The scores can be compared between bags; each loss has its own scale.
         """
-        return self.presence(*self._flatten(logits, mask))
+        method = "scores" if type(self).presence is Loss.presence else "presence"
+        return self._one_score_a_class(method, self.presence(*self._flatten(logits, mask)), logits)
 
     def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the probability that each position shows each class.
@@ -162,12 +165,21 @@ class Loss(torch.nn.Module, ABC):
             (B, C+1, *positions), summing to 1 over the classes; a masked position is background.
         """
         flat, flat_mask = self._flatten(logits, mask)
-        probs = self.posterior(flat, flat_mask)
+        probs = checked(self, "posterior", self.posterior(flat, flat_mask), flat.shape)
         if flat_mask is not None:
             background = torch.zeros_like(probs)
             background[:, -1] = 1
             probs = torch.where(flat_mask.unsqueeze(1), probs, background)
         return probs.reshape(logits.shape)
+
+    def _one_value_a_bag(self, method: str, values: Tensor, logits: Tensor) -> Tensor:
+        values = checked(self, method, values, (len(logits),))
+        if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
+            raise fault(self, method, "values with a gradient", "values that are detached from the logits")
+        return values
+
+    def _one_score_a_class(self, method: str, scores: Tensor, logits: Tensor) -> Tensor:
+        return checked(self, method, scores, (len(logits), logits.shape[1] - 1))
 
     def _flatten(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""

@@ -5,42 +5,97 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from milbench._utils import interrupts
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
+from milbench.api.loss import Loss
+from milbench.api.loss_output import checked, fault
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
 from milbench.api.targets import make_target
-from milbench.api.task import Task
+from milbench.api.task import Network, Task
 from milbench.engine.trainer import network_for
 from milbench.errors import UsageError
 
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a position may add up in single precision."""
+
 
 def check(plan: Plan, data_dir: Path | None) -> None:
-    """Run every loss of a plan once on the first batch of every task, with untrained networks.
+    """Run every loss of a plan once on the first batch of every task, with untrained networks, and check what it gives.
 
-    Any failure but a UsageError is left to the cells: those of the loss or task at fault will fail, with a traceback
-    in the store, and the others will be computed.
+    Whatever else than a UsageError the code of a loss or a task raises is left to the cells, even SystemExit and
+    KeyboardInterrupt: the cells of that loss or task will fail, with a traceback in the store, and the others will be
+    computed. The user's own Ctrl-C ends the check.
 
     Raises:
-        UsageError: a loss does not accept the bags of a task.
+        UsageError: a loss does not accept the bags of a task, or returns what a loss must not.
     """
     batches: dict[str, tuple[Task, Bags]] = {}
-    for cell in _one_a_pair(plan):
-        key = f"{cell.task} {cell.task_params}"
-        try:
-            if key not in batches:
-                batches[key] = _first_batch(cell, data_dir)
-            task, bags = batches[key]
-            loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
-            network = network_for(loss, task, cell.seed)
-            with torch.no_grad():
-                logits = network(bags.instances).float()
-            loss(logits, bags.labels, bags.mask, make_target(loss.target_kind, bags, logits, network))
-        except UsageError as error:
-            raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
-        except Exception:  # noqa: BLE001, S112 see the docstring
-            continue
+    with interrupts.watched() as interrupted:
+        for cell in _one_a_pair(plan):
+            try:
+                _check_cell(cell, data_dir, batches)
+            except UsageError as error:
+                raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
+            except BaseException:  # noqa: BLE001 see the docstring
+                if interrupted():
+                    raise KeyboardInterrupt from None
+
+
+def _check_cell(cell: Cell, data_dir: Path | None, batches: dict[str, tuple[Task, Bags]]) -> None:
+    key = f"{cell.task} {cell.task_params}"
+    if key not in batches:
+        batches[key] = _first_batch(cell, data_dir)
+    task, bags = batches[key]
+    loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    network = network_for(loss, task, cell.seed)
+    with torch.no_grad():
+        logits = network(bags.instances).float()
+    _check_training(loss, network, bags, logits)
+    with torch.no_grad():
+        _check_scores(loss, bags, logits)
+
+
+def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where the values of a loss or their gradient are not what training needs."""
+    method = "bag_loss" if loss.target_kind == "labels" else "target_loss"
+    target = make_target(loss.target_kind, bags, logits, network)
+    logits = logits.clone().requires_grad_()
+    values = checked(loss, method, loss(logits, bags.labels, bags.mask, target), (len(bags),))
+    _check_finite(loss, method, "finite values", values)
+    (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
+    if gradient is None:
+        raise fault(loss, method, "values with a gradient", "values that do not depend on the logits")
+    _check_finite(loss, method, "values with a finite gradient", gradient)
+    # Without any class in any bag there may be nothing to learn from the batch.
+    if bags.labels.any() and not gradient.any():
+        raise fault(loss, method, "values with a gradient", f"one that is 0 for all of the {len(bags)} bags")
+
+
+def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        bags = int(bad.flatten(1).any(dim=1).sum()) if values.ndim > 1 else int(bad.sum())
+        raise fault(loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags")
+
+
+def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where the scores of a loss, or its probabilities, are not what evaluation needs."""
+    scores = {"scores": loss.class_scores, "presence": loss.presence_scores}
+    for method, public in scores.items():
+        found = checked(loss, public.__name__, public(logits, bags.mask), tuple(bags.labels.shape))
+        if found.isnan().any():
+            raise fault(loss, method, "scores that can be compared", "nan")
+    probs = checked(loss, "instance_probs", loss.instance_probs(logits, bags.mask), tuple(logits.shape))
+    if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
+        raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")
+    sums = probs.sum(dim=1)
+    if (sums - 1).abs().max() > SUM_TOLERANCE:
+        span = f"{sums.min():.3g} to {sums.max():.3g}"
+        raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
 
 
 def _first_batch(cell: Cell, data_dir: Path | None) -> tuple[Task, Bags]:

@@ -1,0 +1,35 @@
+"""Tells a Ctrl-C of the user from a KeyboardInterrupt that other code raises."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[], bool]]:
+    """Watch for SIGINT inside the block, which acts as before.
+
+    Yields:
+        A function that returns whether SIGINT has come since the block began. Outside the main thread, where signals
+        cannot be watched, it always does: there a KeyboardInterrupt is never taken for somebody else's.
+    """
+    came = threading.current_thread() is not threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if came or not callable(before):
+        yield lambda: came
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGINT, before)

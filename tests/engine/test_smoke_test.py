@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from milbench import UsageError
+from milbench._utils import interrupts
+from milbench.api.plan import Plan
+from milbench.api.registry import tasks
+from milbench.engine import smoke_test
+from milbench.engine.spec import make_plan, make_spec
+from tests._helpers.command_line import PLUGINS, TINY, Milbench
+from tests.api.test_loss_output import SOURCE, names_the_method
+
+
+def plan(fault: str, *other: str) -> Plan:
+    losses = [*other, str(SOURCE)]
+    return make_plan(
+        make_spec({"name": "t", "losses": losses, "tasks": [TINY], "loss": {"faulty": {"fault": fault}}}), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "method", "complaint"),
+    [
+        ("scalar", "bag_loss", "(8,) from bag_loss, got ()"),
+        ("detached", "bag_loss", "values with a gradient from bag_loss, got values that are detached from the logits"),
+        ("other", "bag_loss", "values with a gradient from bag_loss, got values that do not depend on the logits"),
+        ("infinite", "bag_loss", "finite values from bag_loss, got inf for 1 of 8 bags"),
+        ("nan gradient", "bag_loss", "values with a finite gradient from bag_loss, got inf for 8 of 8 bags"),
+        ("zero gradient", "bag_loss", "values with a gradient from bag_loss, got one that is 0 for all of the 8 bags"),
+        ("scores with background", "scores", "(8, 3) from scores, got (8, 4)"),
+        ("nan scores", "scores", "scores that can be compared from scores, got nan"),
+        ("one presence", "presence", "(8, 3) from presence, got (8,)"),
+        ("posterior of a bag", "posterior", "(8, 4, 5) from posterior, got (8, 4)"),
+        ("log posterior", "posterior", "probabilities from posterior, got values from -"),
+        ("posterior over positions", "posterior", "probabilities that sum to 1 over the channels from posterior, got"),
+    ],
+)
+def test_a_loss_that_returns_what_it_must_not_is_refused_with_its_place(
+    fault: str, method: str, complaint: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        smoke_test.check(plan(fault), None)
+    assert str(error.value).startswith("faulty on the first batch of tiny: loss faulty ")
+    assert f"must return {complaint}" in str(error.value)
+    assert names_the_method(str(error.value), method)
+
+
+def test_a_faulty_loss_is_refused_before_anything_is_planned(milbench: Milbench, root: Path) -> None:
+    words = ["run", "--loss", "exact", "--loss", str(SOURCE), "--task", TINY, "-p", "loss.faulty.fault=scalar"]
+    assert "must return (8,) from bag_loss, got ()" in milbench(*words).complaint()
+    assert "nothing was run yet" in milbench("status").complaint()
+
+
+@pytest.mark.parametrize("fault", ["exit", "interrupt"])
+def test_a_loss_that_ends_its_process_does_not_end_the_check(fault: str) -> None:
+    smoke_test.check(plan(fault), None)
+
+
+def test_ctrl_c_ends_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = tasks().cls(TINY).prepare
+
+    def interrupted(self: object, data_dir: Path | None, device: torch.device) -> None:
+        prepare(self, data_dir, device)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(tasks().cls(TINY), "prepare", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        smoke_test.check(plan(""), None)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_outside_the_main_thread_an_interrupt_is_taken_for_the_users() -> None:
+    found: list[Callable[[], bool]] = []
+
+    def watch() -> None:
+        with interrupts.watched() as came:
+            found.append(came)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join()
+    assert found[0]()
+
+
+def test_every_built_in_loss_passes() -> None:
+    names = ["exact", "max-pooling", "one-vs-rest", "noisy-or", "count", "position", str(PLUGINS / "learning_loss.py")]
+    variants = {"max-pooling": {"normalization": ["bag", "batch", "position"]}, "noisy-or": {"head": ["softmax"]}}
+    values = {"losses": names, "tasks": [TINY], "loss": variants, "supervision": ["set", "count", "position"]}
+    smoke_test.check(make_plan(make_spec({"name": "t", **values}), None), None)
