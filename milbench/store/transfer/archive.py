@@ -10,13 +10,15 @@ import hashlib
 import json
 import zipfile
 from collections import Counter
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
 from milbench.store.records import CELL
+from milbench.store.transfer.limits import check_sizes
 
 EXPORT_FORMAT = 2
 """Raise it when this version would misread what an older one wrote, or an older one what this one writes.
@@ -25,7 +27,11 @@ EXPORT_FORMAT = 2
 """
 READABLE = (1, 2)
 EXPORT_MANIFEST = "manifest.json"
+PLAN: Literal["plan.json"] = "plan.json"
 Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json"]
+
+Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A number that databases can keep."""
 
 
 class LaunchCopy(BaseModel):
@@ -35,11 +41,11 @@ class LaunchCopy(BaseModel):
 
     run_id: str = Field(pattern="^[0-9a-f]{32}$", description="in the store where it was made")
     status: Literal["FINISHED", "FAILED", "KILLED"]
-    start: int
-    end: int
+    start: Number
+    end: Number
     tags: dict[str, str]
     params: dict[str, str]
-    metrics: dict[str, list[tuple[float | None, int, int]]] = Field(description="value, time, epoch")
+    metrics: dict[str, list[tuple[float | None, Number, Number]]] = Field(description="value, time, epoch")
     artifacts: dict[Artifact, str] = Field(description="their SHA-256")
 
 
@@ -95,23 +101,45 @@ def add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(member, content, zipfile.ZIP_DEFLATED)
 
 
-def read_manifest(archive: zipfile.ZipFile) -> Manifest:
+def read_manifest(archive: zipfile.ZipFile, path: Path) -> Manifest:
     """Return the manifest of an export after all checks of the file.
 
+    Args:
+        archive: the open file.
+        path: where it is.
+
     Raises:
-        ValueError: the file is damaged, or of a version that this one cannot read; a damaged file can also raise
-            whatever zipfile, zlib and json raise.
+        ValueError: the file is damaged or too large, or of a version that this one cannot read; a damaged file can
+            also raise whatever zipfile, zlib and json raise.
     """
+    check_sizes(archive, path, {EXPORT_MANIFEST, PLAN})
     raw = json.loads(archive.read(EXPORT_MANIFEST))
+    if not isinstance(raw, dict):
+        raise ValueError("its manifest is no table of JSON")
     if raw.get("format") not in READABLE:
         raise ValueError(
             f"it has format {raw.get('format')}, written by milbench {raw.get('milbench')}; "
             f"this is milbench {__version__}, which reads formats {' and '.join(map(str, READABLE))}"
         )
-    manifest = Manifest.model_validate(raw)
-    _check_members(manifest, archive)
-    _check_runs(manifest, archive)
+    try:
+        manifest = Manifest.model_validate(raw)
+        _check_members(manifest, archive)
+        _check_runs(manifest, archive)
+    except ValueError as error:
+        reason = _first(error) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{reason[:300]}{_writer(raw.get('milbench'))}") from None
     return manifest
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a manifest, and where."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} in its manifest: {first['msg']}"
+
+
+def _writer(version: Any) -> str:
+    """Return a remark on the version that wrote a file which cannot be read, "" if it is this one."""
+    return "" if version == __version__ else f" (written by milbench {str(version)[:40]}, this is {__version__})"
 
 
 def _check_members(manifest: Manifest, archive: zipfile.ZipFile) -> None:
@@ -121,7 +149,9 @@ def _check_members(manifest: Manifest, archive: zipfile.ZipFile) -> None:
     if strange := sorted(found - set(expected)):
         raise ValueError(f"its manifest does not name {strange[0]!r}")
     for name, digest in expected.items():
-        if sha256(archive.read(name)) != digest:
+        with archive.open(name) as member:
+            actual = hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]
+        if actual != digest:
             raise ValueError(f"{name} has another SHA-256 than in its manifest")
 
 
@@ -130,7 +160,7 @@ def _check_runs(manifest: Manifest, archive: zipfile.ZipFile) -> None:
     if count > 1:
         raise ValueError(f"its manifest names run {run_id} {count} times")
     for launch in manifest.launches:
-        plan = Plan.from_json(archive.read(f"{launch.run_id}/plan.json").decode())
+        plan = Plan.from_json(archive.read(f"{launch.run_id}/{PLAN}").decode())
         if plan.name != manifest.name:
             raise ValueError(f"it holds a launch of {plan.name!r} among those of {manifest.name!r}")
         _check_ids(launch, {cell.id for cell in plan.cells}, set(plan.labels))

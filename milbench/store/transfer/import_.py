@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from milbench._utils import locks
 from milbench.errors import UsageError
 from milbench.store.records import HOST, KIND, PARENT, ROOT, MetricValue
@@ -50,8 +48,8 @@ def import_(path: Path, workspace: Workspace) -> str:
     """
     with ExitStack() as stack:
         with _one_line_errors(path):
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            manifest = read_manifest(archive)
+            archive = stack.enter_context(_opened(path))
+            manifest = read_manifest(archive, path)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         store = StoreWriter(workspace.make())
@@ -61,40 +59,43 @@ def import_(path: Path, workspace: Workspace) -> str:
         return _join(manifest, archive, digest, store)
 
 
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        with path.open("rb") as file:
+            begins_as_zip = file.read(4) == b"PK\3\4"
+        if not begins_as_zip:
+            raise
+        raise ValueError(f"it is truncated or damaged: it begins as a zip file, but has no end ({error})") from None
+
+
 @contextmanager
 def _one_line_errors(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file raises into a UsageError that names the file."""
     try:
         yield
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"cannot import {path}: {where} in its manifest: {first['msg']}") from None
     except OSError as error:
         raise UsageError(f"cannot import {path}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 zipfile, zlib, json and what reads their output fail in many ways
-        raise UsageError(f"cannot import {path}: {str(error)[:300] or type(error).__name__}") from None
+        raise UsageError(f"cannot import {path}: {str(error)[:500] or type(error).__name__}") from None
 
 
 def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: StoreWriter) -> str:
     """Insert the runs that the store lacks, complete those it has; return one line on what was done."""
-
-    def files(run: LaunchCopy) -> dict[Artifact, bytes]:
-        return {name: archive.read(f"{run.run_id}/{name}") for name in run.artifacts}
-
     here = _origins(store)
     new = [run for run in manifest.runs if run.run_id not in here]
     _refuse_clashes(new, store)
     _discard_unpublished(store)
     # Runs that were imported without weights or pictures get them if this file has them.
     old = [run for run in manifest.runs if run.run_id in here]
-    added = Counter(name for run in old for name in _complete(store, here[run.run_id], files(run)))
+    added = Counter(name for run in old for name in _complete(store, here[run.run_id], run, archive))
     moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     for run in new:
         tags = {IMPORTED: moment, IMPORTED_FROM: f"sha256:{digest}"}
         if isinstance(run, CellCopy):
             tags[PARENT] = here[run.launch]
-        here[run.run_id] = _insert(store, manifest.name, run, files(run), tags)
+        here[run.run_id] = _insert(store, manifest.name, run, archive, tags)
     for run in new:
         _publish(store, here[run.run_id], run)
     states = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
@@ -130,14 +131,14 @@ def _refuse_clashes(new: Iterable[LaunchCopy], store: StoreWriter) -> None:
         )
 
 
-def _insert(store: StoreWriter, name: str, copy: LaunchCopy, files: dict[Artifact, bytes], tags: dict[str, str]) -> str:
+def _insert(store: StoreWriter, name: str, copy: LaunchCopy, archive: zipfile.ZipFile, tags: dict[str, str]) -> str:
     """Write a copy into the store as a run that is not yet published; return its id there.
 
     Args:
         store: the store.
         name: the comparison.
         copy: the run as it was exported.
-        files: its artifacts by name.
+        archive: the export, which has its artifacts.
         tags: further tags.
     """
     # An unpublished run belongs to this machine and workspace, whose next import may discard it.
@@ -150,24 +151,29 @@ def _insert(store: StoreWriter, name: str, copy: LaunchCopy, files: dict[Artifac
     store.log_values(run_id, copy.params, values)
     if isinstance(copy, CellCopy):
         store.log_data(run_id, copy.cell)
-    _log_files(store, run_id, files)
+    _log_files(store, run_id, copy, archive, copy.artifacts)
     store.end(run_id, copy.status, moment=copy.end)
     return run_id
 
 
-def _complete(store: StoreWriter, run_id: str, files: dict[Artifact, bytes]) -> list[Artifact]:
-    """Add the files of which a run in the store has nothing or only a part; return their names."""
+def _complete(store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfile.ZipFile) -> list[Artifact]:
+    """Add the artifacts of which a run in the store has nothing or only a part; return their names."""
     sizes = store.artifact_sizes(run_id)
-    lacking: list[Artifact] = [name for name, content in files.items() if sizes.get(name) != len(content)]
-    _log_files(store, run_id, {name: files[name] for name in lacking})
+    lacking = [a for a in copy.artifacts if sizes.get(a) != archive.getinfo(f"{copy.run_id}/{a}").file_size]
+    _log_files(store, run_id, copy, archive, lacking)
     return lacking
 
 
-def _log_files(store: StoreWriter, run_id: str, files: dict[Artifact, bytes]) -> None:
-    with tempfile.TemporaryDirectory(prefix="milbench-") as folder:
-        for artifact, content in files.items():
-            (Path(folder) / artifact).write_bytes(content)
-            store.log_file(run_id, Path(folder) / artifact)
+def _log_files(
+    store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfile.ZipFile, artifacts: Iterable[Artifact]
+) -> None:
+    """Copy artifacts from the export into the store, one after the other and none of them as a whole in memory."""
+    for artifact in artifacts:
+        with tempfile.TemporaryDirectory(prefix="milbench-") as folder:
+            path = Path(folder) / artifact
+            with archive.open(f"{copy.run_id}/{artifact}") as member, path.open("wb") as file:
+                shutil.copyfileobj(member, file)
+            store.log_file(run_id, path)
 
 
 def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:
