@@ -27,6 +27,7 @@ class CrossEntropy(Loss):
     name = "cross-entropy"
     supervision = "position"
     head = "class"
+    couples_bags = False
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), minus the log-probability of the class in the label set."""

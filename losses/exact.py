@@ -40,6 +40,7 @@ class Exact(Loss):
     """
 
     name = "exact"
+    couples_bags = False
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class MaxPooling(Loss):
     def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
         super().__init__()
         self.normalization = normalization
+        self.couples_bags = normalization == "batch"
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the cross-entropy of the largest probabilities: its mean over L, its sum with `batch`."""

@@ -28,6 +28,7 @@ class OneVsRest(Loss):
 
     name = "one-vs-rest"
     head = "sigmoid"
+    couples_bags = False
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the largest logits, summed over classes."""

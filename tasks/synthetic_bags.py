@@ -18,7 +18,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
@@ -124,7 +124,7 @@ class SyntheticBags(Task):
 
     def gallery(self) -> Bags:
         """Return eight test bags."""
-        return first_bags(self._eval_splits["test"].bags[0], 8)
+        return self._eval_splits["test"].bags[0].part(0, 8)
 
     @cached_property
     def _bayes(self) -> dict[str, float]:

@@ -69,6 +69,20 @@ class Bags:
         """Return the same bags on `device`."""
         return _moved(self, device)
 
+    def part(self, start: int, stop: int) -> Bags:
+        """Return the bags from number `start` up to, and without, number `stop`."""
+
+        def cut(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value[start:stop]
+
+        known = self.truth
+        truth = known and Truth(known.classes[start:stop], cut(known.boxes), cut(known.position_classes))
+        return Bags(self.instances[start:stop], self.labels[start:stop], cut(self.mask), truth)
+
+    def parts(self, size: int) -> list[Bags]:
+        """Return the bags in their order as batches of `size`; the last one may be smaller."""
+        return [self.part(start, start + size) for start in range(0, len(self), size)]
+
     @property
     def are_images(self) -> bool:
         """Whether the instances are images (B, N, H, W), not sets (B, K, D)."""

@@ -62,6 +62,9 @@ class Loss(torch.nn.Module, ABC):
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    couples_bags: bool = True
+    """Whether the loss of a bag may depend on the other bags of its batch. False lets a batch that does not fit into
+    memory be computed in parts, with the loss; otherwise with the network alone, and with psgd not at all."""
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
     waits for the device."""

@@ -65,6 +65,15 @@ class Network(torch.nn.Module, ABC):
     head: torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
 
+    @property
+    def couples_bags(self) -> bool:
+        """Whether in training the logits of a bag depend on its batch; here, whether a layer normalises over batches.
+
+        Where they do not, a batch that does not fit into memory is computed in parts.
+        """
+        kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+        return any(isinstance(module, kinds) for module in self.modules())
+
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 

@@ -29,6 +29,12 @@ class Callback:
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
         """Handle the metrics at the end of an epoch (from 1), by `split/metric`."""
 
+    def micro_batch(self, size: int, epoch: int, step: int) -> None:
+        """Handle that a batch did not fit into memory: from a step (from 1) on, `size` bags are computed at a time.
+
+        The step is repeated with all bags of its batch, so that training goes on as planned up to rounding.
+        """
+
     def stop_requested(self) -> bool:
         """Return whether to stop; asked after steps and before batches of an evaluation, every 0.2 s at most."""
         return False

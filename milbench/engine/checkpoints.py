@@ -52,6 +52,7 @@ class Checkpoint:
         seconds: how long these steps took.
         history: the metrics of every finished epoch.
         decoder: that of the last finished epoch, see `milbench.api.task.Evaluation`.
+        micro_batch: how many bags of a batch are computed at a time, since more did not fit into memory; None: all.
         loaded: what `load` read besides, until `restore` has used it.
     """
 
@@ -63,6 +64,7 @@ class Checkpoint:
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
     decoder: dict[str, Any] | None = None
+    micro_batch: int | None = None
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def end_epoch(self, metrics: dict[str, float], decoder: dict[str, Any] | None) -> None:

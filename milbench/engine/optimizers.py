@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -99,22 +99,37 @@ def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.o
     return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
 
 
-def optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip_norm: float | None) -> Tensor:
-    """Make one step of an optimiser.
+def backward(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor]) -> Tensor:
+    """Compute the gradient of a sum, one term at a time, so that the graph of one term alone is in memory.
+
+    Args:
+        optimizer: from `make_optimizer`; `optimizer_step` then uses the gradient.
+        losses: the terms, () each, with their graphs.
+
+    Returns:
+        (), the sum without its graph.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    if isinstance(optimizer, KroneckerPSGD):
+        return optimizer.backward(losses)
+    total = torch.zeros(())
+    for loss in losses:
+        loss.backward()
+        total = total + loss.detach()
+        del loss  # with its graph, before the next one is made
+    return total
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer, clip_norm: float | None) -> Tensor:
+    """Make one step of an optimiser along the gradient that `backward` computed.
 
     Args:
         optimizer: from `make_optimizer`.
-        loss: (), the loss of a batch, with its graph.
         clip_norm: the largest norm of the gradient, to which longer ones are shortened; None: no clipping.
 
     Returns:
         (), nonzero where the gradient or the step was shortened.
     """
-    optimizer.zero_grad(set_to_none=True)
-    if isinstance(optimizer, KroneckerPSGD):
-        optimizer.backward(loss)
-    else:
-        loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     limit = clip_norm or math.inf
     norm = torch.nn.utils.clip_grad_norm_(parameters, limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
     The directions are drawn from a generator that is seeded by `seed` and the number of the step, so that two losses
     get the same ones and a resumed run continues with the next.
 
-    Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()` and must be called before `step`.
+    Other than with torch's optimisers, `backward([loss])` replaces `loss.backward()` and must be called before `step`.
 
     Args:
         model: whose trainable parameters are optimised, grouped by layer.
@@ -58,34 +58,42 @@ class KroneckerPSGD(torch.optim.Optimizer):
             self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
-    def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, from the loss ()."""
+    def backward(self, losses: Iterable[Tensor]) -> Tensor:
+        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a sum of losses.
+
+        Args:
+            losses: the terms, () each, with their graphs; one graph at a time is in memory.
+
+        Returns:
+            (), the sum without its graph.
+        """
         parameters = [p for group in self.param_groups for p in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
         first = self.state[self.param_groups[0]["params"][0]]
         rng = generator("curvature probe", self.seed, int(first["step"]))
         # Drawn on the CPU, so that the directions are the same on a GPU.
         directions = [torch.randn(p.shape, generator=rng).to(p) for p in parameters]
-        # A gradient that does not depend on any weight has no curvature: its products are zeros.
-        curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
-        products: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
-        if curved:
-            slopes, along = zip(*curved, strict=True)
-            products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
+        totals: list[Tensor] = []
+        for loss in losses:
+            terms = [loss.detach(), *_derivatives(loss, parameters, directions)]
+            totals = [a + b for a, b in zip(totals, terms, strict=True)] if totals else terms
+            del loss  # with its graph, before the next one is made
+        value, *both = totals
+        gradients, products = both[: len(parameters)], both[len(parameters) :]
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient.detach()
+            parameter.grad = gradient
         self._curvature = []
         start = 0
         for group in self.param_groups:
             end = start + len(group["params"])
-            self._curvature.append((directions[start:end], list(products[start:end])))
+            self._curvature.append((directions[start:end], products[start:end]))
             start = end
+        return value
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update the factors from the last `backward`, then the parameters."""
         if closure is not None or not self._curvature:
-            raise RuntimeError("KroneckerPSGD needs backward(loss) before step(), and takes no closure")
+            raise RuntimeError("KroneckerPSGD needs backward() before step(), and takes no closure")
         updates: list[list[Tensor]] = []
         for group, (direction, product) in zip(self.param_groups, self._curvature, strict=True):
             parameters = group["params"]
@@ -109,6 +117,18 @@ class KroneckerPSGD(torch.optim.Optimizer):
         limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
         self.clipped = (norm > limit).to(norm)
         return torch.clamp(limit / (norm + TINY), max=1.0)
+
+
+def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor]) -> list[Tensor]:
+    """Return the gradient of a loss by each parameter, then each parameter's Hessian-vector product."""
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True, materialize_grads=True)
+    # A gradient that does not depend on any weight has no curvature: its products are zeros.
+    curved = [(g, v) for g, v in zip(gradients, directions, strict=True) if g.requires_grad]
+    products: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
+    if curved:
+        slopes, along = zip(*curved, strict=True)
+        products = torch.autograd.grad(slopes, parameters, along, allow_unused=True, materialize_grads=True)
+    return [*(g.detach() for g in gradients), *products]
 
 
 def update_factors(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,8 +25,12 @@ from milbench.engine import gallery_writer, profiling
 from milbench.engine.callback import Callback
 from milbench.engine.callback import Stopped as Stopped  # noqa: PLC0414 re-exported
 from milbench.engine.checkpoints import Checkpoint, Generators
-from milbench.engine.optimizers import learning_rate, make_optimizer, optimizer_step
+from milbench.engine.memory import halving, is_out_of_memory
+from milbench.engine.objective import Objective, network_logits
+from milbench.engine.optimizers import backward, learning_rate, make_optimizer, optimizer_step
 from milbench.errors import UsageError
+
+T = TypeVar("T")
 
 PROGRESS_INTERVAL = 0.5
 """Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
@@ -75,6 +79,7 @@ class Trainer:
     _reported: float = field(default=0.0, init=False)
     _saved: float = field(default_factory=time.monotonic, init=False)
     _asked: float = field(default=-math.inf, init=False)
+    _scored_at_once: int | None = field(default=None, init=False)
 
     def run(self) -> TrainedCell:
         """Train to the last epoch, with an evaluation after each.
@@ -105,7 +110,7 @@ class Trainer:
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        costs = self._costs(state.history)
+        costs = self._costs(state)
         last = Evaluation(state.history[-1], state.decoder)
         return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
 
@@ -139,6 +144,7 @@ class Trainer:
         self.network: Network = network.move_to(self.device)
         # A loss may have weights of its own, which are trained, clipped and stored together with the network's.
         self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
+        self.objective = Objective(self.network, self.loss, self.recipe, self.device)
         self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
@@ -163,7 +169,7 @@ class Trainer:
 
         done = state.step
         for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
-            total += self._train_step(bags, state.epoch * self.steps + step - 1)
+            total += self._train_step(bags, state, state.epoch * self.steps + step - 1)
             now = time.monotonic()
             if now - self._reported > PROGRESS_INTERVAL or now - self._saved > CHECKPOINT_INTERVAL:
                 settle(step)
@@ -184,53 +190,90 @@ class Trainer:
         self._asked = now
         return self.callback.stop_requested()
 
-    def _train_step(self, bags: Bags, step: int) -> Tensor:
-        """Make one step; return (2,), the loss before it, and 1 where its gradient was clipped, else 0."""
+    def _train_step(self, bags: Bags, state: Checkpoint, done: int) -> Tensor:
+        """Make a step after `done` steps of the whole training.
+
+        Returns:
+            (2,), the loss before it, and 1 where its gradient was clipped, else 0.
+        """
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.recipe, step, self.recipe.epochs * self.steps)
-        logits = self._for_loss(self._logits(bags, self.recipe.precision == "bfloat16"))
+            group["lr"] = learning_rate(self.recipe, done, self.recipe.epochs * self.steps)
         # A check of every value makes the host wait for a GPU: there it is done for the first batch alone.
-        self.loss.validate = self.device.type == "cpu" or step == 0
-        self._check_finite("logits", logits, step)
-        target = make_target(self.loss.target_kind, bags, logits, self.network)
-        loss = self.loss(logits, bags.labels, bags.mask, target).mean()
-        self._check_finite("loss", loss, step)
-        clipped = optimizer_step(self.optimizer, loss, self.recipe.clip_norm)
-        return torch.stack([loss.detach(), clipped.to(loss)])
+        self.loss.validate = self.device.type == "cpu" or done == 0
+        epoch, step = done // self.steps + 1, done % self.steps + 1
 
-    def _check_finite(self, what: str, values: Tensor, step: int) -> None:
-        """Raise FloatingPointError where training diverged; on a GPU `settle` does so later, without more waiting."""
-        if self.device.type == "cpu" and not bool(torch.isfinite(values).all()):
-            epoch, step = divmod(step, self.steps)
-            raise FloatingPointError(f"the {what} in training: not finite at epoch {epoch + 1}, step {step + 1}")
+        def smaller(size: int) -> None:
+            state.micro_batch = size
+            self.callback.micro_batch(size, epoch, step)
 
-    def _logits(self, bags: Bags, half: bool = False) -> Tensor:
-        instances = self.network.as_input(bags.instances)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-            logits: Tensor = self.network(instances)
-        floats: Tensor = logits.float()
-        return floats
+        def gradient(size: int) -> Tensor:
+            return backward(self.optimizer, self.objective.terms(bags, size, epoch, step))
 
-    def _for_loss(self, logits: Tensor) -> Tensor:
-        return logits.double() if self.recipe.loss_precision == "float64" else logits
+        if self.objective.divisible(self.optimizer):
+            loss = self._fitting(len(bags), state.micro_batch, gradient, smaller)
+        else:
+            loss = gradient(len(bags))
+        clipped = optimizer_step(self.optimizer, self.recipe.clip_norm)
+        return torch.stack([loss, clipped.to(loss)])
+
+    def _fitting(self, bags: int, size: int | None, compute: Callable[[int], T], smaller: Callable[[int], None]) -> T:
+        """Compute a batch of `bags`, `size` of them at a time, or fewer where memory runs out; see `halving`."""
+        generators = Generators.now(self.device)
+
+        def again(size: int) -> None:
+            generators.restore(self.device)
+            smaller(size)
+
+        return halving(min(size or bags, bags), compute, again)
 
     @torch.no_grad()
     def _score(self, bags: Bags) -> Scores:
         if self._stop_requested():
             raise Stopped
         self.network.eval()
-        logits = self._logits(bags)
+
+        def score(size: int) -> Scores:
+            if size >= len(bags):
+                return self._scores_of(bags)
+            parts = [self._scores_of(part) for part in bags.parts(size)]
+            return Scores(
+                torch.cat([part.classes for part in parts]),
+                torch.cat([part.presence for part in parts]),
+                torch.cat([part.instances for part in parts]),
+            )
+
+        def smaller(size: int) -> None:
+            self._scored_at_once = size
+
+        return self._fitting(len(bags), self._scored_at_once, score, smaller)
+
+    def _scores_of(self, bags: Bags) -> Scores:
+        logits = network_logits(self.network, bags, self.device)
         return Scores(
             self.loss.class_scores(logits, bags.mask),
             self.loss.presence_scores(logits, bags.mask),
             self.loss.instance_probs(logits, bags.mask),
         )
 
-    def _costs(self, history: list[dict[str, float]]) -> dict[str, float]:
-        """Return the costs of training, with those of the loss alone on one training batch."""
+    def _costs(self, state: Checkpoint) -> dict[str, float]:
+        """Return the costs of training, with those of the loss alone where a whole batch fits into memory."""
+        steps = sorted(row["cost/step_seconds"] for row in state.history)
+        costs = {
+            "cost/step_seconds": steps[len(steps) // 2],
+            "cost/train_seconds": sum(row["cost/train_seconds"] for row in state.history),
+        }
+        try:
+            costs |= self._loss_costs(state.micro_batch)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        return costs | {"cost/peak_bytes": profiling.memory_peak(self.device)}
+
+    def _loss_costs(self, micro_batch: int | None) -> dict[str, float]:
+        """Return the costs of the loss alone, forward and backward, on one training batch."""
         bags = next(self._batches(0))
         with torch.no_grad():
-            logits = self._for_loss(self._logits(bags))
+            logits = torch.cat([self.objective.logits(part) for part in bags.parts(micro_batch or len(bags))])
         logits.requires_grad_()
         target = make_target(self.loss.target_kind, bags, logits, self.network)
         self.loss.validate = False
@@ -238,13 +281,9 @@ class Trainer:
         def forward_and_backward() -> None:
             torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, target).mean(), logits)
 
-        steps = sorted(row["cost/step_seconds"] for row in history)
         return {
-            "cost/step_seconds": steps[len(steps) // 2],
-            "cost/train_seconds": sum(row["cost/train_seconds"] for row in history),
             "cost/loss_seconds": profiling.median_seconds(forward_and_backward, repeats=7),
             "cost/loss_peak_bytes": float(profiling.peak_bytes(forward_and_backward)),
-            "cost/peak_bytes": profiling.memory_peak(self.device),
         }
 
     def _save_gallery(self, path: Path, last: Evaluation) -> None:

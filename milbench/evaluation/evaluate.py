@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags, Truth
+from milbench.api.bags import Bags
 from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
 
@@ -170,13 +170,3 @@ def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunc
         return scores
 
     return scored
-
-
-def first_bags(bags: Bags, count: int) -> Bags:
-    """Return the first `count` bags of a batch."""
-
-    def cut(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value[:count]
-
-    truth = bags.truth and Truth(bags.truth.classes[:count], cut(bags.truth.boxes), cut(bags.truth.position_classes))
-    return Bags(bags.instances[:count], bags.labels[:count], cut(bags.mask), truth)

@@ -21,7 +21,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 from milbench.families.image_bags import DIGITS, LazyBatches, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -168,7 +168,7 @@ class NestedDigits(Task):
 
     def gallery(self) -> Bags:
         """Return eight test canvases of one size."""
-        return first_bags(self._eval_splits["test"].bags[0], 8)
+        return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the canvases of FIGURE_2, each as a batch of its own."""

@@ -26,7 +26,7 @@ from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, CropVariant
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
@@ -226,7 +226,7 @@ class StreetNumbers(Task):
 
     def gallery(self) -> Bags:
         """Return eight test crops."""
-        return first_bags(self._eval_splits["test"].bags[0], 8)
+        return self._eval_splits["test"].bags[0].part(0, 8)
 
     def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
         """Return examples of the test crops that the decoder misreads, by error pattern; None without a decoder."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from milbench import load_loss
-from milbench.engine.optimizers import optimizer_step
+from milbench.engine.optimizers import backward, optimizer_step
 from milbench.engine.psgd import KroneckerPSGD, update_factors
 
 ROWS, COLUMNS = 4, 3
@@ -91,10 +91,15 @@ def bag_loss(model: nn.Module) -> Tensor:
     return value
 
 
+def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> Tensor:
+    backward(optimizer, [loss])
+    return optimizer_step(optimizer, None)
+
+
 def test_the_products_are_those_of_the_whole_hessian() -> None:
     model = network()
     optimizer = KroneckerPSGD(model, lr=0.1, seed=7)
-    optimizer.backward(bag_loss(model))
+    optimizer.backward([bag_loss(model)])
     parameters = list(model.parameters())
 
     def loss_of(*values: Tensor) -> Tensor:
@@ -128,7 +133,7 @@ def test_a_long_step_is_shortened_to_the_largest_root_mean_square(clip_rms: floa
     model = network()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = KroneckerPSGD(model, lr=0.5, clip_rms=clip_rms)
-    assert float(optimizer_step(optimizer, bag_loss(model), None)) == clipped
+    assert float(take_step(optimizer, bag_loss(model))) == clipped
     moved = torch.cat([(p.detach() - b).flatten() for p, b in zip(model.parameters(), before, strict=True)])
     rms = float(moved.square().mean().sqrt())
     assert rms == pytest.approx(0.5 * clip_rms) if clipped else rms < 0.5 * clip_rms
@@ -137,7 +142,7 @@ def test_a_long_step_is_shortened_to_the_largest_root_mean_square(clip_rms: floa
 def test_a_resumed_optimiser_goes_on_bit_for_bit() -> None:
     def steps(model: nn.Module, optimizer: KroneckerPSGD, count: int) -> None:
         for _ in range(count):
-            optimizer_step(optimizer, bag_loss(model), None)
+            take_step(optimizer, bag_loss(model))
 
     unbroken = network()
     steps(unbroken, KroneckerPSGD(unbroken, lr=0.1, seed=1), 6)
@@ -167,13 +172,13 @@ def test_a_newton_step_ends_at_the_minimum_of_a_quadratic() -> None:
         return 0.5 * (whole() * (rows @ whole() @ columns)).sum()
 
     before = float(loss().detach())
-    optimizer_step(optimizer, loss(), None)
+    take_step(optimizer, loss())
     assert float(loss().detach()) < 0.02 * before
 
 
 def test_a_loss_without_curvature_is_descended_along_its_gradient() -> None:
     layer = nn.Linear(2, 1, bias=False).double()
     before, slope = layer.weight.detach().clone(), torch.tensor([[3.0, -4.0]]).double()
-    optimizer_step(KroneckerPSGD(layer, lr=0.1), (layer.weight * slope).sum(), None)
+    take_step(KroneckerPSGD(layer, lr=0.1), (layer.weight * slope).sum())
     moved = before - layer.weight.detach()
     assert (moved * slope > 0).all()

@@ -14,7 +14,7 @@ from milbench.api.registry import tasks
 from milbench.engine import trainer as trainer_module
 from milbench.engine.callback import Callback, Stopped
 from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer, optimizer_step
+from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, backward, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import PLUGINS, TINY
@@ -294,7 +294,8 @@ def test_every_optimiser_descends(name: str) -> None:
     optimizer = make_optimizer(model, Recipe(optimizer=name, lr=0.05), seed=0)
     for _ in range(300):
         weights = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1)
-        optimizer_step(optimizer, (weights * torch.tensor([1.0, 3.0, 2.0])).square().sum(), clip_norm=None)
+        backward(optimizer, [(weights * torch.tensor([1.0, 3.0, 2.0])).square().sum()])
+        optimizer_step(optimizer, clip_norm=None)
     assert model.weight.abs().max() < 0.1
     assert model.bias.abs().max() < 0.1
 
@@ -307,7 +308,9 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
         before = model.weight.detach().clone()
         rng = torch.Generator().manual_seed(0)
         slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
-        optimizer_step(make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0), (model.weight * slopes).sum(), None)
+        optimizer = make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0)
+        backward(optimizer, [(model.weight * slopes).sum()])
+        optimizer_step(optimizer, None)
         values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
         assert values.max() < 2 * values.min()
         assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()

@@ -13,7 +13,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, first_bags
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 
 INF, NAN = math.inf, math.nan
 
@@ -192,14 +192,3 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
         evaluate_splits(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
-
-
-def test_first_bags_cuts_every_part_of_a_batch() -> None:
-    bags = sets([[0, 1], [1, 1], [2, 0]], [[True, True], [False, True], [True, False]])
-    cut = first_bags(bags, 2)
-    assert len(cut) == 2
-    assert cut.labels.tolist() == [[True, True], [False, True]]
-    assert cut.mask is None
-    assert cut.truth is not None
-    assert cut.truth.position_classes is not None
-    assert cut.truth.position_classes.tolist() == [[0, 1], [1, 1]]

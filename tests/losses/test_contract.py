@@ -52,6 +52,12 @@ class TestBuiltIn(LossContract):
         assert (value[labels.any(dim=1)] == torch.inf).all()
 
 
+@pytest.mark.parametrize("variant", [*BUILT_IN, Variant("ctc")], ids=str)
+def test_built_in_losses_say_whether_they_couple_bags(variant: Variant) -> None:
+    """The contract tests find out whether that is true."""
+    assert variant.load().couples_bags == variant.couples_bags
+
+
 class TestThirdParty(LossContract):
     variants = (Variant(str(PLUGINS / "third_party_loss.py")),)
 
