@@ -12,6 +12,12 @@ STATUSES = ("done", "failed", "interrupted", "running", "missing")
 """What may have become of a planned cell. interrupted: it was stopped before its end, and the next launch continues it;
 missing: it was never started."""
 
+COSTS = (
+    "step_seconds", "step_seconds_min", "step_seconds_spread", "loss_seconds", "loss_seconds_min",
+    "loss_seconds_spread", "loss_peak_bytes", "peak_bytes", "train_seconds", "busy",
+)  # fmt: skip
+"""Metrics of a run, below "cost/", that are the columns of `Results.costs`."""
+
 
 @dataclass(frozen=True)
 class Results:
@@ -28,9 +34,11 @@ class Results:
         provenance: cell -> dict of tags (code version, dirty flag, device, library versions, started, duration, ...).
         history: long frame with columns cell, epoch (int, from 1), metric ("train/loss", "validation/instance_error",
             "test/set_error", ...), value; one row a cell, epoch and metric.
-        costs: frame indexed by cell with columns step_seconds (median training step), loss_seconds (loss forward and
-            backward alone, one training batch), loss_peak_bytes (memory the loss alone allocates), peak_bytes
-            (the whole process or device), train_seconds; NaN where not measured.
+        costs: frame indexed by cell with the columns COSTS: step_seconds (training step, its mean over an epoch, the
+            median of the epochs), loss_seconds (loss forward and backward alone on one training batch, the median of
+            its calls), both with the least (_min) and the width of the middle half (_spread) of what the median is of;
+            loss_peak_bytes (memory the loss alone allocates), peak_bytes (the whole process or device), train_seconds,
+            busy (the share of the machine's cores that other processes used meanwhile); NaN where not measured.
         published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that
             an older plan lacks has its default.
         galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.

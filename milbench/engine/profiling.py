@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+FEWEST_CALLS = 7
+WINDOW = 0.1
+"""How often and for how many seconds at least `timed` calls a function."""
 
 
 class _LiveBytes(TorchDispatchMode):
@@ -67,9 +75,66 @@ def peak_bytes(fn: Callable[[], object]) -> int:
     return int(mode.peak)
 
 
-def median_seconds(fn: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median seconds of `repeats` calls of `fn()`, after one call that is not counted."""
-    return paired_seconds([fn], repeats)[0]
+@dataclass(frozen=True)
+class Timing:
+    """How long repeated calls took, in seconds.
+
+    Args:
+        least: the shortest, which other work on the machine disturbs least.
+        median: the median.
+        spread: the width of the middle half.
+    """
+
+    least: float
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """Return the summary of one duration or more."""
+        low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+        return cls(min(seconds), float(middle), float(high - low))
+
+
+def timed(fn: Callable[[], object]) -> Timing:
+    """Return how long calls of `fn()` take, after one that is not counted: 7 calls or more, for 0.1 s or more."""
+    fn()
+    taken: list[float] = []
+    begun = time.perf_counter()
+    while len(taken) < FEWEST_CALLS or time.perf_counter() - begun < WINDOW:
+        taken.append(_seconds(fn))
+    return Timing.of(taken)
+
+
+def _seconds(fn: Callable[[], object]) -> float:
+    """Return how long a call takes until the accelerator has finished too."""
+    synchronise()
+    start = time.perf_counter()
+    fn()
+    synchronise()
+    return time.perf_counter() - start
+
+
+class OtherLoad:
+    """Measures, from its making on, what share of the machine's cores other processes use."""
+
+    def __init__(self) -> None:
+        self._begun = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Return the seconds that all cores were there for, that they worked, and that this process used them."""
+        times = psutil.cpu_times()._asdict()
+        # Linux counts the time of virtual machines twice, as that of users and as that of guests.
+        total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
+        return total, total - times["idle"] - times.get("iowait", 0.0), time.process_time()
+
+    def share(self) -> float:
+        """Return the share, from 0 to 1; NaN after less than a twentieth of a second, which clocks cannot resolve."""
+        total, busy, own = (now - then for now, then in zip(self._now(), self._begun, strict=True))
+        if total < 0.05 * (psutil.cpu_count() or 1):
+            return math.nan
+        return min(max((busy - own) / total, 0.0), 1.0)
 
 
 def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
@@ -81,12 +146,9 @@ def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[fl
     taken: list[list[float]] = [[] for _ in fns]
     for turn in range(repeats + 1):
         for fn, times in zip(fns, taken, strict=True):
-            synchronise()
-            start = time.perf_counter()
-            fn()
-            synchronise()
+            seconds = _seconds(fn)
             if turn:
-                times.append(time.perf_counter() - start)
+                times.append(seconds)
     return [statistics.median(times) for times in taken]
 
 
@@ -125,8 +187,6 @@ def _peak_of_process() -> float:
     try:
         import resource
     except ImportError:  # on Windows
-        import psutil
-
         memory = psutil.Process().memory_info()
         return float(getattr(memory, "peak_wset", memory.rss))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

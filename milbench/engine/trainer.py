@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 import torch
@@ -97,7 +98,7 @@ class Trainer:
             state.restore(self.model, self.optimizer, self.device)
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
-            self._train_epoch(state)
+            busy = self._train_epoch(state)
             evaluation = self._evaluate(state)
             metrics = {
                 "train/loss": state.loss_sum / state.step,
@@ -105,6 +106,7 @@ class Trainer:
                 **evaluation.metrics,
                 "cost/train_seconds": state.seconds,
                 "cost/step_seconds": state.seconds / state.step,
+                **({} if math.isnan(busy) else {"cost/busy": busy}),
             }
             state.end_epoch(metrics, evaluation.decoder)
             self.callback.epoch(state.epoch, metrics)
@@ -154,8 +156,10 @@ class Trainer:
         rng = generator("bags", self.task.name, self.cell.seed, epoch)
         return itertools.islice(self.task.train_batches(epoch, rng), self.steps)
 
-    def _train_epoch(self, state: Checkpoint) -> None:
+    def _train_epoch(self, state: Checkpoint) -> float:
+        """Make the steps of an epoch that are left; return the share of the machine that other processes used."""
         self.network.train()
+        load = profiling.OtherLoad()
         # The sum continues from that of the checkpoint in the same order, so a resumed run gives the identical sum.
         total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
         begun, seconds_before = time.perf_counter(), state.seconds
@@ -182,6 +186,7 @@ class Trainer:
                 self._save(state)
                 raise Stopped
         settle(self.steps)
+        return load.share()
 
     def _stop_requested(self) -> bool:
         now = time.monotonic()
@@ -257,16 +262,17 @@ class Trainer:
 
     def _costs(self, state: Checkpoint) -> dict[str, float]:
         """Return the costs of training, with those of the loss alone where a whole batch fits into memory."""
-        steps = sorted(row["cost/step_seconds"] for row in state.history)
-        costs = {
-            "cost/step_seconds": steps[len(steps) // 2],
-            "cost/train_seconds": sum(row["cost/train_seconds"] for row in state.history),
-        }
+        costs = _timing("step", profiling.Timing.of([row["cost/step_seconds"] for row in state.history]))
+        costs["cost/train_seconds"] = sum(row["cost/train_seconds"] for row in state.history)
+        busy = [row["cost/busy"] for row in state.history if "cost/busy" in row]
+        load = profiling.OtherLoad()
         try:
             costs |= self._loss_costs(state.micro_batch)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
+        loads = [value for value in (load.share(), median(busy or [math.nan])) if not math.isnan(value)]
+        costs |= {"cost/busy": max(loads)} if loads else {}
         return costs | {"cost/peak_bytes": profiling.memory_peak(self.device)}
 
     def _loss_costs(self, micro_batch: int | None) -> dict[str, float]:
@@ -282,7 +288,7 @@ class Trainer:
             torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, target).mean(), logits)
 
         return {
-            "cost/loss_seconds": profiling.median_seconds(forward_and_backward, repeats=7),
+            **_timing("loss", profiling.timed(forward_and_backward)),
             "cost/loss_peak_bytes": float(profiling.peak_bytes(forward_and_backward)),
         }
 
@@ -292,6 +298,12 @@ class Trainer:
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer, self.device)
         self._saved = time.monotonic()
+
+
+def _timing(of: str, taken: profiling.Timing) -> dict[str, float]:
+    """Return the costs that summarise repeated measurements."""
+    name = f"cost/{of}_seconds"
+    return {name: taken.median, f"{name}_min": taken.least, f"{name}_spread": taken.spread}
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:

@@ -8,6 +8,7 @@ from statistics import median
 
 from milbench.api.metric_info import describe
 from milbench.api.published import Rule
+from milbench.api.results import COSTS
 from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import (
     NOTHING,
@@ -50,6 +51,20 @@ _VERDICT_NOTE = (
     "supervision (Bonferroni), lies wholly on that side of zero, and otherwise tied; at least "
     f"{FEWEST_SEEDS} common seeds are needed. Wilcoxon's signed-rank p, corrected by Holm over the same comparisons, "
     "is given beside it. The best is chosen on these same seeds, so that its mean is slightly optimistic."
+)
+
+BUSY, UNSTEADY = 0.2, 1.5
+"""From which share of the cores in other hands, and which median relative to the least, durations are marked."""
+BUSY_MARK = "†"
+_COST_NOTE = (
+    "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network. "
+    "Least: of all calls (loss alone) or of the means of all epochs (training step). Spread: the width of the middle "
+    "half of those of one seed."
+)
+_BUSY_NOTE = (
+    f"{BUSY_MARK}: the machine was busy. For a seed or more, other processes (other cells among them) used more than "
+    f"{BUSY:.0%} of its cores meanwhile, or the median is more than {UNSTEADY:g} times the least. Compare the least, "
+    "or measure again with --jobs 1."
 )
 
 
@@ -193,11 +208,11 @@ def cost_table(study: Study, task: str) -> Table | None:
              "loss", "peak_bytes": "peak memory, all", "train_seconds": "training, whole"}  # fmt: skip
     kinds = {name: label for name, label in kinds.items() if name in study.results.costs.columns}
     variants = study.variants_of(task)
-    notes = [
-        "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network."
-    ]
+    notes = [_COST_NOTE]
     columns = ["loss", *kinds.values()]
     lines = {variant: [Entry(variant.label), *_costs(study, task, variant, list(kinds))] for variant in variants}
+    if any(entry.mark == BUSY_MARK for line in lines.values() for entry in line):
+        notes.append(_BUSY_NOTE)
     clipped = {variant: _clipped(study, task, variant) for variant in variants}
     if any(entry.text != NOTHING for entry in clipped.values()):
         columns.append("steps shortened")
@@ -210,13 +225,21 @@ def cost_table(study: Study, task: str) -> Table | None:
 
 def _costs(study: Study, task: str, variant: Variant, kinds: list[str]) -> list[Entry]:
     group = study.group(task, variant)
-    medians = study.results.costs.reindex(group.index[group["status"] == "done"])[kinds].median()
-    values = {name: float(medians[name]) for name in kinds}
-    entries = {name: Entry(size(v) if name.endswith("bytes") else seconds(v)) for name, v in values.items()}
-    share = values.get("loss_seconds", math.nan) / values.get("step_seconds", math.nan)
-    if math.isfinite(share):
-        entries["loss_seconds"] = Entry(entries["loss_seconds"].text, f"{share:.0%} of a step")
-    return list(entries.values())
+    costs = study.results.costs.reindex(group.index[group["status"] == "done"]).reindex(columns=list(COSTS))
+    medians, least = costs.median(), costs.min()
+    share = medians["loss_seconds"] / medians["step_seconds"]
+    entries = []
+    for name in kinds:
+        text = (size if name.endswith("bytes") else seconds)(float(medians[name]))
+        details, mark = [], ""
+        if f"{name}_min" in COSTS and medians[f"{name}_spread"] > 0:
+            details.append(f"least {seconds(least[f'{name}_min'])}, spread {seconds(medians[f'{name}_spread'])}")
+            unsteady = (costs[name] > UNSTEADY * costs[f"{name}_min"]).any()
+            mark = BUSY_MARK if unsteady or (costs["busy"] > BUSY).any() else ""
+        if name == "loss_seconds" and math.isfinite(share):
+            details.append(f"{share:.0%} of a step")
+        entries.append(Entry(text, ", ".join(details), mark=mark))
+    return entries
 
 
 def _clipped(study: Study, task: str, variant: Variant) -> Entry:

@@ -7,14 +7,12 @@ from typing import Any
 import pandas as pd
 
 from milbench.api.plan import Cell, Plan
-from milbench.api.results import Results
+from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, KIND, REASON, ROOT, CellRun
 
 HIDDEN = (KIND, CELL, REASON, ROOT)
 """Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
-COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds")
-"""Metrics of a run, below "cost/", that become the columns of `Results.costs`."""
 
 
 def collect(store: StoreReader, name: str | None = None) -> Results:

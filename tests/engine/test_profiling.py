@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
 import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 
-from milbench.engine.profiling import memory_peak, peak_bytes, reset_memory_peak
+from milbench.engine.profiling import OtherLoad, Timing, memory_peak, peak_bytes, reset_memory_peak, timed
 
 CPU = torch.device("cpu")
 MEGABYTE = 1 << 20
@@ -39,3 +43,65 @@ def test_other_systems_measure_the_whole_process(has_resource: bool, monkeypatch
     if not has_resource:
         monkeypatch.setitem(sys.modules, "resource", None)
     assert 0.9 * resident < memory_peak(CPU) < psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(
+    ("durations", "calls", "expected"),
+    [
+        ([9, 4, 8, 5, 2, 3, 6, 7], 8, Timing(least=2, median=5, spread=3)),  # the first call does not count
+        ([9, *[0.03125] * 20], 8, Timing(0.03125, 0.03125, 0)),
+        ([9, *[0.0078125] * 20], 14, Timing(0.0078125, 0.0078125, 0)),  # 13 of them are 0.1 seconds
+    ],
+)
+def test_calls_are_timed_until_there_are_enough_of_them(
+    durations: list[float], calls: int, expected: Timing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, left = 0.0, iter(durations)
+
+    def work() -> None:
+        nonlocal now
+        now += next(left)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert timed(work) == expected
+    assert len(list(left)) == len(durations) - calls
+
+
+class Times(SimpleNamespace):
+    def _asdict(self) -> dict[str, float]:
+        return vars(self)
+
+
+@pytest.mark.parametrize(
+    ("passed", "own", "share"),
+    [
+        ({"user": 6.0, "system": 2.0, "idle": 8.0}, 4.0, 0.25),  # others used 4 of 16 seconds
+        ({"user": 6.0, "system": 2.0, "idle": 7.0, "iowait": 1.0, "guest": 3.0}, 4.0, 0.25),  # guests are users
+        ({"user": 4.0, "idle": 12.0}, 4.01, 0.0),  # clocks of different grain
+        ({"user": 0.05, "idle": 0.05}, 0.0, math.nan),  # too short to tell
+    ],
+)
+def test_the_load_of_others_is_what_the_cores_worked_without_this_process(
+    passed: dict[str, float], own: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("user", "system", "idle", "iowait", "guest")
+    before, after = (dict.fromkeys(names, 100.0), {n: 100.0 + passed.get(n, 0.0) for n in names})
+    readings: Iterator[tuple[dict[str, float], float]] = iter([(before, 50.0), (after, 50.0 + own)])
+    current = {"own": 0.0}
+
+    def cpu_times() -> Times:
+        times, current["own"] = next(readings)
+        return Times(**times)
+
+    monkeypatch.setattr(psutil, "cpu_times", cpu_times)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    monkeypatch.setattr(time, "process_time", lambda: current["own"])
+    assert OtherLoad().share() == pytest.approx(share, nan_ok=True)
+
+
+def test_the_real_load_is_a_share() -> None:
+    load = OtherLoad()
+    end = time.perf_counter() + 0.2
+    while time.perf_counter() < end:
+        torch.ones(100).sum()
+    assert 0 <= load.share() <= 1

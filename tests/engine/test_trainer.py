@@ -147,6 +147,9 @@ def test_training_learns_and_calls_back_with_every_epoch(tmp_path: Path) -> None
     assert last["test/instance_error"] < 0.25
     for name in ("cost/loss_seconds", "cost/loss_peak_bytes", "cost/step_seconds", "cost/peak_bytes"):
         assert outcome.costs[name] > 0
+    for name in ("cost/loss_seconds", "cost/step_seconds"):
+        assert 0 < outcome.costs[f"{name}_min"] <= outcome.costs[name]
+        assert outcome.costs[f"{name}_spread"] >= 0
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from milbench.report.provenance import status_counts, unfinished
 from milbench.report.render import latex_table, render
@@ -167,6 +169,27 @@ def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_pat
     assert cost_table(Study(nothing), "extended-digits") is None
     render(nothing, tmp_path / "out")
     assert not list((tmp_path / "out/figures").glob("costs*"))
+
+
+@pytest.mark.parametrize(
+    ("busy", "median", "marked"),
+    [(0.1, 0.0012, False), (0.3, 0.0012, True), (0.1, 0.0016, True), (math.nan, 0.0012, False)],
+)
+def test_the_least_and_the_spread_of_durations_stand_beside_them_with_a_mark_where_the_machine_was_busy(
+    busy: float, median: float, marked: bool
+) -> None:
+    """One of three seeds was measured on a machine that others used, or more than half of its calls were slow."""
+    results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
+    columns: dict[str, Any] = {
+        "step_seconds": 0.01, "loss_seconds": [0.0012, median, 0.0012], "loss_seconds_min": [0.0011, 0.001, 0.0011],
+        "loss_seconds_spread": [0.0001, 0.0002, 0.0003], "busy": [0.0, busy, 0.0],
+    }  # fmt: skip
+    table = cost_table(Study(replace(results, costs=results.costs.assign(**columns))), "extended-digits")
+    assert table is not None
+    loss, step = entries(table)["exact"][:2]
+    assert loss == Entry("1.20 ms", "least 1.00 ms, spread 200 µs, 12% of a step", mark="†" if marked else "")
+    assert step == Entry("10.0 ms"), "as in a run of an earlier version, which has no least step"
+    assert any(note.startswith("†: the machine was busy") for note in table.notes) == marked
 
 
 def test_clipped_steps_are_in_the_table_of_costs() -> None:
