@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ ZERO = 10
 LABELS = range(1, ZERO + 1)
 FARTHEST = 1_000_000_000
 """Largest coordinate or side of a box, in pixels, so that sums of them stay finite."""
+MOST_OF_A_RECORD = 1000
+"""Most characters in the name of an image, and most digits in it."""
+LEAST_BYTES = 64
+"""Least bytes that a file has for an object: HDF5 takes more for the smallest. Fewer mean that objects are shared."""
 PLAIN_NAME = re.compile(r"[^/\\\0]+\.png", re.IGNORECASE)
 
 
@@ -134,8 +139,13 @@ class _Reader:
     def __init__(self, path: Path, file: Any) -> None:
         from h5py import h5d, h5g, h5r, h5s, h5t, ref_dtype
 
-        self.path, self.file = path, file.id
-        self.names, self.boxes = (np.ravel(file["digitStruct"][key][()]) for key in ("name", "bbox"))
+        self.path, self.file, self.chunked = path, file.id, h5d.CHUNKED
+        self.left = path.stat().st_size // LEAST_BYTES
+        """How many objects may still be read."""
+        lists = [file["digitStruct"][key] for key in ("name", "bbox")]
+        for each in lists:
+            self.check_size(each.id, self.left)
+        self.names, self.boxes = (np.ravel(each[()]) for each in lists)
         if len(self.names) != len(self.boxes):
             raise UsageError(f"{path} is damaged: {len(self.names)} names, {len(self.boxes)} lists of boxes")
         self.dereference, self.open, self.group, self.reference = h5r.dereference, h5d.open, h5g.GroupID, ref_dtype
@@ -170,6 +180,7 @@ class _Reader:
 
     def text(self, dataset: Any) -> str:
         """Return the text whose UTF-16 code units a dataset holds."""
+        self.check_size(dataset, MOST_OF_A_RECORD)
         units = np.empty(dataset.shape)
         dataset.read(self.space(units.shape), self.all, units, self.double)
         return units.astype("<u2").tobytes().decode("utf-16-le", errors="replace")
@@ -178,14 +189,36 @@ class _Reader:
         """Return one number a digit, from a column of references or, where it is a plain number, from that."""
         if dataset.get_type().get_class() != self.reference_class:
             return [self.scalar(dataset)]
+        self.check_size(dataset, MOST_OF_A_RECORD)
         references = np.empty(dataset.shape, dtype=self.reference)
         dataset.read(self.all, self.all, references)
         return [self.scalar(self.dereference(reference, self.file)) for reference in references.ravel()]
 
     def scalar(self, dataset: Any) -> float:
         """Return the one number that a dataset holds."""
+        self.check_size(dataset, MOST_OF_A_RECORD)
         dataset.read(self.one, self.all, self.number, self.double)
         return float(self.number[0])
+
+    def check_size(self, dataset: Any, most: int) -> None:
+        """Check how much a dataset would take in memory before it is read.
+
+        A dataset declares any shape without storing its numbers, and one that is compressed is unpacked chunk by chunk.
+
+        Args:
+            dataset: open; it counts as one of the objects that may be read.
+            most: how many numbers it, and each of its chunks, may have.
+        """
+        size = dataset.get_space().get_simple_extent_npoints()
+        if dataset.get_offset() is None:  # the numbers are not all in one place of the file
+            layout = dataset.get_create_plist()
+            if layout.get_layout() == self.chunked:
+                size = max(size, prod(layout.get_chunk()))
+        if size > most:
+            raise UsageError(f"{self.path} is damaged: {size:,} numbers in a list where at most {most:,} can be")
+        self.left -= 1
+        if self.left < 0:
+            raise UsageError(f"{self.path} is damaged: it refers to the same numbers again and again")
 
 
 def _check_names(path: Path, records: Sequence[Record]) -> None:
