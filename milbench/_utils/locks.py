@@ -30,9 +30,13 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder for the block; wait until it is free. Yields False if the file system has no locks."""
-    with _locked(folder, FOREVER) as held:
+def lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of a folder, or a lock file as in `try_lock`, for the block; wait until it is free.
+
+    Yields:
+        False if the file system has no locks.
+    """
+    with _locked(path, FOREVER) as held:
         yield held
 
 

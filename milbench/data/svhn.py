@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,12 +124,12 @@ class SvhnFiles:
         return ", ".join(parts)
 
     def fetch(self, root: Path) -> None:
-        """Download, check and unpack the parts that do not exist.
+        """Download, check and unpack the parts that do not exist, after any other process that does so.
 
         An archive that already lies in svhn/ is used instead of a download.
 
         Raises:
-            UsageError: a part or an archive that exists is not the expected one, or another process is fetching.
+            UsageError: a part or an archive that exists is not the expected one.
             OSError: the network or the disk failed.
         """
         missing = [part for part in self.archives if not self._folder(root, part).exists()]
@@ -138,14 +139,27 @@ class SvhnFiles:
         downloads = self._downloads(root)
         if not missing and not downloads.exists():
             return
-        downloads.mkdir(parents=True, exist_ok=True)
-        with locks.try_lock(downloads) as alone:
-            if not alone:
-                raise UsageError(f"another process is fetching into {self.place(root)}: wait until it has ended")
+        with self._turn(root):
             for part in missing:
                 if not self._folder(root, part).exists():  # another process may just have ended
+                    downloads.mkdir(exist_ok=True)
                     self._fetch_part(root, part, self.archives[part])
-            shutil.rmtree(downloads)
+            shutil.rmtree(downloads, ignore_errors=True)
+
+    @contextmanager
+    def _turn(self, root: Path) -> Iterator[None]:
+        """Wait until no other process fetches, and keep others out for the block."""
+        from rich.console import Console
+
+        file = self.place(root) / ".fetch.lock"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if locks.is_locked(file):
+            Console(stderr=True, markup=False).print(f"another process is fetching into {file.parent}: waiting")
+        with locks.lock(file):
+            try:
+                yield
+            finally:
+                file.unlink(missing_ok=True)  # those who wait for it make a new one
 
     def _check_existing(self, root: Path, part: str, archive: Archive) -> None:
         """Raise UsageError if the folder of a part is another data set or incomplete: it is never replaced."""

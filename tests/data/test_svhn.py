@@ -4,6 +4,7 @@ import hashlib
 import tarfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from milbench._utils import locks
 from milbench.data import catalog, svhn
 from milbench.data.archives import unpack
+from milbench.data.download import download
 from milbench.data.svhn import OFFICIAL, Archive, SvhnFiles, caption
 from milbench.errors import UsageError
 from tests._helpers.street_files import write_folder
@@ -108,13 +109,29 @@ def test_a_part_counts_as_fetched_if_the_process_dies_after_unpacking(
     assert not (tmp_path / "svhn/.download").exists()
 
 
-def test_one_process_at_a_time_fetches(tmp_path: Path, known: SvhnFiles) -> None:
-    (tmp_path / "svhn/.download").mkdir(parents=True)
-    with locks.try_lock(tmp_path / "svhn/.download") as mine:
-        assert mine
-        with pytest.raises(UsageError, match=r"another process is fetching into .*svhn: wait until it has ended"):
-            catalog.fetch("svhn", tmp_path)
-    assert catalog.fetch("svhn", tmp_path).state == "present"
+def test_of_two_that_fetch_at_once_the_second_waits_and_finds_it_done(
+    tmp_path: Path, known: SvhnFiles, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fetched: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(url: str, *more: Any) -> None:
+        fetched.append(url.rpartition("/")[2])
+        begun.set()
+        assert go_on.wait(20)
+        download(url, *more)
+
+    monkeypatch.setattr(svhn, "download", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(catalog.fetch, "svhn", tmp_path)
+        assert begun.wait(20)
+        second = pool.submit(catalog.fetch, "svhn", tmp_path)
+        assert not wait([first, second], timeout=0.5).done
+        go_on.set()
+        assert first.result(20).state == second.result(20).state == "present"
+    assert fetched == [f"{part}.tar.gz" for part in COUNTS]
+    assert "another process is fetching into" in capfd.readouterr().err
+    assert {path.name for path in (tmp_path / "svhn").iterdir()} == {*COUNTS, *(f".{part}.json" for part in COUNTS)}
 
 
 def test_an_empty_folder_or_a_damaged_receipt_is_named(tmp_path: Path, known: SvhnFiles) -> None:

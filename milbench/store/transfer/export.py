@@ -53,6 +53,8 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
     if not ended:
         raise UsageError(f"nothing to export: no cell of {plan.name} is done or failed")
     try:
+        if out.is_dir():
+            raise UsageError(f"cannot write {out}: it is a folder; name the file, such as {out / plan.name}.zip")
         write_atomically(out, lambda path: _write(path, store, plan, ended, leave_out))
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
