@@ -186,6 +186,8 @@ class SyntheticBags(Task):
     def _eval_split(self, split: Split, count: int) -> EvalSplit:
         """Return the fixed bags of a split, and as many single instances of uniformly random classes."""
         rng = generator(self.name, self.revision, split)
+        count = len(range(count)[: self.evaluation_limit])
         classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
         lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))
-        return EvalSplit([lone], [self.draw(_EVAL_BATCH, rng) for _ in range(count // _EVAL_BATCH)])
+        sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
+        return EvalSplit([lone], [self.draw(size, rng) for size in sizes])

@@ -40,6 +40,7 @@ class Cell:
         seed: of the initial weights and of the order and content of the bags.
         loss_file: the path of the file that holds the loss, "" for one that is built in or installed.
         task_file: the same of the task.
+        smoke: whether the cell only tries if everything works, on few bags; the content hash holds it where it is True.
     """
 
     loss: str
@@ -54,6 +55,7 @@ class Cell:
     seed: int
     loss_file: str = ""
     task_file: str = ""
+    smoke: bool = False
 
     @cached_property
     def id(self) -> str:
@@ -61,12 +63,12 @@ class Cell:
 
         It depends on the content of a plug-in file, which is part of the revision, but not on the file's path.
         """
-        return _content_hash(_to_json({name: getattr(self, name) for name in HASHED}))
+        return _content_hash(_to_json({name: getattr(self, name) for name in self._hashed()}))
 
     def with_seeds(self, seeds: Iterable[int]) -> Iterator[Cell]:
         """Yield this cell with each of the seeds; there may be 100,000, so all but the seed is turned to JSON once."""
         values = _fields(self)
-        texts = {name: _to_json(values[name]) for name in HASHED}
+        texts = {name: _to_json(values[name]) for name in self._hashed()}
         for seed in seeds:
             cell = Cell(**values | {"seed": seed})
             texts["seed"] = _to_json(seed)
@@ -74,9 +76,13 @@ class Cell:
             vars(cell)["id"] = _content_hash(f"{{{content}}}")
             yield cell
 
+    def _hashed(self) -> list[str]:
+        """Return the fields that the content hash depends on, in alphabetical order."""
+        return sorted([*HASHED, "smoke"]) if self.smoke else HASHED
+
     def params(self) -> dict[str, Any]:
         """Return every parameter in one flat dict ("loss", "task", "seed", "loss.KEY", "task.KEY", "recipe.KEY")."""
-        flat = {"loss": self.loss, "task": self.task, "seed": self.seed}
+        flat = {"loss": self.loss, "task": self.task, "seed": self.seed} | ({"smoke": True} if self.smoke else {})
         for section, values in (("loss", self.loss_params), ("task", self.task_params), ("recipe", self.recipe)):
             flat |= {f"{section}.{k}": v for k, v in values.items()}
         return flat
@@ -85,8 +91,8 @@ class Cell:
         return f"{self.loss} on {self.task}, seed {self.seed}"
 
 
-HASHED = sorted(f.name for f in fields(Cell) if f.name not in ("loss_file", "task_file", "supervision"))
-"""The fields of a cell that its content hash depends on, in alphabetical order."""
+HASHED = sorted(f.name for f in fields(Cell) if f.name not in ("loss_file", "task_file", "supervision", "smoke"))
+"""The fields that the content hash of every cell depends on, in alphabetical order."""
 _to_json = json.JSONEncoder(sort_keys=True).encode
 
 

@@ -1,7 +1,8 @@
-"""Smoke test: run every loss on the first batch of every task before anything is planned into the store."""
+"""Smoke tests: every loss on the first batch of every task before anything is planned, and whole cells made tiny."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,15 +13,36 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_output import checked, fault
-from milbench.api.plan import Cell, Plan
+from milbench.api.plan import LONGEST_NAME, Cell, Plan, labels
 from milbench.api.registry import losses, tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.trainer import network_for
+from milbench.engine.trainer import SMOKE_BAGS, network_for
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3
 """How far from 1 the probabilities of a position may add up in single precision."""
+
+SMOKE_RECIPE = {"epochs": 1, "steps_per_epoch": 2}
+SUFFIX = "-smoke"
+
+
+def shrink(plan: Plan) -> Plan:
+    """Return a plan whose cells run from end to end in seconds: one epoch of two steps, evaluated on a few bags.
+
+    Its name ends in "-smoke". The cells have other ids than those of the plan, whose results they never stand in for.
+
+    Args:
+        plan: whose losses, tasks, recipes and seeds are to be tried out.
+    """
+    cells = [replace(cell, recipe={**cell.recipe, **SMOKE_RECIPE}, smoke=True) for cell in plan.cells]
+    cells = list({cell.id: cell for cell in cells}.values())  # recipes that differed in their length alone
+    note = (
+        f"Smoke run: {SMOKE_RECIPE['epochs']} epoch of {SMOKE_RECIPE['steps_per_epoch']} steps, evaluated on "
+        f"{SMOKE_BAGS} bags. It shows that every cell runs; the numbers mean nothing."
+    )
+    name = f"{plan.name[: LONGEST_NAME - len(SUFFIX)]}{SUFFIX}"
+    return replace(plan, name=name, cells=cells, labels=labels(cells), notes=[note, *plan.notes])
 
 
 def check(plan: Plan, data_dir: Path | None) -> None:

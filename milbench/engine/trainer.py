@@ -37,6 +37,8 @@ PROGRESS_INTERVAL = 0.5
 """Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
 CHECKPOINT_INTERVAL = 60.0
 """Least seconds between checkpoints inside an epoch: a killed run loses this much work, and the step it was in."""
+SMOKE_BAGS = 16
+"""How many bags of each kind a cell that is only tried out is evaluated on."""
 STOP_INTERVAL = 0.2
 """Least seconds between two questions whether to stop; the answer may lie on a slow disk."""
 
@@ -135,6 +137,8 @@ class Trainer:
         check_unchanged(cell)
         self.recipe = Recipe(**cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+        if cell.smoke:
+            self.task.evaluation_limit = SMOKE_BAGS
         self.task.prepare(self.data_dir, self.device)
         profiling.reset_memory_peak(self.device)
         # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.

@@ -128,7 +128,10 @@ class NestedDigits(Task):
         # Without a validation split, thresholds are chosen on canvases of training digits, and nothing is reported.
         self._calibration = None if splits.validation else self._canvases("validation", splits.train)
         self._eval_splits: dict[Split, EvalSplit] = {
-            split: EvalSplit(LazyBatches(digits, self.eval_batches[0], as_bags), self._canvases(split, digits))
+            split: EvalSplit(
+                LazyBatches(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
+                self._canvases(split, digits),
+            )
             for split in SPLIT_NAMES
             if (digits := getattr(splits, split)) is not None
         }
@@ -208,7 +211,7 @@ class NestedDigits(Task):
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(self.name, self.revision, split, self.digits_per_bag)
-        count = self.eval_bags[split] * self.digits_per_bag
+        count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
         rounds = -(-count // len(digits))
         order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
         batches = torch.split(order.view(-1, self.digits_per_bag), self.eval_batches[1])

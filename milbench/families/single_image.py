@@ -122,4 +122,5 @@ class OneInstanceImages(Task):
         return single_instance_bags(self._splits.test[:8], self.num_classes)
 
     def _batches(self, images: LabelledImages) -> LazyBatches:
+        images = images[: self.evaluation_limit]
         return LazyBatches(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))

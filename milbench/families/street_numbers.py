@@ -167,11 +167,11 @@ class StreetNumbers(Task):
         self._pools = [(train, kept)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
-        self._calibration = None if self.validation else _batches(train, kept[:CALIBRATION_CROPS])
+        self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
-            {"validation": EvalSplit((), _batches(train, held))} if self.validation else {}
+            {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
         )
-        self._eval_splits["test"] = EvalSplit((), _batches(self._test))
+        self._eval_splits["test"] = EvalSplit((), self._batches(self._test))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -249,6 +249,11 @@ class StreetNumbers(Task):
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
+    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
+        if self.evaluation_limit is not None:
+            which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
+        return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
+
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         """Return the crops of every part, made now where they are not there. Raises UsageError."""
         place = catalog.data_dir(data_dir) / self.folder
@@ -258,10 +263,6 @@ class StreetNumbers(Task):
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = output_size(self.layers(), SIZES[0] if self.augmentation else CROP_SIDE) ** 2
         return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
-
-
-def _batches(images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
-    return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:
