@@ -42,7 +42,7 @@ def closest(name: str, choices: Iterable[str]) -> str | None:
 
 @contextmanager
 def as_usage() -> Iterator[None]:
-    """Turn the failed access to a file or folder that the user named into a UsageError.
+    """Turn the failed access to a file or folder that the user named into a UsageError, in a block or as a decorator.
 
     Only the access belongs in the block: a ValueError or any other error of a program is a defect, to be shown with its
     traceback.

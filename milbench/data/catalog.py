@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,10 +20,11 @@ from milbench._utils.files import expanded, scratch_folder
 from milbench.data.download import STALLED
 from milbench.data.rendering.generate import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
 """The environment variable that names the data directory."""
+_downloads = ContextVar("downloads", default=True)
 State = Literal["present", "missing", "damaged"]
 
 
@@ -159,6 +161,7 @@ class DatasetStatus:
     note: str
 
 
+@as_usage()
 def data_dir(given: Path | None) -> Path:
     """Return the data directory: `given`, else the one in MILBENCH_DATA, else the user's cache folder of milbench.
 
@@ -203,8 +206,18 @@ def fetch(name: str, root: Path) -> DatasetStatus:
     return _status(dataset, root)
 
 
+@contextmanager
+def downloads(allowed: bool) -> Iterator[None]:
+    """Let `require` download for the block or not: then files that are missing count as those that it would fetch."""
+    token = _downloads.set(allowed)
+    try:
+        yield
+    finally:
+        _downloads.reset(token)
+
+
 def require(name: str, root: Path, instead: str) -> Source:
-    """Return a complete data set, downloaded first if files of it are missing.
+    """Return a complete data set, downloaded first if files of it are missing; see also `downloads`.
 
     A damaged file is not replaced: it may be the user's own.
 
@@ -221,6 +234,8 @@ def require(name: str, root: Path, instead: str) -> Source:
     """
     dataset = DATASETS[name]
     if missing := dataset.missing(root):
+        if not _downloads.get():
+            return dataset
         try:
             fetch(name, root)
         except UsageError as error:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from milbench.data.catalog import CIFAR10_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError
+from milbench.errors import UsageError, as_usage
 
 CIFAR10_SIDE = 32
 """Height and width of an image, in pixels."""
@@ -48,6 +48,7 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+@as_usage()
 def check(given: Path | None, any_data: bool) -> str:
     """Check the files and return their digest.
 

@@ -11,7 +11,7 @@ import torch
 
 from milbench.data.catalog import MNIST_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError
+from milbench.errors import UsageError, as_usage
 
 MNIST_SIDE = 28
 """Height and width of an image, in pixels."""
@@ -25,6 +25,7 @@ PARTS = tuple((MNIST_FILES.files[i].path, MNIST_FILES.files[i + 1].path) for i i
 """Paths, below the data directory, of images and labels: the training pair and the test pair."""
 
 
+@as_usage()
 def check(given: Path | None, any_data: bool) -> str:
     """Check the files and return their digest.
 

@@ -255,6 +255,9 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
             without `spec.supervision`.
     """
+    if data_dir is not None:
+        with as_usage():  # not around `check_data`, in which an OSError may be a defect of a plug-in
+            data_dir.exists()
     seeds = parse_seeds(spec.seeds)
     loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
@@ -309,14 +312,12 @@ def _loss_fields(name: str, params: Params) -> Params:
 def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -> Params:
     """Return the fields of a cell that a task determines, with the digest of its data."""
     entry = tasks().entry(name)
-    with as_usage():
-        digest = task.check_data(data_dir)
     return {
         "task": entry.name,
         "task_params": params,
         "task_file": entry.origin if entry.is_file else "",
         "task_revision": f"{task.revision}{entry.source_digest}",
-        "data": digest,
+        "data": task.check_data(data_dir),
     }
 
 

@@ -25,7 +25,7 @@ from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, CropVariant
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError
+from milbench.errors import UsageError, as_usage
 from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.examples import collect_misread
@@ -254,6 +254,7 @@ class StreetNumbers(Task):
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
         return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
+    @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         """Return the crops of every part, made now where they are not there. Raises UsageError."""
         place = catalog.data_dir(data_dir) / self.folder

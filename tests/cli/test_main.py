@@ -109,6 +109,14 @@ def test_a_defect_in_a_plug_in_is_not_taken_for_a_mistake_of_the_user(milbench: 
     assert not isinstance(error.value, UsageError)
 
 
+def test_a_missing_file_of_a_plug_in_is_a_defect_with_a_traceback(milbench: Milbench, tmp_path: Path) -> None:
+    task = tmp_path / "task.py"
+    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "forgetful"')
+    task.write_text(source.replace('int("not a number")', 'open("/nowhere/at/all")'))
+    with pytest.raises(FileNotFoundError, match="nowhere/at/all"):
+        milbench("run", "--loss", "exact", "--task", str(task), "-p", "task.fault=bug")
+
+
 def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")

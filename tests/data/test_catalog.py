@@ -152,6 +152,25 @@ def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
         catalog.require("toy", tmp_path, "go elsewhere")
 
 
+def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
+) -> None:
+    dataset = known(lambda folder: pytest.fail("it was downloaded"))
+    with catalog.downloads(False):
+        digest = catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    known(place)
+    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.digest
+    place(tmp_path, {"toy/raw/a": b"some Bytes"})
+    with catalog.downloads(False), pytest.raises(UsageError, match="raw/a is damaged"):
+        catalog.require("toy", tmp_path, "go elsewhere")
+
+
+def test_a_data_directory_that_cannot_be_one() -> None:
+    with pytest.raises(UsageError, match="File name too long"):
+        catalog.data_dir(Path("d" * 300))
+
+
 def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / FILES[0].path).mkdir(parents=True)
     size = (tmp_path / FILES[0].path).stat().st_size

@@ -14,6 +14,7 @@ from milbench.data import catalog
 from tests._helpers.idx_files import small_mnist, write_idx
 
 CPU = torch.device("cpu")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
 LABELS, IMAGES = "MNIST/raw/t10k-labels-idx1-ubyte", "MNIST/raw/train-images-idx3-ubyte"
 
 
@@ -104,6 +105,12 @@ def huge(root: Path) -> None:
     (root / IMAGES).write_bytes(struct.pack(">4I", 0x0803, 2**32 - 1, 28, 28))
 
 
+def unreadable(root: Path) -> None:
+    """A file whose size and type are known, and which fails when it is read."""
+    (root / LABELS).unlink()
+    (root / LABELS).symlink_to("/proc/self/mem")
+
+
 def large_label(root: Path) -> None:
     write_idx(root / LABELS, torch.full((40,), 10))
 
@@ -122,6 +129,7 @@ def remove(root: Path) -> None:
         (drop_labels, r"t10k-images-idx3-ubyte has 40 images, .*t10k-labels-idx1-ubyte has 39 labels"),
         (no_images, r"train-images-idx3-ubyte has no images"),
         (huge, r"train-images-idx3-ubyte is damaged: expected 3367254359296 bytes by its header, found 16"),
+        pytest.param(unreadable, "Input/output error", marks=needs_proc),
         (large_label, r"t10k-labels-idx1-ubyte has labels other than 0 to 9"),
         (remove, r"t10k-labels-idx1-ubyte not found; .*extended-digits needs no download"),
     ],
