@@ -98,6 +98,15 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow
         yield server
 
 
+@pytest.fixture
+def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Take files that were written just now for old ones, whose digests are remembered; return the cache folder."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)
+    monkeypatch.setattr("milbench._utils.digests.RECENT", 0.0)
+    return cache
+
+
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a small set of house numbers."""

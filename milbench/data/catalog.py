@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
 from milbench.data.download import STALLED
 from milbench.data.rendering.generate import RenderedNumbers
@@ -42,15 +43,19 @@ class File:
     size: int
     md5: str
 
-    def problem(self, root: Path) -> str | None:
-        """Read the file below the data directory `root`; return what is wrong with it, None if nothing is."""
+    def problem(self, root: Path, *, remembered: bool = False) -> str | None:
+        """Read the file below the data directory `root`; return what is wrong with it, None if nothing is.
+
+        Args:
+            root: the data directory.
+            remembered: do not read a file that has not changed since its digest was computed.
+        """
         path = root / self.path
         try:
             size = path.stat().st_size
             if size != self.size:
                 return f"{path} is damaged: expected {self.size} bytes, found {size}"
-            with path.open("rb") as file:
-                md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            md5 = digests.file_digest(path, "md5") if remembered else digests.read_digest(path, "md5")
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         return None if md5 == self.md5 else f"{path} is damaged: expected MD5 {self.md5}, found {md5}"
@@ -69,8 +74,8 @@ class Source(Protocol):
     def missing(self, root: Path) -> list[str]:
         """Return the paths, below `root`, of the required files that do not exist."""
 
-    def problems(self, root: Path) -> list[str]:
-        """Read the files that exist; return one message for each that is damaged."""
+    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
+        """Read the files that exist, if `remembered` those that changed; return one message for each damaged one."""
 
     def identity(self, root: Path) -> str:
         """Return a digest of the contents of a complete data set."""
@@ -106,9 +111,9 @@ class Dataset:
         """Return the paths, below `root`, of the files that do not exist."""
         return [file.path for file in self.files if not (root / file.path).exists()]
 
-    def problems(self, root: Path) -> list[str]:
-        """Read the files that exist; return one message for each that is damaged."""
-        found = (file.problem(root) for file in self.files if (root / file.path).exists())
+    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
+        """Read the files that exist, if `remembered` those that changed; return one message for each damaged one."""
+        found = (file.problem(root, remembered=remembered) for file in self.files if (root / file.path).exists())
         return [problem for problem in found if problem]
 
     def place(self, root: Path) -> Path:
@@ -240,7 +245,7 @@ def require(name: str, root: Path, instead: str) -> Source:
             fetch(name, root)
         except UsageError as error:
             raise UsageError(f"{name} not found: looked for {root / missing[0]}; {error}; {instead}") from error
-    if problems := dataset.problems(root):
+    if problems := dataset.problems(root, remembered=True):
         raise UsageError(f"{problems[0]}; `milbench data fetch {name}` replaces it")
     return dataset
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from milbench._utils import digests
 from milbench.data.catalog import CIFAR10_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
@@ -63,10 +65,16 @@ def check(given: Path | None, any_data: bool) -> str:
     root = data_dir(given)
     if not any_data:
         return f"CIFAR-10, sha256 {require('cifar10', root, _MISSING_HINT).identity(root)}"
+    paths = [root / path for path in (*TRAIN_PATHS, *TEST_PATHS)]
+    return digests.remembered("CIFAR-10", paths, lambda: _read_all(paths))
+
+
+def _read_all(paths: Sequence[Path]) -> str:
+    """Check files of other images; return what they are, with their digest."""
     digest = hashlib.sha256()
-    for path in (*TRAIN_PATHS, *TEST_PATHS):
-        _read(root / path)
-        digest.update((root / path).read_bytes())
+    for path in paths:
+        _read(path)
+        digest.update(path.read_bytes())
     return f"non-canonical CIFAR-10, sha256 {digest.hexdigest()[:16]}"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils import digests
 from milbench._utils.files import scratch_folder
 from milbench.data import digit_struct
 from milbench.data.crops import CROP_SIDE, Crop, CropVariant, crop, crop_parameters
@@ -159,7 +160,7 @@ def _mapped(place: Path, about: dict[str, Any]) -> Crops:
     for name, dtype in SCHEMA.items():
         path = place / f"{name}.npy"
         try:
-            if _file_digest(path) != about["files"][name]:
+            if digests.file_digest(path, "sha256") != about["files"][name]:
                 raise ValueError("SHA-256 differs")
             array = np.load(path, mmap_mode="c", allow_pickle=False)
             if dtype is not None and array.dtype != dtype:
@@ -169,11 +170,6 @@ def _mapped(place: Path, about: dict[str, Any]) -> Crops:
             raise UsageError(message) from error
         arrays[name] = array
     return Crops(**arrays, digest=about["digest"])
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _made(folder: Path, place: Path, state: str, variant: CropVariant, most_digits: int) -> dict[str, Any]:
@@ -191,7 +187,7 @@ def _made(folder: Path, place: Path, state: str, variant: CropVariant, most_digi
             "inputs": state,
             "parameters": crop_parameters(variant),
             "digest": digest,
-            "files": {array: _file_digest(new / f"{array}.npy") for array in SCHEMA},
+            "files": {array: digests.read_digest(new / f"{array}.npy", "sha256") for array in SCHEMA},
         }
         (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}, indent=1))
         if place.exists():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from pathlib import Path
 
 import torch
 
+from milbench._utils import digests
 from milbench.data.catalog import MNIST_FILES, data_dir, require
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
@@ -40,17 +43,8 @@ def check(given: Path | None, any_data: bool) -> str:
     root = data_dir(given)
     if not any_data:
         return f"MNIST, sha256 {require('mnist', root, _MISSING_HINT).identity(root)}"
-    digest = hashlib.sha256()
-    for images, labels in PARTS:
-        n, m = _count(root / images, (MNIST_SIDE, MNIST_SIDE)), _count(root / labels, ())
-        if n != m:
-            raise UsageError(f"{root / images} has {n} images, {root / labels} has {m} labels")
-        if not n:
-            raise UsageError(f"{root / images} has no images")
-        if max((root / labels).read_bytes()[8:]) >= _CLASSES:
-            raise UsageError(f"{root / labels} has labels other than 0 to {_CLASSES - 1}")
-        digest.update((root / images).read_bytes() + (root / labels).read_bytes())
-    return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
+    paths = [(root / images, root / labels) for images, labels in PARTS]
+    return digests.remembered("MNIST", [*chain(*paths)], lambda: _read(paths))
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
@@ -67,6 +61,24 @@ def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
         for images, labels in PARTS
     )
     return train, test
+
+
+def _read(paths: Sequence[tuple[Path, Path]]) -> str:
+    """Check pairs of files of other images and their labels; return what they are, with their digest."""
+    digest = hashlib.sha256()
+    for images, labels in paths:
+        n, m = _count(images, (MNIST_SIDE, MNIST_SIDE)), _count(labels, ())
+        if n != m:
+            raise UsageError(f"{images} has {n} images, {labels} has {m} labels")
+        if not n:
+            raise UsageError(f"{images} has no images")
+        if max(labels.read_bytes()[8:]) >= _CLASSES:
+            raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
+        for path in (images, labels):
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
 
 
 def _count(path: Path, shape: tuple[int, ...]) -> int:

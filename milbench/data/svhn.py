@@ -90,7 +90,7 @@ class SvhnFiles:
         needed = [f"svhn/{part}/{digit_struct.FILE}" for part in ("train", "test")]
         return [path for path in needed if not (root / path).exists()]
 
-    def problems(self, root: Path) -> list[str]:
+    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:  # noqa: ARG002
         """Read every file of the fetched parts; return one message for each part that changed since."""
         return [problem for part in self.archives if (problem := self._problem(root, part))]
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from milbench._utils import digests
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
 from milbench.data.download import STALLED
@@ -169,6 +172,34 @@ def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
 def test_a_data_directory_that_cannot_be_one() -> None:
     with pytest.raises(UsageError, match="File name too long"):
         catalog.data_dir(Path("d" * 300))
+
+
+def test_a_plan_reads_a_file_once_until_it_changes_and_a_verification_always(
+    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset], old_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(place)
+    read: list[Path] = []
+    real = digests.read_digest
+
+    def counted(path: Path, kind: str) -> str:
+        read.append(path)
+        return real(path, kind)
+
+    monkeypatch.setattr(digests, "read_digest", counted)
+    catalog.fetch("toy", tmp_path)
+    for _ in range(3):
+        del read[:]
+        catalog.require("toy", tmp_path, "go elsewhere")
+    assert not read
+    catalog.status(tmp_path)
+    assert len(read) == len(FILES)
+    damaged = tmp_path / FILES[0].path
+    times = damaged.stat()
+    time.sleep(0.02)  # longer than a tick of the file system's clock
+    damaged.write_bytes(b"some Bytes")
+    os.utime(damaged, ns=(times.st_atime_ns, times.st_mtime_ns))  # as large and as old as before
+    with pytest.raises(UsageError, match="raw/a is damaged: expected MD5"):
+        catalog.require("toy", tmp_path, "go elsewhere")
 
 
 def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,6 +75,21 @@ def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train-images-idx3-ubyte is damaged: expected 47040016 bytes, found 94096"):
         load_task("extended-mnist").check_data(root)
     write_idx(root / LABELS, torch.arange(1, 41) % 10)
+    assert make().check_data(root) != digest
+
+
+def test_other_images_are_read_once_until_they_change(
+    tmp_path: Path, old_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = small_mnist(tmp_path)
+    files = [root / f"MNIST/raw/{n}" for n in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                               "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")]  # fmt: skip
+    digest = f"non-canonical MNIST, sha256 {hashlib.sha256(b''.join(f.read_bytes() for f in files)).hexdigest()[:16]}"
+    assert make().check_data(root) == digest
+    with monkeypatch.context() as patch:
+        patch.setattr("milbench.data.mnist._count", lambda *args: pytest.fail("a data file was read again"))
+        assert make().check_data(root) == digest
+    write_idx(files[3], torch.full((40,), 7))
     assert make().check_data(root) != digest
 
 

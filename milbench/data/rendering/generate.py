@@ -41,7 +41,7 @@ class RenderedNumbers:
         ]
         return [path for path in needed if not (root / path).exists()]
 
-    def problems(self, root: Path) -> list[str]:
+    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:  # noqa: ARG002
         """Read every file; return one message for each part that changed since it was made."""
         found = []
         for part, expected in manifest(root)["sha256"].items():

@@ -1,0 +1,92 @@
+"""Digests of files, remembered until a file changes: every plan and every cell needs those of gigabytes of data.
+
+What is remembered lies in the user's cache folder, one small file for each digest. It is never needed: where it cannot
+be read or written, or is damaged, the files are read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from milbench._utils.files import write_atomically
+from milbench._version import __version__
+
+RECENT = 10.0
+"""Seconds; a file that changed later than that is not remembered: it may change again before a clock shows it."""
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Return the digest of a file, which is read only if it has changed since.
+
+    Args:
+        path: of the file.
+        algorithm: a name that hashlib knows.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return remembered(algorithm, [path], lambda: read_digest(path, algorithm))
+
+
+def read_digest(path: Path, algorithm: str) -> str:
+    """Return the digest of a file, which is read now. Raises OSError if it cannot be."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+
+
+def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> str:
+    """Return what `compute` returned when it was last called for these files as they are now; call it if it was not.
+
+    Args:
+        kind: what is computed: results of two kinds are kept apart, and so are those of two versions of milbench.
+        paths: of the files that the result depends on. Each is known by its path, size and times.
+        compute: is called without arguments; its errors are passed on, and nothing is remembered then.
+    """
+    try:
+        before = _states(paths)
+    except OSError:
+        return compute()
+    key = json.dumps([__version__, kind, *(str(path.resolve()) for path in paths)])
+    place = _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    found = _read(place, before)
+    if found is not None:
+        return found
+    value = compute()
+    with contextlib.suppress(OSError):
+        newest = max(moment for _, *times in before for moment in times)
+        if _states(paths) == before and time.time_ns() - newest > RECENT * 1e9:
+            text = json.dumps({"files": before, "value": value, "sha256": _checksum(before, value)})
+            write_atomically(place, lambda temporary: temporary.write_text(text))
+    return value
+
+
+def _folder() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("milbench", appauthor=False) / "digests"
+
+
+def _states(paths: Sequence[Path]) -> list[list[int]]:
+    """Return the size and the times of change, of contents and of anything, of each file."""
+    stats = [path.stat() for path in paths]
+    return [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
+
+
+def _read(place: Path, states: list[list[int]]) -> str | None:
+    """Return what is remembered for files in these states, None if it is nothing or damaged."""
+    try:
+        entry = json.loads(place.read_bytes())
+        value = str(entry["value"])
+        as_written = entry["files"] == states and entry["sha256"] == _checksum(states, value)
+    except Exception:  # noqa: BLE001 the file may hold anything
+        return None
+    return value if as_written else None
+
+
+def _checksum(states: list[list[int]], value: str) -> str:
+    return hashlib.sha256(json.dumps([states, value]).encode()).hexdigest()

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from milbench._utils import digests
+
+
+class Counted:
+    """A computation that counts its calls."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.paths, self.calls = paths, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        return hashlib.sha256(b"".join(path.read_bytes() for path in self.paths)).hexdigest()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Counted:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 100)
+    return Counted(tmp_path / "a", tmp_path / "b")
+
+
+def value(two: Counted) -> str:
+    return digests.remembered("kind", two.paths, two)
+
+
+def test_files_are_read_once(two: Counted, old_files: Path) -> None:
+    expected = hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
+    assert [value(two) for _ in range(3)] == [expected] * 3
+    assert two.calls == 1
+    assert digests.remembered("another kind", two.paths, two) == expected
+    assert two.calls == 2
+    assert digests.file_digest(two.paths[0], "md5") == hashlib.md5(b"a" * 100).hexdigest()
+    assert digests.file_digest(two.paths[0], "sha256") == hashlib.sha256(b"a" * 100).hexdigest()
+
+
+@pytest.mark.parametrize("how", ["overwritten", "replaced", "longer", "touched"])
+def test_a_change_is_noticed(two: Counted, old_files: Path, how: str) -> None:
+    value(two)
+    path = two.paths[1]
+    times = path.stat()
+    time.sleep(0.02)  # longer than a tick of the file system's clock
+    if how == "replaced":
+        path.unlink()
+    path.write_bytes(b"b" * 101 if how == "longer" else b"b" * 100 if how == "touched" else b"c" * 100)
+    if how != "touched":  # made to look as old as before
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert value(two) == two()
+    assert two.calls == 3
+    value(two)
+    assert two.calls == 3
+
+
+def test_a_file_that_may_still_change_is_not_remembered(
+    two: Counted, old_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "RECENT", 3600.0)
+    value(two)
+    value(two)
+    assert two.calls == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_remembered(two: Counted, old_files: Path) -> None:
+    def changing() -> str:
+        found = two()
+        time.sleep(0.02)
+        two.paths[0].write_bytes(b"later")
+        return found
+
+    digests.remembered("kind", two.paths, changing)
+    assert value(two) == two() != hashlib.sha256(b"a" * 100 + b"b" * 100).hexdigest()
+
+
+def test_a_damaged_cache_does_not_matter(two: Counted, old_files: Path) -> None:
+    expected = value(two)
+    (entry,) = (old_files / "digests").iterdir()
+    whole = entry.read_bytes()
+    other = whole.replace(expected[:8].encode(), b"01234567")
+    for content in (b"", b"[]", b"{", b"null", whole[:-1], other, b"\xff" * 9, b"[" * 100_000, b'{"value": 1}'):
+        entry.write_bytes(content)
+        calls = two.calls
+        assert value(two) == expected
+        assert two.calls == calls + 1
+        assert entry.read_bytes() == whole  # written anew, and nothing else stays
+        assert list(entry.parent.iterdir()) == [entry]
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(two: Counted, old_files: Path) -> None:
+    (old_files / "digests").write_text("a file in the way")
+    assert value(two) == value(two) == two()
+    assert two.calls == 3
+
+
+def test_errors_are_passed_on_and_not_remembered(two: Counted, old_files: Path) -> None:
+    def fails() -> str:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        digests.remembered("kind", two.paths, fails)
+    two.paths[0].unlink()
+    with pytest.raises(FileNotFoundError):
+        value(two)
+    assert not (old_files / "digests").exists()
