@@ -157,8 +157,9 @@ def _cross_entropy(logits: Tensor) -> Callable[[], object]:
 
 def print_table(frame: pd.DataFrame) -> None:
     """Print the table."""
-    from rich.console import Console
     from rich.table import Table
+
+    from milbench.cli.console import PlainConsole
 
     table = Table(
         title=f"exact likelihood: bags x classes x positions, float64, {torch.get_num_threads()} threads, medians"
@@ -167,7 +168,7 @@ def print_table(frame: pd.DataFrame) -> None:
         table.add_column(column, justify="left" if column == "configuration" else "right", no_wrap=True)
     for row in frame.itertuples(index=False):
         table.add_row(*(cell if isinstance(cell, str) else _number(cell) for cell in row))
-    Console(width=150).print(table)
+    PlainConsole(width=150).print(table)
 
 
 def _number(value: float) -> str:

@@ -1,10 +1,53 @@
-"""The console that every command prints to."""
+"""The console that every command prints to.
+
+Names, paths, parameters and error messages come from users, files and plug-ins. Therefore no text that is printed here
+is obeyed by the terminal, and what may hold any text is printed with `markup=False`.
+"""
 
 from __future__ import annotations
 
 import sys
+import unicodedata
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
+
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's categories of control and format characters, lone surrogates, and separators of lines and paragraphs."""
+
+
+def plain(text: str) -> str:
+    r"""Return a text that a terminal shows and does not obey: control characters are written as escapes.
+
+    Newlines and tabs stay. `console` applies this to every string that it prints, but not to `rich.text.Text`.
+
+    Examples:
+        >>> plain("done\x1b[2J\u202e")
+        'done\\x1b[2J\\u202e'
+    """
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in HIDDEN and char not in "\n\t" else char
+        for char in text
+    )
+
+
+class PlainConsole(Console):
+    """A console that shows control characters and emoji codes as they are, in strings, cells and titles of tables.
+
+    Markup is read where `print` is not told `markup=False`, which holds for the cells of a table too.
+
+    Args:
+        width: in characters; None: that of the terminal.
+    """
+
+    def __init__(self, width: int | None = None) -> None:
+        super().__init__(width=width, emoji=False)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return the text as rich shows it; every string comes through here."""
+        return super().render_str(plain(text), **how)
+
 
 # Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
-console = Console() if sys.stdout.isatty() else Console(width=200)
+console = PlainConsole() if sys.stdout.isatty() else PlainConsole(width=200)

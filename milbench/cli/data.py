@@ -34,7 +34,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
 
     with as_usage():
         row = catalog.fetch(name, data_dir or catalog.data_dir(None))
-    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True)
+    console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -55,7 +55,7 @@ def make(
         root = data_dir or catalog.data_dir(None)
         place = generate.make(root, seed, train, test)
         remark = catalog.DATASETS[name].remark(root)
-    console.print(f"{name} is present in {place}: {remark}", soft_wrap=True)
+    console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -73,5 +73,5 @@ def _print_states(data_dir: Path | None) -> list[str]:
         table.add_column(heading)
     for row in rows:
         table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
-    console.print(table)
+    console.print(table, markup=False)
     return [row.state for row in rows]

@@ -87,5 +87,7 @@ def _suggest_new_name(error: Any) -> None:
 
 
 def _refuse(message: str) -> int:
-    typer.echo(f"milbench: {' '.join(message.split())}", err=True)
+    from milbench.cli.console import plain
+
+    typer.echo(plain(f"milbench: {' '.join(message.split())}"), err=True)
     return 2

@@ -114,7 +114,6 @@ def figure(
 
 def write_predictions(request: PredictRequest, root: Path) -> int:
     """Write the files of every image and print a table of them; all images are checked before the first is written."""
-    from rich.markup import escape
     from rich.table import Table
 
     from milbench._utils.images import unique_stems
@@ -137,9 +136,9 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     correct = []
     for path, name in zip(request.images, names, strict=True):
         row, reading = _write_prediction(model, request, path, name, scale, truth.get(path.name))
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
         correct.append(reading == truth.get(path.name))
-    console.print(table)
+    console.print(table, markup=False)
     if truth:
         console.print(_share(correct), highlight=False)
     return 0

@@ -47,13 +47,12 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     out = workspace.reports / results.name
     render(results, out, gallery=gallery)
     page = out / "index.html"
-    console.print(f"wrote {page}", soft_wrap=True, highlight=False)
+    console.print(f"wrote {page}", soft_wrap=True, highlight=False, markup=False)
     return page
 
 
 def status(name: options.ComparisonArgument = None, root: options.RootOption = options.HERE) -> int:
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
-    from rich.markup import escape
     from rich.table import Table
 
     from milbench.cli.console import console
@@ -71,8 +70,8 @@ def status(name: options.ComparisonArgument = None, root: options.RootOption = o
         found = runs.get(cell.id)
         state, run_id, reason = (found.status, found.run_id, found.reason) if found else ("missing", "", "")
         done += state == "done"
-        table.add_row(task, loss, recipe, str(cell.seed), state, run_id, escape(reason))
-    console.print(table)
+        table.add_row(task, loss, recipe, str(cell.seed), state, run_id, reason)
+    console.print(table, markup=False)
     console.print(f"{done} of {len(plan.cells)} cells done")
     return 0 if done == len(plan.cells) else 1
 
@@ -93,7 +92,7 @@ def list_(
         _add_specs(table)
     else:
         _add_entries(table, what)
-    console.print(table)
+    console.print(table, markup=False)
     return 0
 
 
@@ -116,8 +115,6 @@ def _add_specs(table: Any) -> None:
 
 
 def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
-    from rich.markup import escape
-
     from milbench.api.registry import constructor_parameters, losses, tasks
 
     registry: Any = losses() if what == "losses" else tasks()
@@ -127,7 +124,7 @@ def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
         try:
             cls = registry.cls(name)
         except UsageError as error:
-            table.add_row(name, escape(f"broken: {error}"), "", registry.entry(name).origin)
+            table.add_row(name, f"broken: {error}", "", registry.entry(name).origin)
             continue
         summary = (cls.__doc__ or "").strip().splitlines()[:1]
         defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(cls).values())

@@ -1,0 +1,68 @@
+"""What a terminal is sent: text of users, files and plug-ins is shown, never obeyed."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from milbench.api import registry
+from milbench.cli.console import plain
+from tests._helpers.command_line import TINY, Milbench, Ran
+
+HOSTILE = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
+SHOWN = r"[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
+
+
+def unharmed(ran: Ran) -> str:
+    """Return everything that was printed, in which no character may control a terminal."""
+    printed = ran.out + ran.err
+    assert "Traceback" not in printed
+    assert not {char for char in printed if not char.isprintable()} - {"\n"}
+    return printed
+
+
+def test_a_plan_shows_parameters_as_they_are(milbench: Milbench) -> None:
+    ran = milbench(
+        "run", "--loss", "exact", "--task", TINY, "-p", "task.fault=a\x1b[2J\x07\u202eb,:smile:", "--dry-run"
+    )
+    assert ran.code == 0
+    assert r"fault=a\x1b[2J\x07\u202eb" in unharmed(ran)
+    assert "fault=:smile:" in ran.out
+
+
+def test_paths_are_shown_as_they_are(milbench: Milbench, tmp_path: Path) -> None:
+    folder = tmp_path / HOSTILE.replace("/", "")
+    folder.mkdir()
+    ran = milbench("data", "list", "--data-dir", str(folder))
+    assert ran.code == 0
+    assert SHOWN.replace("/", "")[:12] in unharmed(ran)  # the table breaks the path
+    said = milbench("status", "--root", str(folder)).complaint()
+    assert SHOWN.replace("/", "") in said
+
+
+def test_error_messages_are_shown_as_they_are(milbench: Milbench, tmp_path: Path) -> None:
+    ran = milbench("run", "--loss", f"{HOSTILE}.py", "--task", TINY)
+    assert f"no file {SHOWN}.py" in ran.complaint()
+    unharmed(ran)
+    broken = tmp_path / "broken.py"
+    broken.write_text(f"raise ValueError({HOSTILE!r})\n")
+    ran = milbench("run", "--loss", str(broken), "--task", TINY)
+    assert SHOWN in ran.complaint()
+    unharmed(ran)
+
+
+def test_a_list_shows_a_broken_plug_in_as_it_is(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(HOSTILE, "nowhere_to_be_found:Mine", "milbench.losses")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
+    registry.losses.cache_clear()
+    try:
+        assert "[/b] [red]" in unharmed(milbench("list", "losses"))
+    finally:
+        registry.losses.cache_clear()
+
+
+def test_what_is_harmless_stays() -> None:
+    assert plain("Fehler über 3 %, 日本語 —\tnächste\nZeile [b]") == "Fehler über 3 %, 日本語 —\tnächste\nZeile [b]"
+    assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
