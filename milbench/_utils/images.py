@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ MAX_FILE_PIXELS = 100_000_000
 """Pixels; a file with more is refused, since it may not fit into memory."""
 MAX_NETWORK_PIXELS = 1_000_000
 """Pixels; a larger image is shrunk to this before a network reads it. SVHN's largest images have fewer."""
+PIXELS_AT_ONCE = 1_000_000
+"""Pixels of more than eight bits that are converted at once."""
 REFUSED_FORMATS = ("EPS",)
 """Formats that Pillow decodes by starting another program."""
 
@@ -56,7 +59,7 @@ def eight_bits(image: Image.Image) -> Image.Image:
     255 and 65,536; it is 1 for floats up to 1, and else the larger of 255 and the largest value.
     """
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_as_bytes(np.asarray(image).astype(np.float64), image.mode))
+        return Image.fromarray(_as_bytes(np.asarray(image), image.mode))
     grey = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         solid = image.convert("RGBA")
@@ -64,17 +67,22 @@ def eight_bits(image: Image.Image) -> Image.Image:
     return image.convert("L" if grey else "RGB")
 
 
-def _as_bytes(values: NDArray[np.float64], mode: str) -> NDArray[np.uint8]:
-    values = np.nan_to_num(values, posinf=0, neginf=0)
-    peak = float(values.max(initial=0))
+def _as_bytes(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
+    """Return the values of wide pixels as bytes, see `eight_bits`; in parts, since float64 takes more memory."""
+    parts = np.array_split(values.reshape(-1), values.size // PIXELS_AT_ONCE + 1)
+    peak = max(float(_finite(part).max(initial=0)) for part in parts)
     if mode.startswith("I;16") or (mode == "I" and 255 < peak < 2**16):
         white = 65535.0
     elif mode == "F" and peak <= 1:
         white = 1.0
     else:
         white = max(peak, 255.0)
-    scaled: NDArray[np.uint8] = (values / white * 255).round().clip(0, 255).astype(np.uint8)
-    return scaled
+    scaled = [(_finite(part) / white * 255).round().clip(0, 255).astype(np.uint8) for part in parts]
+    return np.concatenate(scaled).reshape(values.shape)
+
+
+def _finite(values: NDArray[Any]) -> NDArray[np.float64]:
+    return np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
 
 
 def bounded(width: int, height: int, pixels: int = MAX_NETWORK_PIXELS) -> tuple[int, int]:

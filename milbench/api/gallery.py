@@ -17,6 +17,8 @@ from milbench.errors import UsageError
 
 Kind = Literal["image", "set"]
 GALLERY_FORMAT = 1
+MOST_BYTES = 2_000_000_000
+"""Bytes of all arrays of a gallery when they are read; it holds a few bags and examples. Larger files are refused."""
 _OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")
 _PREFIX = "misread_"
 
@@ -279,6 +281,8 @@ def load(path: Path) -> Gallery:
     """Read a gallery that `write` wrote. Raises UsageError if the file is missing, damaged or of another format."""
     try:
         with np.load(path, allow_pickle=False) as stored:
+            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
+                raise UsageError(f"gallery {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
             if int(stored["format"]) != GALLERY_FORMAT:
                 raise UsageError(
                     f"gallery {path} has format {int(stored['format'])}, this version reads {GALLERY_FORMAT}"

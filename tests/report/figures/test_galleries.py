@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,10 @@ def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path, name: str, va
     assert not (tmp_path / "g.npz").exists()
 
 
-def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) -> None:
+def test_damaged_missing_foreign_and_pickled_files_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "MOST_BYTES", 10_000_000)
     path = tmp_path / "g.npz"
     gallery.write(path, gallery.make(**image_arrays()))
     whole = path.read_bytes()
@@ -84,11 +88,15 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(tmp_path: Path) 
         (tmp_path / name).write_bytes(content)
     np.savez(tmp_path / "pickled.npz", format=np.array([{"a": 1}], dtype=object))
     np.savez(tmp_path / "newer.npz", format=99)
-    for name in (*spoilt, "pickled.npz", "newer.npz", "absent"):
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as bomb, bomb.open("mask.npy", "w", force_zip64=True) as file:
+        for _ in range(11):
+            file.write(b"\0" * 1_000_000)
+    for name in (*spoilt, "pickled.npz", "newer.npz", "absent", "g.npz"):
         with pytest.raises(UsageError) as caught:
             gallery.load(tmp_path / name)
         assert "\n" not in str(caught.value)
         assert name in str(caught.value)
+    assert "would take 11," in str(caught.value)
 
 
 def test_edges_of_positions() -> None:
