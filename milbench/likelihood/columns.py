@@ -7,6 +7,7 @@ occurs: a well-scaled number whatever the probabilities of the other classes are
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -46,10 +47,11 @@ def result_dtype(log_probs: Tensor) -> torch.dtype:
 
 def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C+1, K) in the working type, at least FLOOR; masked positions are background with probability 1."""
-    values = log_probs.reshape(*log_probs.shape[:2], -1).to(working_dtype(log_probs)).clamp(min=FLOOR)
+    positions = math.prod(log_probs.shape[2:])
+    values = log_probs.reshape(*log_probs.shape[:2], positions).to(working_dtype(log_probs)).clamp(min=FLOOR)
     if mask is None:
         return values
-    masked = ~mask.reshape(mask.shape[0], 1, -1)
+    masked = ~mask.reshape(mask.shape[0], 1, positions)
     return torch.cat([values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)], dim=1)
 
 

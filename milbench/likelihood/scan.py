@@ -49,6 +49,13 @@ def block_count(positions: int, slots: int) -> int:
     return 1 if slots > BLOCKED_LABELS else min(most, 1 << max(0, (positions // 16).bit_length() - 1))
 
 
+def numbers(positions: int, slots: int) -> int:
+    """Return about how many numbers the scan of one bag needs at a time: its states, or the factors of its merges."""
+    blocks = block_count(positions, slots)
+    merged: int = blocks * 3**slots if blocks > 1 else 1
+    return max(positions << slots, merged)
+
+
 def solve(background: Tensor, required: Tensor, scale: Tensor, size: Tensor, *, posterior: bool) -> Solution:
     """Return R / prod_l c_l and the posterior of G bags.
 
@@ -97,8 +104,8 @@ class _Steps:
         """Return (G, n, K) as (T, n, N), padded with positions that are background with probability 1."""
         missing = self.steps * self.blocks - self.positions
         values = torch.nn.functional.pad(values, (0, missing), value=neutral)
-        values = values.reshape(self.bags, -1, self.blocks, self.steps)
-        return values.permute(3, 1, 2, 0).reshape(self.steps, -1, self.width)
+        values = values.reshape(self.bags, values.shape[1], self.blocks, self.steps)
+        return values.permute(3, 1, 2, 0).reshape(self.steps, values.shape[1], self.width)
 
     def _positions(self, columns: Tensor) -> Tensor:
         """Return (T, n, N) as (G, n, K): the inverse of `_columns`."""
@@ -123,13 +130,24 @@ class _Steps:
 
     def forward(self) -> tuple[list[Tensor], Tensor]:
         """Return the states before each stretch, and the states before and after every step of the last one."""
+        starts, stack = [], self._start().unsqueeze(0)
+        for begin in range(0, self.steps, self.stretch):
+            starts.append(stack[-1].clone())  # a view would keep the whole stretch
+            stack = self._stretch(starts[-1], begin)
+        return starts, stack
+
+    def last(self) -> Tensor:
+        """Return (2^n, N), the states after all steps; no others are kept."""
+        state = self._start()
+        for begin in range(0, self.steps, self.stretch):
+            state = self._stretch(state, begin)[-1].clone()
+        return state
+
+    def _start(self) -> Tensor:
+        """Return (2^n, N), the states before the first step: nothing has occurred."""
         state = torch.zeros(self.states, self.width, dtype=self.background.dtype)
         state[0] = 1.0
-        starts, stack = [], state.unsqueeze(0)
-        for begin in range(0, self.steps, self.stretch):
-            starts.append(stack[-1])
-            stack = self._stretch(stack[-1], begin)
-        return starts, stack
+        return state
 
     def _stretch(self, state: Tensor, begin: int) -> Tensor:
         """Return (steps + 1, 2^n, N): the states before and after every step from `begin` on."""
@@ -262,6 +280,5 @@ def every_set(background: Tensor, required: Tensor, scale: Tensor) -> Tensor:
         (G, 2^n), each entry in [0, 1]; column S is the set whose number in binary is S.
     """
     steps = _Steps(background, required, scale)
-    _, stack = steps.forward()
-    _, nodes = _forward_merges(stack[-1].reshape(steps.states, steps.blocks, -1), steps.scale)
+    _, nodes = _forward_merges(steps.last().reshape(steps.states, steps.blocks, -1), steps.scale)
     return nodes[:, 0].T

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from milbench.errors import UsageError
 from milbench.likelihood import checks
-from milbench.likelihood.distribution import label_set_distribution
+from milbench.likelihood.columns import result_dtype
+from milbench.likelihood.distribution import tables
 from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob
 from milbench.likelihood.presence import presence_log_odds
 
@@ -56,7 +57,8 @@ def best_label_set(
     differs from the one found, L, in some class, so its probability is at most 1 - Prb(L) and at most the largest
     probability that some class of L is absent or some other class is present; `excess` comes from the smaller bound.
 
-    Memory: as `label_set_distribution`, or as `bag_log_prob` for one bag repeated up to C^2 / 4 times.
+    Memory: for at most LISTED_CLASSES classes that of `label_set_distribution` without its result, hence bounded for
+    any number of bags; beyond, as `bag_log_prob` for one bag repeated up to C^2 / 4 times.
 
     Args:
         log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
@@ -88,9 +90,11 @@ def best_label_set(
     if k < 1 or (classes <= LISTED_CLASSES and k > 2**classes):
         raise UsageError(f"k must be from 1 to 2^C = {2**classes} for log_probs {tuple(log_probs.shape)}, got {k}")
     log_probs = log_probs.detach()
+    if len(log_probs) == 0:
+        value = log_probs.new_zeros(0, k, dtype=result_dtype(log_probs))
+        return BestLabelSets(value.new_zeros(0, k, classes, dtype=torch.bool), value, value.new_zeros(0))
     if classes <= LISTED_CLASSES:
-        table = label_set_distribution(log_probs, mask, validate=False)
-        value, index = table.topk(k, dim=1)
+        value, index = _best_listed(log_probs, mask, k)
         return BestLabelSets(_unpacked(index, classes), value, torch.zeros_like(value[:, 0]))
     found = [_search(log_probs[i : i + 1], None if mask is None else mask[i : i + 1], k) for i in range(len(log_probs))]
     return BestLabelSets(*(torch.stack(field) for field in zip(*found, strict=True)))
@@ -159,6 +163,12 @@ def likely_label_set(log_probs: Tensor, tried_classes: int = TRIED_CLASSES) -> T
 def _unpacked(index: Tensor, classes: int) -> Tensor:
     """Return (..., C) bool from the numbers (...) of label sets: class c is in set s where bit c of s is 1."""
     return (index.unsqueeze(-1) >> torch.arange(classes, device=index.device) & 1).bool()
+
+
+def _best_listed(log_probs: Tensor, mask: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities (B, k) of the k best of all label sets, and their numbers (B, k)."""
+    found = [table.topk(k, dim=1) for table in tables(log_probs, mask)]
+    return torch.cat([best.values for best in found]), torch.cat([best.indices for best in found])
 
 
 def _best_by_subtraction(probs: Tensor) -> Tensor:

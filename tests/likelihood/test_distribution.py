@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 
+from milbench.engine.profiling import peak_bytes
 from milbench.likelihood import (
     bag_log_prob,
+    best_label_set,
+    distribution,
     label_set_distribution,
 )
 from tests._helpers.likelihood_reference import PreciseBag
@@ -38,3 +43,86 @@ def test_distribution_of_sixteen_classes_sums_to_one() -> None:
     table = label_set_distribution(log_probs)
     assert table.shape == (1, 2**16)
     assert abs(torch.logsumexp(table, dim=1).item()) < 1e-12
+
+
+def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log_probs (7, 4, 5) and the mask (7, 5) of bags that need different treatment.
+
+    In turn: an ordinary bag, bags of one position and of none, a bag without class 1, one whose probabilities
+    underflow, one with rare classes, and an ordinary bag of three positions.
+    """
+    log_probs = torch.stack([regime_log_probs("uniform" if b == 6 else "background+4", 3, 5, seed=b) for b in range(7)])
+    log_probs[3, 1] = -torch.inf
+    log_probs[3] = log_probs[3].log_softmax(dim=0)
+    log_probs[4] = -800.0
+    log_probs[4, [0, 1], [0, 0]] = -0.6931471805599453
+    log_probs[4, 2, 1] = -1e-300
+    log_probs[4, 3, 2:] = 0.0
+    log_probs[5] = regime_log_probs("all-tiny", 3, 5)
+    sizes = torch.tensor([5, 1, 0, 4, 3, 5, 3])
+    return log_probs, torch.arange(5) < sizes.unsqueeze(1)
+
+
+def true_distribution(log_probs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return (B, 2^C) in 80 digits, one bag and one set at a time."""
+    classes = log_probs.shape[1] - 1
+    sets = [[c for c in range(classes) if index >> c & 1] for index in range(2**classes)]
+    return torch.tensor(
+        [
+            [float(PreciseBag(bag[:, kept], labels).log_prob()) for labels in sets]
+            for bag, kept in zip(log_probs, mask, strict=True)
+        ],
+        dtype=torch.float64,
+    )
+
+
+@pytest.mark.parametrize("group", [1, 100, 1 << 20])
+def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "GROUP", group)  # one bag, two bags, or all at a time
+    log_probs, mask = mixed_batch()
+    truth = true_distribution(log_probs, mask)
+    assert -math.inf < truth[4, 7] < -750  # below the smallest float
+    table = label_set_distribution(log_probs, mask)
+    torch.testing.assert_close(table, truth, rtol=1e-12, atol=1e-12)
+    best = best_label_set(log_probs, mask, k=2)
+    torch.testing.assert_close(best.log_prob, truth.topk(2, dim=1).values, rtol=1e-12, atol=1e-12)
+    index = (best.labels * 2 ** torch.arange(3)).sum(dim=2)
+    torch.testing.assert_close(truth.gather(1, index), best.log_prob, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("classes", "positions"), [(1, 1), (3, 1), (5, 16), (4, 70), (9, 6)])
+def test_a_bag_has_the_same_distribution_alone_and_in_a_batch(classes: int, positions: int) -> None:
+    logits = 4 * torch.randn(23, classes + 1, positions, dtype=torch.float64)
+    log_probs, mask = logits.log_softmax(dim=1), torch.rand(23, positions) < 0.8
+    together, best = label_set_distribution(log_probs, mask), best_label_set(log_probs, mask)
+    for b in range(23):
+        alone = label_set_distribution(log_probs[b : b + 1], mask[b : b + 1])
+        torch.testing.assert_close(together[b : b + 1], alone, rtol=1e-13, atol=1e-13)
+        value = best_label_set(log_probs[b : b + 1], mask[b : b + 1]).log_prob
+        torch.testing.assert_close(best.log_prob[b : b + 1], value, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("classes", [0, 3, 13])
+def test_no_bags_and_no_positions(classes: int) -> None:
+    for bags, positions in ((0, 4), (2, 0)):
+        log_probs = torch.zeros(bags, classes + 1, positions).log_softmax(dim=1)
+        mask = torch.ones(bags, positions, dtype=torch.bool)
+        table = label_set_distribution(log_probs, mask).exp()
+        assert table.shape == (bags, 2**classes)
+        assert (table[:, 0] == 1).all()
+        assert not table[:, 1:].any()
+        best = best_label_set(log_probs, mask)
+        assert best.labels.shape == (bags, 1, classes)
+        assert not best.labels.any()
+        assert best.log_prob.tolist() == [[0.0]] * bags
+        assert best.excess.shape == (bags,)
+
+
+def test_memory_is_bounded_for_any_number_of_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "GROUP", 1 << 12)
+    log_probs = torch.randn(200, 7, 16, dtype=torch.float64).log_softmax(dim=1)
+    mask = torch.rand(200, 16) < 0.9
+    listed = peak_bytes(lambda: label_set_distribution(log_probs, mask, validate=False))
+    assert listed <= 8 * (200 * 2**6 + 8 * (1 << 12))
+    best = peak_bytes(lambda: best_label_set(log_probs, mask, validate=False))
+    assert best <= 8 * (200 * 20 + 8 * (1 << 12))

@@ -29,6 +29,9 @@ def test_long_scans_are_stored_in_stretches(monkeypatch: pytest.MonkeyPatch) -> 
     assert parted.required is not None
     assert torch.equal(whole.required, parted.required)
     assert peak_bytes(solve) < whole_bytes / 2
+    every_set = peak_bytes(lambda: scan.every_set(parts.background, parts.required, scale))
+    value = peak_bytes(lambda: scan.solve(parts.background, parts.required, scale, parts.size, posterior=False))
+    assert max(every_set, value) < whole_bytes / 4  # one stretch is stored, not those before it
 
 
 def test_values_that_underflow_are_solved_in_logarithms() -> None:
