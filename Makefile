@@ -7,13 +7,14 @@ UV := $(BIN)/uv
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-lowest lint typecheck lock clean
+.PHONY: setup demo test test-kills test-lowest lint typecheck lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo         four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
+	@echo "make test-kills   25 launches killed at random moments (a quarter of an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck    mypy --strict"
 	@echo "make lock         pin what is installed now into constraints.txt"
@@ -32,6 +33,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-kills: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine/test_kills.py
 
 test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal

@@ -45,7 +45,10 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     def call(*words: str) -> Ran:
         computes = words[0] in ("run", "reproduce")
         takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import", "predict", "figure")
-        jobs = ["--threads", "1", *([] if "--jobs" in words else ["--jobs", "1"])] if computes else []
+        # In this process, where a test can patch things, unless the test is about workers.
+        workers = {"--jobs", "--cluster", "--in-process"} & {*words} or words[0] == "reproduce"
+        jobs = ["--threads", "1", *(["--jobs", "1"] if words[0] == "reproduce" else [])] if computes else []
+        jobs += [] if workers or not computes else ["--in-process"]
         where = ["--root", str(root)] if takes_root and "--root" not in words else []
         monkeypatch.setattr(sys, "argv", ["milbench", *words, *jobs, *where])
         capsys.readouterr()

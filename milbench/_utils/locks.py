@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 
 NOW = 0.1
-"""Seconds after which a lock counts as held by another process; `is_locked` holds a lock for less than that."""
+"""Seconds after which a lock counts as held: another process that asks `is_locked` keeps it busy for less than that."""
 FOREVER = -1.0
 
 
@@ -19,7 +19,7 @@ def try_lock(path: Path) -> Iterator[bool]:
     """Hold a lock for the block if it is free, without waiting for it.
 
     Args:
-        path: The lock file, which is created and left there, or a folder: then a hidden file in it, removed afterwards.
+        path: The lock file, or a folder: then a hidden file in it. It is created, and removed afterwards.
 
     Yields:
         False if another process holds the lock, or if the file system has no locks.
@@ -42,10 +42,24 @@ def lock(path: Path) -> Iterator[bool]:
 
 def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
-    if not _lock_file(path).exists():
+    file = _lock_file(path)
+    if not file.exists():
         return False
-    with _locked(path, NOW) as free:
-        return not free
+    try:
+        from fcntl import LOCK_NB, LOCK_SH, flock
+    except ImportError:  # on Windows
+        with _locked(path, NOW) as free:
+            return not free
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:  # it was removed in the meantime
+        return False
+    with opened:
+        try:
+            flock(opened, LOCK_SH | LOCK_NB)  # shared: two processes that ask at once do not meet each other
+        except OSError:  # held by another process, or the file system has no locks
+            return True
+    return False
 
 
 @contextmanager
@@ -57,7 +71,7 @@ def _locked(path: Path, timeout: float) -> Iterator[bool]:
     try:
         yield held
     finally:
-        if held and file != path:
+        if held:
             # Before the release: a waiting process finds that the file it has opened is gone, and creates a new one.
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)

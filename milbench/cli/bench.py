@@ -22,3 +22,15 @@ def losses(
 
     bench_losses.print_table(bench_losses.measure(device=str(resolve(device)), quick=quick))
     return 0
+
+
+@app.command()
+def runner(
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Cells computed at a time.")] = 2,
+    quick: Annotated[bool, typer.Option("--quick", help="10 and 50 cells instead of 10 to 5,000.")] = False,
+) -> int:
+    """Measure the runner. Seconds a cell that does next to nothing, and how plan, status and report grow."""
+    from milbench.cli import bench_runner
+
+    bench_runner.print_table(bench_runner.measure(jobs, quick=quick), jobs)
+    return 0

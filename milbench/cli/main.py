@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, predict, report, run, serve, transfer
+from milbench.cli import bench, data, predict, report, run, serve, status, transfer
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
@@ -29,7 +29,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "export": transfer.export,
     "import": transfer.import_,
     "list": report.list_,
-    "status": report.status,
+    "status": status.status,
     "ui": serve.ui,
     "predict": predict.predict,
     "figure": predict.figure,

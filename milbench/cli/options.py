@@ -57,8 +57,10 @@ def command_line() -> str:
 
 def has_store(root: Workspace) -> bool:
     """Return whether there is a store under this root, or a tracking server that the environment names."""
+    from milbench.store import database
+
     with as_usage():
-        return root.database.exists() or bool(os.environ.get("MLFLOW_TRACKING_URI"))
+        return bool(os.environ.get("MLFLOW_TRACKING_URI")) or database.is_finished(root.database)
 
 
 def existing_workspace(path: Path) -> Workspace:

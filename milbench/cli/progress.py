@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,15 +11,20 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from milbench.api.metric_info import describe
 from milbench.api.plan import Cell, Plan
+from milbench.cli.console import plain
 from milbench.engine.runner import Launch
 from milbench.engine.worker import JobResult
+from milbench.store.progress import Progress as CellProgress
 from milbench.store.workspace import Workspace
 
 FIRST_ESTIMATE, ESTIMATE_INTERVAL = 60.0, 300.0
 """Seconds until the time left is printed for the first time, and between two such lines, if there are no bars."""
+FOLLOW_INTERVAL = 0.5
+"""Seconds between two looks at the progress of the cells."""
 
 
 def plan_table(launch: Launch) -> Table:
@@ -38,7 +42,8 @@ def plan_table(launch: Launch) -> Table:
         left = [c for c in cells if c.id not in to_run]
         done = sum(launch.status(c) == "done" for c in left)
         others = [f"{launch.status(c)} (seed {c.seed})" for c in left if launch.status(c) != "done"]
-        table.add_row(*key, str(len(cells)), str(done), str(sum(c.id in to_run for c in cells)), ", ".join(others))
+        counts = len(cells), done, len(cells) - len(left)
+        table.add_row(*key, *map(str, counts), ", ".join(others))
     return table
 
 
@@ -50,6 +55,7 @@ class Estimate:
         self.begun = now()
         self.first: dict[str, float] = {}
         self.share = dict.fromkeys(cells, 0.0)
+        self.ended = 0
 
     def update(self, cell: str, share: float) -> None:
         """Record how much of a cell is done, 0 to 1; the first share of a resumed cell is no work of this launch."""
@@ -60,6 +66,7 @@ class Estimate:
         """Record that a cell has ended, done or not."""
         self.first.setdefault(cell, 0.0)
         self.share[cell] = 1.0
+        self.ended += 1
 
     def seconds(self) -> float | None:
         """Return the seconds left; None before any work was done."""
@@ -69,11 +76,11 @@ class Estimate:
 
     def __str__(self) -> str:
         seconds = self.seconds()
-        return "" if seconds is None else f"about {_duration(seconds)} left"
+        return "" if seconds is None else f"about {duration(seconds)} left"
 
 
 class Display:
-    """Bars, lines and counts of one launch. `report` takes the report of every cell that ends."""
+    """Bars, lines and counts of one launch, for people."""
 
     def __init__(self, console: Console, launch: Launch, workspace: Workspace) -> None:
         self.console, self.launch, self.workspace = console, launch, workspace
@@ -81,48 +88,61 @@ class Display:
         self.estimate = Estimate(self.cells)
         self.last_estimate = time.monotonic() - ESTIMATE_INTERVAL + FIRST_ESTIMATE
         self.bars: dict[str, Any] = {}
-        self.counts = {"done": 0, "failed": 0, "elsewhere": 0}
+        self.ended_before = len(launch.plan.cells) - len(self.cells)
         self.progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
 
+    def planned(self) -> None:
+        """Print what is to be computed."""
+        self.console.print(plan_table(self.launch), markup=False)
+
     @contextmanager
     def live(self) -> Iterator[None]:
         """Show the bars until the block ends."""
-        ended = threading.Event()
-        self.total = self.progress.add_task("cells", total=len(self.cells), state="")
-        follower = threading.Thread(target=self._follow, args=(ended,), daemon=True)
+        over = threading.Event()
+        cells = len(self.launch.plan.cells)
+        self.total = self.progress.add_task("cells", total=cells, completed=self.ended_before, state="")
+        follower = threading.Thread(target=self._follow, args=(over,), daemon=True)
         with self.progress:
             follower.start()
             try:
                 yield
             finally:
-                ended.set()
+                over.set()
                 follower.join()
 
-    def report(self, report: JobResult) -> None:
-        """Count a finished cell and print its outcome."""
-        self.counts[report.status] += 1
-        self.estimate.end(report.cell_id)
-        cell = self.cells[report.cell_id]
+    def ended(self, result: JobResult) -> None:
+        """Print the outcome of a cell."""
+        self.estimate.end(result.cell_id)
+        cell = self.cells[result.cell_id]
         label = cell_label(self.launch.plan, cell)
-        if report.status == "done":
-            line = f"[green]done[/]    {label}: {self._errors(cell, report.metrics or {})}"
-            self.progress.print(line, highlight=False, soft_wrap=True)
+        if result.status == "done":
+            colour, what = "green", self._errors(cell, result.metrics or {})
         else:
-            self.progress.print(f"[red]{report.status}[/]  {label}: ", end="")
-            self.progress.print(report.reason, markup=False, highlight=False, soft_wrap=True)
+            colour, what = "red", result.reason
+        line = Text.assemble((f"{result.status:8}", colour), plain(f"{label}: {what}"))
+        self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
         if not self.console.is_terminal:
             self._print_estimate()
+
+    def stopping(self) -> None:
+        """Print that the launch waits for checkpoints."""
+        text = "stopping: the cells that run save what they have done (Ctrl-C again: stop at once)"
+        self.progress.print(text, highlight=False)
+
+    def over(self, summary: str) -> None:
+        """Print how the launch ended."""
+        self.console.print(summary, markup=False, highlight=False, soft_wrap=True)
 
     def _errors(self, cell: Cell, metrics: dict[str, float]) -> str:
         """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
@@ -130,37 +150,52 @@ class Display:
         known = {name: metrics[f"test/{name}"] for name in shown if f"test/{name}" in metrics}
         return ", ".join(f"{describe(name).label} {_number(name, value)}" for name, value in known.items())
 
-    def _follow(self, ended: threading.Event) -> None:
-        while not ended.wait(0.5):
+    def _follow(self, over: threading.Event) -> None:
+        while not over.wait(FOLLOW_INTERVAL):
+            running = self._running()
+            for cell_id, state in running.items():
+                self.estimate.update(cell_id, state.share)
             self.progress.update(self.total, state=str(self.estimate))
-            if not self.console.is_terminal and time.monotonic() - self.last_estimate > ESTIMATE_INTERVAL:
+            if self.console.is_terminal:
+                self._show(running)
+            elif time.monotonic() - self.last_estimate > ESTIMATE_INTERVAL:
                 self._print_estimate()
-            for cell_id, cell in self.cells.items():
-                state = _read(self.workspace, cell_id)
-                if state is None:
-                    if cell_id in self.bars:
-                        self.progress.remove_task(self.bars.pop(cell_id))
-                    continue
-                if cell_id not in self.bars:
-                    self.bars[cell_id] = self.progress.add_task(cell_label(self.launch.plan, cell), state="")
-                done, total = (state["epoch"] - 1) * state["steps"] + state["step"], state["epochs"] * state["steps"]
-                self.estimate.update(cell_id, done / total)
-                self.progress.update(
-                    self.bars[cell_id],
-                    completed=done,
-                    total=total,
-                    state=f"epoch {state['epoch']} loss {state['loss']:.4g} {self._errors(cell, state)}",
-                )
+
+    def _running(self) -> dict[str, CellProgress]:
+        """Return the progress of the cells of this launch that some process computes."""
+        found = {}
+        for path in self.workspace.checkpoints.glob("*.progress"):
+            state = CellProgress.read(path)
+            if state is not None and path.stem in self.cells:
+                found[path.stem] = state
+        return found
+
+    def _show(self, running: dict[str, CellProgress]) -> None:
+        """Draw one bar for each cell that is being computed."""
+        for cell_id in set(self.bars) - set(running):
+            self.progress.remove_task(self.bars.pop(cell_id))
+        for cell_id, state in running.items():
+            cell = self.cells[cell_id]
+            if cell_id not in self.bars:
+                self.bars[cell_id] = self.progress.add_task(plain(cell_label(self.launch.plan, cell)), state="")
+            loss = "" if state.loss is None else f"loss {state.loss:.4g}"
+            self.progress.update(
+                self.bars[cell_id],
+                completed=max(state.epoch - 1, 0) * state.steps + state.step,
+                total=state.epochs * state.steps or None,
+                state=f"epoch {state.epoch} {loss} {self._errors(cell, state.errors)}",
+            )
 
     def _print_estimate(self) -> None:
-        """Print how many cells have ended and how long the rest takes."""
+        """Print how many cells of the comparison have ended and how long the rest takes."""
         self.last_estimate = time.monotonic()
-        ended, left = sum(self.counts.values()), str(self.estimate)
-        if left and ended < len(self.cells):
-            self.progress.print(f"        {ended} of {len(self.cells)} cells, {left}", highlight=False)
+        cells = len(self.launch.plan.cells)
+        ended, left = self.ended_before + self.estimate.ended, str(self.estimate)
+        if left and ended < cells:
+            self.progress.print(f"        {ended} of {cells} cells, {left}", highlight=False)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Format a duration in the largest unit of which it has at least two."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
@@ -176,11 +211,3 @@ def cell_label(plan: Plan, cell: Cell) -> str:
 
 def _number(name: str, value: float) -> str:
     return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"
-
-
-def _read(workspace: Workspace, cell_id: str) -> dict[str, Any] | None:
-    try:
-        state: dict[str, Any] = json.loads(workspace.progress(cell_id).read_text())
-    except (OSError, ValueError):
-        return None
-    return state

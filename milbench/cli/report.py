@@ -1,4 +1,4 @@
-"""`milbench report`, `status` and `list`: what the store and the registries hold."""
+"""`milbench report` and `list`: what the store and the registries hold."""
 
 from __future__ import annotations
 
@@ -49,31 +49,6 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     page = out / "index.html"
     console.print(f"wrote {page}", soft_wrap=True, highlight=False, markup=False)
     return page
-
-
-def status(name: options.ComparisonArgument = None, root: options.RootOption = options.HERE) -> int:
-    """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
-    from rich.table import Table
-
-    from milbench.cli.console import console
-    from milbench.store.reader import StoreReader
-
-    store = StoreReader(options.existing_workspace(root))
-    plan, _, launched = store.plan(name)
-    runs = store.cell_runs()
-    table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
-    for heading in ("task", "loss", "recipe", "seed", "status", "run", "reason"):
-        table.add_column(heading)
-    done = 0
-    for cell in plan.cells:
-        loss, task, recipe = plan.labels[cell.id]
-        found = runs.get(cell.id)
-        state, run_id, reason = (found.status, found.run_id, found.reason) if found else ("missing", "", "")
-        done += state == "done"
-        table.add_row(task, loss, recipe, str(cell.seed), state, run_id, reason)
-    console.print(table, markup=False)
-    console.print(f"{done} of {len(plan.cells)} cells done")
-    return 0 if done == len(plan.cells) else 1
 
 
 def list_(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,10 +15,12 @@ from milbench.errors import UsageError
 
 if TYPE_CHECKING:
     from milbench.api.plan import Plan
+    from milbench.cli.events import Events, Failures
+    from milbench.cli.progress import Display
     from milbench.engine.runner import Launch
     from milbench.engine.spec import Spec
+    from milbench.store.reader import StoreReader
     from milbench.store.workspace import Workspace
-    from milbench.store.writer import StoreWriter
 
 SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
 
@@ -38,8 +41,12 @@ class RunRequest:
     threads: int | None = None
     cluster: str | None = None
     rerun: Literal["missing", "failed", "all"] = "missing"
+    timeout: float | None = None
+    in_process: bool = False
     fail_fast: bool = False
     dry_run: bool = False
+    smoke: bool = False
+    output: Literal["text", "quiet", "json"] = "text"
 
 
 def run(
@@ -64,10 +71,22 @@ def run(
     device: options.DeviceOption = "auto",
     jobs: options.JobsOption = None,
     threads: options.ThreadsOption = None,
-    cluster: Annotated[str | None, typer.Option(help="Address of a dask scheduler (needs milbench[dask]).")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Address of a dask scheduler, or local:N for N processes here (needs milbench[dask])."),
+    ] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Compute in this very process, one cell at a time: for a debugger.")
+    ] = False,
+    timeout: Annotated[float | None, typer.Option(min=1, help="Seconds after which a cell fails.")] = None,
     rerun: options.RerunOption = "missing",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Try every cell on a few bags, in a store that is thrown away.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures alone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object an event, for scripts.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
@@ -75,6 +94,8 @@ def run(
         "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "supervision": _names(supervision)
     }  # fmt: skip
     shorthands = {"recipe.epochs": epochs, "recipe.steps_per_epoch": steps_per_epoch}
+    if in_process and cluster is not None:
+        raise UsageError("--in-process and --cluster exclude each other")
     request = RunRequest(
         spec=spec,
         preset=preset,
@@ -86,10 +107,14 @@ def run(
         threads=threads,
         cluster=cluster,
         rerun=rerun,
+        timeout=timeout,
+        in_process=in_process,
         fail_fast=fail_fast,
         dry_run=dry_run,
+        smoke=smoke,
+        output="json" if as_json else "quiet" if quiet else "text",
     )
-    return compute(request, root)
+    return try_out(request) if smoke else compute(request, root)
 
 
 def reproduce(
@@ -120,6 +145,14 @@ def reproduce(
     return code
 
 
+def try_out(request: RunRequest) -> int:
+    """Compute every cell of a comparison in small, in a store that is thrown away; return the exit code."""
+    # Not on the server that the environment may name: these numbers mean nothing.
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
+        return compute(request, Path(folder))
+
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -134,39 +167,51 @@ def compute(request: RunRequest, root: Path) -> int:
         UsageError: The request is wrong. Nothing was written then.
     """
     from milbench._utils.devices import resolve
-    from milbench.cli.console import console
-    from milbench.cli.progress import plan_table
+    from milbench.data import catalog
     from milbench.engine.runner import Launch
     from milbench.engine.spec import make_plan
+    from milbench.store.reader import StoreReader
     from milbench.store.workspace import Workspace
-    from milbench.store.writer import StoreWriter
 
     spec = _requested_spec(request)
     device = str(resolve(request.device))
-    plan = make_plan(spec, request.data_dir)
-    workspace = Workspace(root)
+    with catalog.downloads(not request.dry_run):
+        plan = make_plan(spec, request.data_dir)
+    if request.smoke:
+        from milbench.engine.smoke_test import shrink
+
+        plan = shrink(plan)
+    workspace = Workspace(root) if request.dry_run else Workspace(root).make()
+    known = StoreReader(workspace).cell_runs() if options.has_store(workspace) else {}
+    launch = Launch(plan, known, request.rerun)
+    display = _display(launch, workspace, request.output)
+    display.planned()
     if request.dry_run:
-        known = StoreWriter(workspace.make()).cell_runs() if options.has_store(workspace) else {}
-        console.print(plan_table(Launch(plan, known, request.rerun)))
-        console.print("dry run: nothing was started")
+        display.over("dry run: nothing was started")
         return 0
-    store = StoreWriter(workspace.make())
-    launch = Launch(plan, store.cell_runs(), request.rerun)
-    console.print(plan_table(launch))
     if not launch.to_run:
-        return _nothing_to_run(launch, store)
-    return _execute(launch, store, workspace, request, device)
+        return _nothing_to_run(launch, workspace, display)
+    return _execute(launch, workspace, request, device, display)
 
 
-def _execute(launch: Launch, store: StoreWriter, workspace: Workspace, request: RunRequest, device: str) -> int:
+def _display(
+    launch: Launch, workspace: Workspace, output: Literal["text", "quiet", "json"]
+) -> Display | Events | Failures:
     from milbench.cli.console import console
+    from milbench.cli.events import Events, Failures
     from milbench.cli.progress import Display
-    from milbench.engine import smoke_test
-    from milbench.engine.runner import Interrupted, Options, check_cluster, default_jobs, execute
 
-    if request.cluster is not None:
-        check_cluster(request.cluster)
-    smoke_test.check(launch.plan, request.data_dir)
+    if output == "text":
+        return Display(console, launch, workspace)
+    return Events(launch) if output == "json" else Failures(launch)
+
+
+def _execute(
+    launch: Launch, workspace: Workspace, request: RunRequest, device: str, display: Display | Events | Failures
+) -> int:
+    from milbench.engine.runner import Interrupted, Options, default_jobs, execute
+    from milbench.store.writer import StoreWriter
+
     # Of all cells, not of those that are left: a resumed cell keeps its number of threads.
     jobs = request.jobs or default_jobs(device, len(launch.plan.cells))
     threads = request.threads or max(1, (os.cpu_count() or 1) // jobs)
@@ -177,42 +222,44 @@ def _execute(launch: Launch, store: StoreWriter, workspace: Workspace, request: 
         data_dir=request.data_dir,
         fail_fast=request.fail_fast,
         cluster=request.cluster,
+        in_process=request.in_process,
+        timeout=request.timeout,
     )
-    display = Display(console, launch, workspace)
+    store = StoreWriter(workspace)
     try:
         with display.live():
-            execute(launch, store, workspace, how, options.command_line(), display.report)
+            execute(launch, store, workspace, how, options.command_line(), display)
     except Interrupted:
-        done, total = display.counts["done"], len(launch.to_run)
-        console.print(f"interrupted: {done} of {total} cells done; the same command continues")
+        done = _done(launch.plan, store)
+        display.over(f"interrupted: {done} of {len(launch.plan.cells)} cells done; the same command continues")
         return INTERRUPTED
-    return _outcome(launch.plan, store, failed=display.counts["failed"])
+    done, cells = _done(launch.plan, store), len(launch.plan.cells)
+    if request.smoke:
+        display.over(f"smoke run: {done} of {cells} cells run from end to end; nothing was kept")
+    else:
+        left = f", {cells - done} not (milbench status {launch.plan.name})" if done < cells else ""
+        display.over(f"{done} of {cells} cells done{left}; next: milbench report {launch.plan.name}")
+    return 0 if done == cells else 1
 
 
-def _nothing_to_run(launch: Launch, store: StoreWriter) -> int:
-    """Record the launch, so that it is the last one, and print how many cells are not done."""
-    from milbench.cli.console import console
+def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Events | Failures) -> int:
+    """Record the launch, unless the last one was the same, and print how many cells are not done."""
+    from milbench.store.reader import StoreReader
 
     undone = sum(launch.status(cell) != "done" for cell in launch.plan.cells)
-    console.print("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
-    store.end(store.launch(launch.plan, options.command_line()), "FINISHED")
+    display.over("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
+    if not StoreReader(workspace).was_launched_last(launch.plan):
+        from milbench.store.writer import StoreWriter
+
+        store = StoreWriter(workspace)
+        store.end(store.launch(launch.plan, options.command_line()), "FINISHED")
     return 1 if undone else 0
 
 
-def _outcome(plan: Plan, store: StoreWriter, *, failed: int) -> int:
-    """Print how many cells are done after a launch in which some failed."""
-    from milbench.cli.console import console
-    from milbench.engine.runner import Launch
-
-    after = Launch(plan, store.cell_runs())
-    undone = sum(after.status(cell) != "done" for cell in plan.cells)
-    console.print(
-        f"{len(plan.cells) - undone} of {len(plan.cells)} cells done"
-        + (f", {undone} not (milbench status {plan.name})" if undone else "")
-        + (f", {failed} failed just now" if failed else "")
-        + f"; next: milbench report {plan.name}"
-    )
-    return 1 if undone or failed else 0
+def _done(plan: Plan, store: StoreReader) -> int:
+    """Return how many cells of a plan are done."""
+    runs = store.cell_runs()
+    return sum(cell.id in runs and runs[cell.id].status == "done" for cell in plan.cells)
 
 
 def _requested_spec(request: RunRequest) -> Spec:

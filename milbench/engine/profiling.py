@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -124,6 +123,8 @@ class OtherLoad:
     @staticmethod
     def _now() -> tuple[float, float, float]:
         """Return the seconds that all cores were there for, that they worked, and that this process used them."""
+        import psutil
+
         times = psutil.cpu_times()._asdict()
         # Linux counts the time of virtual machines twice, as that of users and as that of guests.
         total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
@@ -131,6 +132,8 @@ class OtherLoad:
 
     def share(self) -> float:
         """Return the share, from 0 to 1; NaN after less than a twentieth of a second, which clocks cannot resolve."""
+        import psutil
+
         total, busy, own = (now - then for now, then in zip(self._now(), self._begun, strict=True))
         if total < 0.05 * (psutil.cpu_count() or 1):
             return math.nan
@@ -187,6 +190,8 @@ def _peak_of_process() -> float:
     try:
         import resource
     except ImportError:  # on Windows
+        import psutil
+
         memory = psutil.Process().memory_info()
         return float(getattr(memory, "peak_wset", memory.rss))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,20 +1,21 @@
-"""The runner: finds the cells of a plan that are to be computed and distributes them over worker processes."""
+"""The runner: finds the cells of a plan that are to be computed and gives them to a pool of workers."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
-from milbench.engine.worker import Job, JobResult, compute_cell
-from milbench.errors import UsageError
+from milbench.engine.pools import Cluster, InProcess, Pool, Processes, check_workers, connected
+from milbench.engine.smoke_test import one_a_pair
+from milbench.engine.worker import STOPPING, Job, JobResult
 from milbench.store.records import CellRun
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
@@ -61,7 +62,9 @@ class Options:
         threads: how many threads each of them uses.
         data_dir: the folder of the data; None: the default one.
         fail_fast: whether to stop at the first cell that fails.
-        cluster: the address of a dask scheduler; None: processes on this machine.
+        cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
+        in_process: whether cells are computed in this process, for a debugger.
+        timeout: seconds after which a cell fails; None: never.
     """
 
     device: str
@@ -70,19 +73,26 @@ class Options:
     data_dir: Path | None
     fail_fast: bool = False
     cluster: str | None = None
+    in_process: bool = False
+    timeout: float | None = None
 
 
 class Interrupted(Exception):  # noqa: N818 it is no error
     """Raised when the user has stopped the launch and the runs of its unfinished cells are closed."""
 
 
+class Watcher(Protocol):
+    """Is told how a launch goes on."""
+
+    def ended(self, result: JobResult) -> None:
+        """Handle the result of a cell."""
+
+    def stopping(self) -> None:
+        """Handle that the launch was told to stop, and waits for the checkpoints of the cells that are computed."""
+
+
 def execute(
-    launch: Launch,
-    store: StoreWriter,
-    workspace: Workspace,
-    options: Options,
-    command: str,
-    report: Callable[[JobResult], None],
+    launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, command: str, watcher: Watcher
 ) -> None:
     """Compute the cells of a launch and log them.
 
@@ -92,140 +102,111 @@ def execute(
         workspace: for checkpoints, locks and files of progress.
         options: where and how cells are computed.
         command: the command line, logged with the launch.
-        report: is called with the result of each cell as it ends.
+        watcher: is told what happens.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
+        UsageError: a loss does not suit its task, or returns what a loss must not; the cluster does not answer, or one
+            of its workers cannot reach the store. Nothing was started then.
     """
-    parent = ""
-    jobs: list[Job] = []
-    outcome = "KILLED"
-    try:
-        with _stoppable(), contextlib.ExitStack() as stack:
-            parent = store.launch(launch.plan, command)
+    stopping = threading.Event()
+    with ExitStack() as stack:
+        pool = _pool(options, len(launch.to_run), store, workspace, stopping, stack)
+        pool.check(one_a_pair(launch.to_run), options.data_dir, options.timeout)
+        parent = store.launch(launch.plan, command)
+        outcome = "KILLED"
+        try:
+            stack.enter_context(_stoppable(workspace.stop(parent), stopping, watcher))
             stack.enter_context(locks.try_lock(workspace.lock(parent)))
-            for cell in launch.to_run:
-                jobs.append(_job(cell, launch, store, workspace, options, parent))  # noqa: PERF401 an interrupt keeps them
-            store.close_stale([job.cell.id for job in jobs], [job.run_id for job in jobs])
+            store.close_stale(cell.id for cell in launch.to_run)
+            jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
             failed = False
-            for done in _results(jobs, store, workspace, options):
-                if done.status == "failed":
-                    store.abandon([done.run_id], "FAILED", done.reason)
-                report(done)
-                failed = failed or done.status == "failed"
+            for result in pool.results(jobs):
+                if result.status == "failed":
+                    _record_failure(result, jobs, store)
+                    failed = True
+                watcher.ended(result)
                 if failed and options.fail_fast:
                     break
-            outcome = "FAILED" if failed else "FINISHED"
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        _stop_workers(options)
-        for job in jobs:  # a worker that was killed could not remove its file
-            workspace.progress(job.cell.id).unlink(missing_ok=True)
-        store.abandon([job.run_id for job in jobs])
-        if parent:
-            store.end(parent, outcome)
-            workspace.lock(parent).unlink(missing_ok=True)
+            if not stopping.is_set():
+                outcome = "FAILED" if failed else "FINISHED"
+        except KeyboardInterrupt:
+            pass
+        finally:
+            _clean_up(launch, store, workspace, parent, outcome)
+    if outcome == "KILLED":
+        raise Interrupted
+
+
+def _pool(
+    options: Options, cells: int, store: StoreWriter, workspace: Workspace, stopping: threading.Event, stack: ExitStack
+) -> Pool:
+    if options.cluster is not None:
+        client = stack.enter_context(connected(options.cluster))
+        check_workers(client, workspace, store.uri)
+        return Cluster(client, stopping)
+    if options.in_process:
+        return InProcess(stopping)
+    return stack.enter_context(Processes(min(options.jobs, cells), stopping))
 
 
 def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, parent: str) -> Job:
-    """Return the job of a cell: with a new run, or with the interrupted one where its checkpoint exists."""
-    known = launch.known.get(cell.id)
-    resumable = known and known.status == "interrupted" and workspace.checkpoint(cell.id).exists()
-    run_id = known.run_id if known and resumable else store.child(launch.plan, cell, parent)
+    workspace.hang(cell.id).unlink(missing_ok=True)  # of an earlier launch, perhaps with another timeout
     return Job(
-        cell,
-        run_id,
-        str(workspace.path),
-        store.uri,
-        options.device,
-        options.threads,
-        str(options.data_dir) if options.data_dir else None,
-        resume=bool(resumable),
+        cell=cell,
+        comparison=launch.plan.name,
+        launch=parent,
+        workspace=str(workspace.path),
+        tracking_uri=store.uri,
+        device=options.device,
+        threads=options.threads,
+        data_dir=str(options.data_dir) if options.data_dir else None,
         again=launch.rerun == "all",
+        timeout=options.timeout,
+        is_child=options.cluster is None and not options.in_process,
     )
 
 
-def _results(jobs: list[Job], store: StoreWriter, workspace: Workspace, options: Options) -> Iterator[JobResult]:
-    """Yield results as cells end. A worker process that crashes fails its own cell, and no other."""
-    import joblib
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    left = {job.cell.id: job for job in jobs}
-    suspects: list[Job] = []
-    while left:
-        # A worker that crashes ends the whole pool. The cells that were running are then computed one by one, from
-        # their checkpoints, so that the cell that crashes its worker is found.
-        batch = [replace(suspects.pop(), resume=True)] if suspects else list(left.values())
-        parallel = joblib.Parallel(
-            n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
-        )
-        try:
-            with _backend(options):
-                for done in parallel(joblib.delayed(compute_cell)(job) for job in batch):
-                    del left[done.cell_id]
-                    yield done
-        except TerminatedWorkerError as error:
-            if len(batch) > 1:
-                suspects = [job for job in left.values() if workspace.progress(job.cell.id).exists()] or list(
-                    left.values()
-                )
-                continue
-            (job,) = batch
-            reason = f"the worker process died (out of memory?): {' '.join(str(error).split())[:300]}"
-            store.end(job.run_id, "FAILED", reason)
-            del left[job.cell.id]
-            yield JobResult(job.cell.id, job.run_id, "failed", reason)
-
-
-@contextmanager
-def _backend(options: Options) -> Iterator[None]:
-    import joblib
-
-    if options.cluster is None:
-        with joblib.parallel_config("loky" if options.jobs > 1 else "sequential"):
-            yield
+def _record_failure(result: JobResult, jobs: Iterable[Job], store: StoreWriter) -> None:
+    """Close the run of a cell whose worker could not: it died, or the store refused it."""
+    if result.run_id:
         return
-    with _client(options.cluster), joblib.parallel_config("dask"):
-        yield
+    job = next(job for job in jobs if job.cell.id == result.cell_id)
+    known = store.cell_run(result.cell_id)
+    run_id = known.run_id if known and known.status in ("interrupted", "running") else ""
+    store.end(run_id or store.start_cell(job.comparison, job.cell, job.launch, {}), "FAILED", result.reason)
 
 
-def check_cluster(address: str) -> None:
-    """Raise UsageError if no dask scheduler answers at the address."""
-    with _client(address):
-        pass
-
-
-def _client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
-    try:
-        return Client(address, timeout=15)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+def _clean_up(launch: Launch, store: StoreWriter, workspace: Workspace, parent: str, outcome: str) -> None:
+    """Close the launch, and the runs of cells whose workers were ended."""
+    to_run = [cell.id for cell in launch.to_run]
+    for cell_id in to_run:  # a worker that was killed could not remove its files
+        workspace.progress(cell_id).unlink(missing_ok=True)
+        workspace.hang(cell_id).unlink(missing_ok=True)
+    if outcome != "FINISHED":
+        store.close_stale(to_run)
+    store.end(parent, outcome)
+    for file in (workspace.lock(parent), workspace.stop(parent)):
+        file.unlink(missing_ok=True)
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that it ends a launch as cleanly as Ctrl-C."""
+def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM ask the workers to stop, and a second one stop them at once."""
 
     def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+        if stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
+        request.touch()
+        watcher.stopping()
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {name: signal.signal(name, stop) for name in STOPPING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _stop_workers(options: Options) -> None:
-    if options.jobs > 1 and options.cluster is None:
-        from joblib.externals.loky import get_reusable_executor
-
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def default_jobs(device: str, cells: int) -> int:

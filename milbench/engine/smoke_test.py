@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -45,33 +48,29 @@ def shrink(plan: Plan) -> Plan:
     return replace(plan, name=name, cells=cells, labels=labels(cells), notes=[note, *plan.notes])
 
 
-def check(plan: Plan, data_dir: Path | None) -> None:
-    """Run every loss of a plan once on the first batch of every task, with untrained networks, and check what it gives.
+def complaint(cell: Cell, data_dir: Path | None) -> str:
+    """Run the loss of a cell once on the first batch of its task, with an untrained network, and check what it gives.
 
-    Whatever else than a UsageError the code of a loss or a task raises is left to the cells, even SystemExit and
-    KeyboardInterrupt: the cells of that loss or task will fail, with a traceback in the store, and the others will be
-    computed. The user's own Ctrl-C ends the check.
+    Whatever else than a UsageError the code of the loss or the task raises is left to the cells, even SystemExit and
+    KeyboardInterrupt: they will fail, with a traceback in the store, and the others will be computed. The user's own
+    Ctrl-C ends the check.
 
-    Raises:
-        UsageError: a loss does not accept the bags of a task, or returns what a loss must not.
+    Returns:
+        Why the loss does not suit the task, or does not return what a loss must, in one line; "" if it does.
     """
-    batches: dict[str, tuple[Task, Bags]] = {}
     with interrupts.watched() as interrupted:
-        for cell in _one_a_pair(plan):
-            try:
-                _check_cell(cell, data_dir, batches)
-            except UsageError as error:
-                raise UsageError(f"{cell.loss} on the first batch of {cell.task}: {error}") from None
-            except BaseException:  # noqa: BLE001 see the docstring
-                if interrupted():
-                    raise KeyboardInterrupt from None
+        try:
+            _check_cell(cell, data_dir)
+        except UsageError as error:
+            return f"{cell.loss} on the first batch of {cell.task}: {error}"
+        except BaseException:  # noqa: BLE001 see the docstring
+            if interrupted():
+                raise KeyboardInterrupt from None
+    return ""
 
 
-def _check_cell(cell: Cell, data_dir: Path | None, batches: dict[str, tuple[Task, Bags]]) -> None:
-    key = f"{cell.task} {cell.task_params}"
-    if key not in batches:
-        batches[key] = _first_batch(cell, data_dir)
-    task, bags = batches[key]
+def _check_cell(cell: Cell, data_dir: Path | None) -> None:
+    task, bags = _first_batch(cell.task_file or cell.task, json.dumps(cell.task_params), cell.seed, data_dir)
     loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
     network = network_for(loss, task, cell.seed)
     with torch.no_grad():
@@ -120,11 +119,14 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
         raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
 
 
-def _first_batch(cell: Cell, data_dir: Path | None) -> tuple[Task, Bags]:
-    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+@lru_cache(maxsize=1)
+def _first_batch(name: str, params: str, seed: int, data_dir: Path | None) -> tuple[Task, Bags]:
+    """Return a task and its first batch, of the last call where the arguments are the same."""
+    task: Task = tasks().create(name, json.loads(params))
     task.prepare(data_dir, torch.device("cpu"))
-    return task, next(iter(task.train_batches(0, generator("bags", task.name, cell.seed, 0))))
+    return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))
 
 
-def _one_a_pair(plan: Plan) -> list[Cell]:
-    return list({f"{c.loss} {c.loss_params} {c.task} {c.task_params}": c for c in plan.cells}.values())
+def one_a_pair(cells: Iterable[Cell]) -> list[Cell]:
+    """Return one cell for each pair of a loss and a task, with their parameters."""
+    return list({f"{c.loss} {c.loss_params} {c.task} {c.task_params}": c for c in cells}.values())

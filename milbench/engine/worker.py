@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
+import re
+import shutil
 import signal
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milbench._utils import locks
-from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell
-from milbench.engine.callback import Callback
+from milbench.engine.callback import Callback, Stopped
+from milbench.errors import UsageError
+from milbench.store.progress import Progress
+from milbench.store.records import TRACEBACK
 from milbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from milbench.engine.trainer import TrainedCell
     from milbench.store.writer import StoreWriter
+
+_ONE_CELL = threading.Lock()
+"""Held while a cell is computed: torch's generators and number of threads belong to the whole process."""
+_ORPHANED = threading.Event()
+"""Set when the launcher of this worker process has ended."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +42,29 @@ class Job:
 
     Args:
         cell: what to compute.
-        run_id: of the run in the store that was opened for the cell.
+        comparison: the name of the comparison that it is part of.
+        launch: id of the launch's run in the store.
         workspace: the path of the workspace.
-        tracking_uri: the address of the store.
+        tracking_uri: the address of the store; None: what the workspace and the environment say.
         device: such as "cpu" or "cuda:0".
         threads: how many threads PyTorch uses.
         data_dir: the folder of the data; None: the default one.
-        resume: whether to continue from the cell's checkpoint, if there is one.
-        again: whether to compute the cell even if another launch has finished it in the meantime.
+        again: whether to compute the cell anew even if it is done or was interrupted.
+        timeout: seconds after which the process is ended; None: never.
+        is_child: whether a process of its own computes the cell, which ends with the launcher.
     """
 
     cell: Cell
-    run_id: str
+    comparison: str
+    launch: str
     workspace: str
-    tracking_uri: str
+    tracking_uri: str | None
     device: str
     threads: int
     data_dir: str | None
-    resume: bool = False
     again: bool = False
+    timeout: float | None = None
+    is_child: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,79 +73,194 @@ class JobResult:
 
     Args:
         cell_id: of the cell.
-        run_id: of the run that holds the results.
-        status: done, failed or elsewhere (another process is computing the cell).
+        status: done, failed, stopped (the next launch continues it) or elsewhere (another process is computing it).
         reason: one line, why it is not done.
         metrics: of the last epoch; None where they were not computed just now.
+        run_id: of the run that holds the results, "" if there is none.
     """
 
     cell_id: str
-    run_id: str
     status: str
     reason: str = ""
     metrics: dict[str, float] | None = None
+    run_id: str = ""
 
 
 def compute_cell(job: Job) -> JobResult:
-    """Train and evaluate the cell of a job. Errors are not raised: they are logged and part of the result."""
-    if _is_child():
-        _leave_interrupts_to_the_launcher()
+    """Train and evaluate the cell of a job. Whatever a plug-in raises is logged and part of the result.
+
+    Raises:
+        KeyboardInterrupt: the user stopped a launch that computes in this very process for the second time.
+    """
+    _leave_signals_to_the_launcher(job)
     workspace = Workspace(Path(job.workspace))
+    with _ONE_CELL:
+        try:
+            with locks.try_lock(workspace.lock(job.cell.id)) as mine:
+                if not mine:
+                    return JobResult(job.cell.id, "elsewhere", "another process is computing this cell")
+                if late := too_late(job, workspace):  # in another worker of a cluster, which was ended for it
+                    return JobResult(job.cell.id, "failed", late)
+                with _ended_after(job.timeout, workspace.hang(job.cell.id)):
+                    return _Computation(job, workspace).result()
+        except Exception as error:  # noqa: BLE001 the store itself failed; the launcher will try to log that
+            return JobResult(job.cell.id, "failed", _reason(error, job))
+
+
+@lru_cache(maxsize=1)
+def end_with_the_launcher() -> None:
+    """Let this worker process end when its parent has ended, between two cells."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        _ORPHANED.set()
+        with _ONE_CELL:
+            os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def check_worker(workspace: str, tracking_uri: str, token: str) -> str:
+    """Return "" if this process can reach the store, or in one line why not.
+
+    Args:
+        workspace: the path of the workspace.
+        tracking_uri: the address of the store.
+        token: the name of a file that the launcher has put among the workspace's checkpoints.
+    """
     try:
-        with locks.try_lock(workspace.lock(job.cell.id)) as mine:
-            if not mine:
-                return JobResult(job.cell.id, job.run_id, "elsewhere", "another process is computing this cell")
-            return _compute(job, workspace)
-    except Exception as error:  # noqa: BLE001 the store itself failed; the launcher will try to log that
-        return JobResult(job.cell.id, job.run_id, "failed", _reason(error))
+        place = Workspace(Path(workspace))
+        if tracking_uri.startswith("sqlite:") and not (place.checkpoints / token).exists():
+            return f"it does not see the folder {workspace} of the launcher, and the store is a file in it"
+        _opened(workspace, tracking_uri, os.getpid())
+    except Exception as error:  # noqa: BLE001 whatever it is, the user wants to know before cells are computed
+        return _reason(error)
+    return ""
 
 
-def _compute(job: Job, workspace: Workspace) -> JobResult:
-    import torch
+def too_late(job: Job, workspace: Workspace) -> str:
+    """Return why a process that computed the cell was ended by the timer of `compute_cell`, "" if none was."""
+    trace = workspace.hang(job.cell.id)
+    if job.timeout is None or not trace.exists() or not (text := trace.read_text("utf-8", "replace")):
+        return ""
+    frames = re.findall(r'File "(.+)", line (\d+) in', text)
+    mine = [frame for frame in frames if frame[0] in (job.cell.loss_file, job.cell.task_file)]
+    place = "".join(f", in {Path(file).name}:{line}" for file, line in (mine or frames)[:1])
+    return f"it took longer than --timeout {job.timeout:g} seconds{place}"
 
-    from milbench.engine.trainer import Trainer
-    from milbench.store import provenance
+
+class _Computation:
+    """One cell that is computed, under its lock."""
+
+    def __init__(self, job: Job, workspace: Workspace) -> None:
+        self.job, self.workspace = job, workspace
+        self.checkpoint = workspace.checkpoint(job.cell.id)
+        self.progress = workspace.progress(job.cell.id)
+        self.store = _opened(job.workspace, job.tracking_uri, os.getpid())
+
+    def result(self) -> JobResult:
+        """Compute the cell unless it is done."""
+        known = self.store.cell_run(self.job.cell.id)
+        if known and known.status == "done" and not self.job.again:
+            return JobResult(self.job.cell.id, "done", run_id=known.run_id)
+        if known and known.status == "running" and not self.store.is_own(self.store.run(known.run_id)):
+            return JobResult(self.job.cell.id, "elsewhere", "another machine is computing this cell")
+        # This process holds the lock: a run of this workspace that looks as if it were running is an interrupted one.
+        interrupted = known.run_id if known and known.status in ("interrupted", "running") else ""
+        if self.job.again or not interrupted:
+            self.checkpoint.unlink(missing_ok=True)
+        try:
+            return self._compute("" if self.job.again else interrupted)
+        finally:
+            self.progress.unlink(missing_ok=True)
+
+    def _compute(self, interrupted: str) -> JobResult:
+        from milbench.store import provenance
+
+        job = self.job
+        tags = provenance.tags(job.device, job.threads)
+        run_id = self.store.start_cell(job.comparison, job.cell, job.launch, tags, interrupted)
+        Progress(job.cell.recipe["epochs"]).write(self.progress)
+        try:
+            with self.store.system_metrics(run_id):
+                trained = self._train(run_id)
+                self.store.log(run_id, job.cell.recipe["epochs"], trained.costs)
+                _keep_artifacts(run_id, self.store, self.workspace.checkpoints / f"{job.cell.id}.artifacts", trained)
+            self.store.end(run_id, "FINISHED")
+        except Stopped:
+            self.store.end(run_id, "KILLED")
+            return JobResult(job.cell.id, "stopped", run_id=run_id)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self.workspace.stop(job.launch).exists():
+                raise  # the user's second Ctrl-C, where cells are computed in the launcher's own process
+            return self._failed(run_id, error)
+        self.checkpoint.unlink(missing_ok=True)
+        return JobResult(job.cell.id, "done", metrics=trained.history[-1], run_id=run_id)
+
+    def _train(self, run_id: str) -> TrainedCell:
+        import torch
+
+        from milbench.engine.trainer import Trainer
+
+        torch.set_num_threads(self.job.threads)
+        torch.set_default_dtype(torch.float32)  # a plug-in of an earlier cell may have changed these
+        torch.set_grad_enabled(True)
+        callback = _StoreCallback(self.job, run_id, self.store, self.workspace)
+        data_dir = Path(self.job.data_dir) if self.job.data_dir else None
+        return Trainer(self.job.cell, torch.device(self.job.device), data_dir, callback, self.checkpoint).run()
+
+    def _failed(self, run_id: str, error: BaseException) -> JobResult:
+        reason = _reason(error, self.job)
+        self.store.log_text(run_id, "".join(traceback.format_exception(error)), TRACEBACK)
+        self.store.end(run_id, "FAILED", reason)
+        self.checkpoint.unlink(missing_ok=True)  # it would fail again from there
+        return JobResult(self.job.cell.id, "failed", reason, run_id=run_id)
+
+
+@lru_cache(maxsize=1)
+def _opened(workspace: str, tracking_uri: str | None, process: int) -> StoreWriter:  # noqa: ARG001
+    """Open the store once a process; a process that was forked opens its own."""
     from milbench.store.writer import StoreWriter
 
-    torch.set_num_threads(job.threads)
-    store = StoreWriter(workspace, job.tracking_uri)
-    checkpoint = workspace.checkpoint(job.cell.id)
-    done = store.cell_runs().get(job.cell.id)
-    if done and done.status == "done" and not job.again:
-        store.end(job.run_id, "KILLED", "done by another launch in the meantime")
-        return JobResult(job.cell.id, done.run_id, "done")
-    if not job.resume:
-        checkpoint.unlink(missing_ok=True)
-    try:
-        store.start(job.run_id, provenance.tags(job.device, job.threads))
-        with store.system_metrics(job.run_id):
-            callback = _StoreCallback(job, store, workspace.progress(job.cell.id))
-            data_dir = Path(job.data_dir) if job.data_dir else None
-            trained = Trainer(job.cell, torch.device(job.device), data_dir, callback, checkpoint).run()
-            store.log(job.run_id, job.cell.recipe["epochs"], trained.costs)
-            _keep_artifacts(job, store, workspace, trained)
-        store.end(job.run_id, "FINISHED")
-        checkpoint.unlink(missing_ok=True)
-        return JobResult(job.cell.id, job.run_id, "done", metrics=trained.history[-1])
-    except Exception as error:  # noqa: BLE001 one cell's failure must not take the others down
-        reason = _reason(error)
-        store.log_text(job.run_id, traceback.format_exc(), "traceback.txt")
-        store.end(job.run_id, "FAILED", reason)
-        checkpoint.unlink(missing_ok=True)  # it would fail again from there
-        return JobResult(job.cell.id, job.run_id, "failed", reason)
-    finally:
-        workspace.progress(job.cell.id).unlink(missing_ok=True)
+    return StoreWriter(Workspace(Path(workspace)), tracking_uri)
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+@contextmanager
+def _ended_after(seconds: float | None, trace: Path) -> Iterator[None]:
+    """End this process if the block takes longer, and write where it was then to a file.
+
+    The timer is faulthandler's, which needs neither Python's lock nor a free interpreter.
+    """
+    if seconds is None:
+        yield
+        return
+    trace.unlink(missing_ok=True)
+    with trace.open("w") as file:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    trace.unlink(missing_ok=True)
 
 
-def _keep_artifacts(job: Job, store: StoreWriter, workspace: Workspace, trained: TrainedCell) -> None:
+def _reason(error: BaseException, job: Job | None = None) -> str:
+    """Return the type and the message of an error in one line, with the place in the plug-in where it was raised."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, UsageError) or not frames:
+        return text
+    mine = [frame for frame in frames if job and frame.filename in (job.cell.loss_file, job.cell.task_file)]
+    frame = (mine or frames)[-1]
+    return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell) -> None:
     """Log weights, gallery and decoder as files of the run."""
     from safetensors.torch import save_file
 
-    folder = workspace.checkpoints / f"{job.cell.id}.artifacts"
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
     save_file(trained.weights, weights)
@@ -137,39 +270,45 @@ def _keep_artifacts(job: Job, store: StoreWriter, workspace: Workspace, trained:
         paths.append(folder / "decoder.json")
         paths[-1].write_text(json.dumps(trained.decoder, allow_nan=False) + "\n", "utf-8")
     for path in paths:
-        store.log_file(job.run_id, path)
-        path.unlink()
-    folder.rmdir()
+        store.log_file(run_id, path)
+    shutil.rmtree(folder)
 
 
 class _StoreCallback(Callback):
-    """Logs epochs to the store, and writes progress inside an epoch to a small file that the launcher reads."""
+    """Logs epochs to the store, and writes progress inside an epoch to a small file that displays read."""
 
-    def __init__(self, job: Job, store: StoreWriter, progress: Path) -> None:
-        self.job, self.store, self.progress = job, store, progress
-        self.epochs = job.cell.recipe["epochs"]
-        self.last: dict[str, float] = {}
+    def __init__(self, job: Job, run_id: str, store: StoreWriter, workspace: Workspace) -> None:
+        self.job, self.run_id, self.store = job, run_id, store
+        self.file, self.stop = workspace.progress(job.cell.id), workspace.stop(job.launch)
+        self.progress = Progress(job.cell.recipe["epochs"])
 
     def resumed(self, epoch: int, step: int) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        self.store.start(self.job.run_id, {"milbench.resumed": f"{moment} in epoch {epoch} after step {step}"})
+        self.store.tag(self.run_id, {"milbench.resumed": f"{moment} in epoch {epoch} after step {step}"})
+        self.progress = self.progress.resumed(epoch)
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        state = {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, **self.last}
-        write_atomically(self.progress, lambda path: path.write_text(json.dumps(state)))
+        self.progress = replace(self.progress, epoch=epoch, step=step, steps=steps, loss=loss)
+        self.progress.write(self.file)
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.store.log(self.job.run_id, epoch, metrics)
-        self.last = {k: v for k, v in metrics.items() if k.endswith("_error")}
+        self.store.log(self.run_id, epoch, metrics)
+        self.progress = replace(self.progress, errors={k: v for k, v in metrics.items() if k.endswith("_error")})
+
+    def micro_batch(self, size: int, epoch: int, step: int) -> None:
+        text = f"{size} bags at a time, since more did not fit into memory, from epoch {epoch}, step {step} on"
+        self.store.tag(self.run_id, {"milbench.micro_batch": text})
+
+    def stop_requested(self) -> bool:
+        return self.stop.exists() or _ORPHANED.is_set()
 
 
-def _is_child() -> bool:
-    import multiprocessing
+def _leave_signals_to_the_launcher(job: Job) -> None:
+    """Ignore Ctrl-C and SIGTERM in a worker process: they reach a whole group, and the launcher alone acts on them."""
+    if job.is_child and threading.current_thread() is threading.main_thread():
+        for name in STOPPING:
+            signal.signal(name, signal.SIG_IGN)
 
-    return multiprocessing.parent_process() is not None
 
-
-def _leave_interrupts_to_the_launcher() -> None:
-    """Ignore SIGINT: Ctrl-C reaches every process of the terminal, and the launcher alone acts on it."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals that stop a launch."""

@@ -17,8 +17,8 @@ from milbench.api.task import Network, Task
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
-from milbench.store.reader import StoreReader
-from milbench.store.records import CELL, PARENT, RunRecord
+from milbench.store.reader import PLAN, StoreReader
+from milbench.store.records import CELL, PARENT, RunSummary
 
 WEIGHTS, DECODER = "model.safetensors", "decoder.json"
 _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
@@ -102,12 +102,12 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
     network = network_for(loss, task, cell.seed)
     _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
     network = network.eval().move_to(device)
-    decoder = _decoder(store, run_id, run.metrics, task.num_classes)
+    decoder = _decoder(store, run_id, store.run(run_id).metrics, task.num_classes)
     return Trained(run_id, cell, task, network, loss.eval(), device, decoder)
 
 
-def _find(store: StoreReader, reference: str) -> RunRecord:
-    """Return the record of the one run that matches a reference and is done."""
+def _find(store: StoreReader, reference: str) -> RunSummary:
+    """Return the one run that matches a reference and is done."""
     start = reference.strip().lower()
     runs = {run.run_id: run for run in store.search("cell")}
     counted = {cell: found.run_id for cell, found in store.cell_runs().items() if found.run_id in runs}
@@ -132,13 +132,13 @@ def _find(store: StoreReader, reference: str) -> RunRecord:
     return run
 
 
-def _cell(store: StoreReader, run: RunRecord) -> Cell:
-    """Return the cell of a run, from the plan that it was launched with."""
-    plan = store.artifact(run.tags.get(PARENT, run.run_id), "plan.json")
-    cells = Plan.from_json(plan.read_text("utf-8")).cells if plan else []
-    for cell in cells:
-        if cell.id == run.tags[CELL]:
-            return cell
+def _cell(store: StoreReader, run: RunSummary) -> Cell:
+    """Return the cell of a run, from the plan that it was launched with, or any other if that one is lost."""
+    for launch in [run.tags.get(PARENT, run.run_id), *(launch.run_id for launch in store.search("launch"))]:
+        if path := store.artifact(launch, PLAN):
+            for cell in Plan.from_json(path.read_text("utf-8")).cells:
+                if cell.id == run.tags[CELL]:
+                    return cell
     raise UsageError(f"the plan of run {run.run_id} ({run.name}) is missing from the store")
 
 

@@ -9,10 +9,13 @@ import pandas as pd
 from milbench.api.plan import Cell, Plan
 from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
-from milbench.store.records import CELL, KIND, REASON, ROOT, CellRun
+from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, CellRun, History, RunRecord
 
 HIDDEN = (KIND, CELL, REASON, ROOT)
 """Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
+GALLERY = "gallery.npz"
+"""The artifact of a cell's run that holds its gallery."""
+MISSING = CellRun("", "missing")
 
 
 def collect(store: StoreReader, name: str | None = None) -> Results:
@@ -27,31 +30,28 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     """
     plan, command, launched = store.plan(name)
     runs = store.cell_runs()
-    rows, provenance, histories, costs, galleries = [], {}, [], {}, {}
-    for cell in plan.cells:
-        run = runs.get(cell.id, CellRun("", "missing"))
-        rows.append(_row(plan, cell, run))
-        if not run.run_id:
-            continue
-        provenance[cell.id], metrics = _record(store, run.run_id)
-        for metric in metrics:
-            if not metric.startswith(("cost/", "system/")):
-                histories += [(cell.id, epoch, metric, v) for epoch, v in _history(store, run.run_id, metric)]
-        costs[cell.id] = {c: metrics.get(f"cost/{c}") for c in COSTS}
-        if run.status == "done" and (path := store.artifact(run.run_id, "gallery.npz")):
-            galleries[cell.id] = path
+    used = {cell.id: runs[cell.id] for cell in plan.cells if cell.id in runs}
+    run_ids = [run.run_id for run in used.values()]
+    records, histories = store.records(run_ids), store.histories(run_ids)
+    galleries = {}
+    for cell_id, run in used.items():
+        if run.status == "done":
+            if path := store.artifact(run.run_id, GALLERY):
+                galleries[cell_id] = path
+            elif ORIGIN not in records[run.run_id].tags:  # an import may have left it out on purpose
+                store.lost.append(f"{GALLERY} of cell {cell_id} (run {run.run_id}) is gone")
     return Results(
         name=plan.name,
-        cells=pd.DataFrame(rows).set_index("cell"),
+        cells=pd.DataFrame([_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]).set_index("cell"),
         params={cell.id: cell.params() for cell in plan.cells},
-        provenance=provenance,
-        history=pd.DataFrame(histories, columns=["cell", "epoch", "metric", "value"]),
-        costs=pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float),
+        provenance={cell_id: _provenance(records[run.run_id]) for cell_id, run in used.items()},
+        history=_history({cell_id: histories[run.run_id] for cell_id, run in used.items()}),
+        costs=_costs({cell_id: records[run.run_id] for cell_id, run in used.items()}),
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
         preset=plan.preset,
-        notes=plan.notes,
+        notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],
         differences=plan.differences,
         title=plan.title,
         tracking_uri=store.address,
@@ -60,17 +60,30 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     )
 
 
-def _record(store: StoreReader, run_id: str) -> tuple[dict[str, str], dict[str, float]]:
-    """Return a run's tags for provenance, without the prefix "milbench.", and the last values of its metrics."""
-    run = store.run(run_id)
-    own = {k.removeprefix("milbench."): v for k, v in run.tags.items() if k.startswith("milbench.") and k not in HIDDEN}
-    return own, dict(run.metrics)
+def _provenance(run: RunRecord) -> dict[str, str]:
+    """Return a run's tags for provenance, without the prefix "milbench."."""
+    return {
+        k.removeprefix("milbench."): v for k, v in run.tags.items() if k.startswith("milbench.") and k not in HIDDEN
+    }
 
 
-def _history(store: StoreReader, run_id: str, metric: str) -> list[tuple[int, float]]:
-    """Return a metric's value at every epoch."""
-    # A run that is killed between logging an epoch and saving it logs that epoch again: the last value counts.
-    return sorted({v.epoch: v.value for v in store.history(run_id, metric)}.items())
+def _history(of_cells: dict[str, History]) -> pd.DataFrame:
+    """Return every metric's value at every epoch."""
+    rows = [
+        (cell_id, epoch, metric, value)
+        for cell_id, history in of_cells.items()
+        for metric, values in history.items()
+        if not metric.startswith(("cost/", "system/"))
+        # A run that is killed between logging an epoch and saving it logs that epoch again: the last value counts.
+        for epoch, value in sorted({v.epoch: v.value for v in values}.items())
+    ]
+    return pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"])
+
+
+def _costs(of_cells: dict[str, RunRecord]) -> pd.DataFrame:
+    """Return the costs of every cell."""
+    costs = {cell_id: {c: run.metrics.get(f"cost/{c}") for c in COSTS} for cell_id, run in of_cells.items()}
+    return pd.DataFrame.from_dict(costs, orient="index", columns=list(COSTS)).astype(float)
 
 
 def _row(plan: Plan, cell: Cell, run: CellRun) -> dict[str, Any]:

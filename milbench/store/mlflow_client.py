@@ -8,16 +8,25 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from milbench.store.records import MetricValue, RunRecord, metrics_today, stored_names
+from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+
+PAGE = 1000
+"""How many runs a server is asked for at once."""
+CALLS_AT_ONCE = 8
+"""How many calls to a server wait for their answers at the same time."""
 
 
 class RunClient:
@@ -60,24 +69,15 @@ class RunClient:
 
     # -- reading runs -------------------------------------------------------------------------------------------
 
-    def search(self, experiments: Iterable[str], tag: str, value: str) -> list[RunRecord]:
-        """Return the runs in these experiments (ids) whose tag has this value, the newest first.
-
-        Args:
-            experiments: ids of the experiments.
-            tag: name of the tag.
-            value: the value that the tag must have, without single quotes.
-
-        Returns:
-            The records of the runs, without runs that are marked as deleted.
-        """
-        runs: list[RunRecord] = []
+    def search(self, experiments: Iterable[str], tag: str, value: str) -> list[RunSummary]:
+        """Return the runs in these experiments (ids) whose tag has this value, the newest first."""
+        runs: list[RunSummary] = []
         token = None
         while True:
             page = self._client.search_runs(
                 list(experiments),
                 f"tags.`{tag}` = '{value}'",
-                max_results=5000,
+                max_results=PAGE,
                 order_by=["attributes.start_time DESC"],
                 page_token=token,
             )
@@ -86,18 +86,25 @@ class RunClient:
             if not token:
                 return runs
 
-    def get(self, run_id: str) -> RunRecord:
-        """Return a run."""
-        return _record(self._client.get_run(run_id))
+    def records(self, run_ids: Collection[str]) -> dict[str, RunRecord]:
+        """Return runs with parameters and last values, by id."""
+        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+            return {run.info.run_id: _record(run) for run in pool.map(self._client.get_run, run_ids)}
 
-    def history(self, run_id: str, metric: str) -> list[MetricValue]:
-        """Return every value of a metric that was logged, in the order of its time."""
-        values = [
-            MetricValue(m.value, m.timestamp, m.step)
-            for name in stored_names(metric)
-            for m in self._client.get_metric_history(run_id, name)
-        ]
-        return sorted(values, key=lambda v: v.time)
+    def histories(self, run_ids: Collection[str]) -> dict[str, History]:
+        """Return every value of every metric of these runs, by the id of the run."""
+        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+            return dict(zip(run_ids, pool.map(self._history, run_ids), strict=True))
+
+    def _history(self, run_id: str) -> History:
+        found: dict[str, list[MetricValue]] = {}
+        for stored in sorted(self._client.get_run(run_id).data.metrics):
+            values = [
+                MetricValue(m.value, m.timestamp, m.step) for m in self._client.get_metric_history(run_id, stored)
+            ]
+            found.setdefault(metric_today(stored), []).extend(values)
+        # A server does not tell the order of writing.
+        return {metric: sorted(values, key=lambda v: v.time) for metric, values in found.items()}
 
     def artifact_sizes(self, run_id: str) -> dict[str, int]:
         """Return the sizes in bytes of a run's artifacts by name."""
@@ -210,6 +217,38 @@ class RunClient:
             yield
         finally:
             monitor.finish()
+
+
+def preload() -> None:
+    """Import what opening and writing a store needs, without opening one."""
+    import mlflow.store.tracking.sqlalchemy_store
+    import mlflow.system_metrics.system_metrics_monitor
+
+    _ = mlflow
+
+
+def version() -> str:
+    """Return the version of MLflow."""
+    return metadata.version("mlflow")
+
+
+def schema() -> str:
+    """Return the name of the newest schema of a database that this MLflow knows."""
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    return str(_get_latest_schema_revision())
+
+
+def create_database(uri: str) -> None:
+    """Make the tables of an empty database."""
+    RunClient(uri).experiments()
+
+
+def upgrade_database(uri: str) -> str:
+    """Upgrade the tables of a database; return "", or in one line why that failed."""
+    words = [sys.executable, "-m", "mlflow", "db", "upgrade", uri]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1][:300]
 
 
 def serve(uri: str, artifacts: Path, listener: socket.socket) -> None:

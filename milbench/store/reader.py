@@ -11,15 +11,16 @@ import platform
 import socket
 import tempfile
 import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench.api.plan import Plan, merge
 from milbench.errors import UsageError, unknown
-from milbench.store import mlflow_client
+from milbench.store import database
 from milbench.store.records import (
     CELL,
     COMMAND,
@@ -31,10 +32,21 @@ from milbench.store.records import (
     ROOT,
     SOURCE,
     CellRun,
-    MetricValue,
+    History,
     RunRecord,
+    RunSource,
+    RunSummary,
 )
+from milbench.store.sqlite_source import SECONDS_LOCKED, SqliteSource
 from milbench.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from milbench.store.mlflow_client import RunClient
+
+PLAN = "plan.json"
+"""The artifact of a launch that holds its plan."""
 
 
 class StoreReader:
@@ -50,15 +62,17 @@ class StoreReader:
 
     def __init__(self, workspace: Workspace, uri: str | None = None) -> None:
         self.workspace = workspace
-        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{workspace.database}"
+        own = database.address(workspace.database)
+        self.uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or own
         if self.is_local and "?" not in self.uri:
-            self.uri += "?timeout=120"  # seconds to wait for other processes that write to the database
+            self.uri += f"?timeout={SECONDS_LOCKED:.0f}"
+        self.is_in_workspace = self.uri.partition("?")[0] == own
+        """True if the store is the workspace's own database, which is copied and moved with it."""
         self.owner = {HOST: platform.node(), ROOT: str(workspace.path)}
-        try:
-            self._client = mlflow_client.RunClient(self.uri)
-            self.refresh()
-        except Exception as error:  # noqa: BLE001 whatever the database driver or the server's client raises
-            raise UsageError(f"cannot open the store {self.uri}: {str(error).splitlines()[0]}") from None
+        self.lost: list[str] = []
+        """Artifacts that reading has found to be gone, one line each."""
+        self._open()
+        self.refresh()
 
     # -- where it is --------------------------------------------------------------------------------------------
 
@@ -66,11 +80,6 @@ class StoreReader:
     def is_local(self) -> bool:
         """True if the store is a database file, not a server."""
         return self.uri.startswith("sqlite:")
-
-    @property
-    def is_in_workspace(self) -> bool:
-        """True if the store is the workspace's own database, which is copied and moved with it."""
-        return self.uri.partition("?")[0] == f"sqlite:///{self.workspace.database}"
 
     @property
     def address(self) -> str:
@@ -81,17 +90,49 @@ class StoreReader:
 
     def serve(self, listener: socket.socket) -> None:
         """Serve MLflow's pages on a local store, on a socket that listens, until a signal ends this process."""
+        from milbench.store import mlflow_client
+
         mlflow_client.serve(self.uri, self.workspace.artifacts, listener)
+
+    def _open(self) -> None:
+        """Open the store for reading: MLflow is imported for a server alone."""
+        if not self.is_local:
+            self._source: RunSource = self._client
+        elif self.is_in_workspace:
+            self._source = SqliteSource(self.workspace.database)
+        else:
+            self._source = SqliteSource(Path(self.uri.removeprefix("sqlite:///").partition("?")[0]))
+
+    @cached_property
+    def _client(self) -> RunClient:
+        from milbench.store.mlflow_client import RunClient
+
+        with self._one_line_errors():
+            return RunClient(self.uri)
+
+    @contextmanager
+    def _one_line_errors(self) -> Iterator[None]:
+        """Turn whatever the database driver or the server's client raises into a UsageError that names the store."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 the drivers and clients have errors of many kinds
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UsageError(f"cannot open the store {self.address}: {reason}") from None
 
     # -- comparisons and launches -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Read which experiments there are: other processes may have made some since."""
-        self.experiments = self._client.experiments()
+        with self._one_line_errors():
+            self.experiments = self._source.experiments()
 
     def names(self) -> pd.DataFrame:
         """Return one row a comparison: name, launches, time of the last launch."""
-        names = {v: k for k, v in self.experiments.items()}
+        import pandas as pd
+
+        names = self._names()
         rows: dict[str, dict[str, Any]] = {}
         for run in self.search("launch"):
             name = names[run.experiment_id]
@@ -109,11 +150,28 @@ class StoreReader:
             UsageError: there is no such comparison, or its plan cannot be read.
         """
         launches = self.launches(name)
-        plan = merge([Plan.from_json(self.text(run.run_id, "plan.json")) for run in launches])
-        newest = launches[0]
-        return plan, newest.tags.get(COMMAND, ""), _time(newest.start)
+        plans = [plan for run in launches if (plan := self._plan_of(run))]
+        if not plans:
+            raise UsageError(
+                f"the store has lost the plan of {self._names()[launches[0].experiment_id]}: {self.lost[-1]}; run the "
+                "same command again, which finds the cells that are done"
+            )
+        return merge(plans), launches[0].tags.get(COMMAND, ""), _time(launches[0].start)
 
-    def launches(self, name: str | None = None) -> list[RunRecord]:
+    def _plan_of(self, launch: RunSummary) -> Plan | None:
+        """Return the plan of a launch; None, with the loss noted, where its artifact is gone."""
+        lost = f"{PLAN} of the launch of {_time(launch.start)} (run {launch.run_id})"
+        path = self.artifact(launch.run_id, PLAN)
+        if path is None:
+            self.lost.append(f"{lost} is gone")
+            return None
+        try:
+            return Plan.from_json(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            self.lost.append(f"{lost}: {error}")
+            return None
+
+    def launches(self, name: str | None = None) -> list[RunSummary]:
         """Return the launches whose plans make up a comparison, the newest first.
 
         If the last launch is from a spec, it is the only one. If it is from flags, all launches from flags are
@@ -122,10 +180,10 @@ class StoreReader:
         Raises:
             UsageError: there is no such comparison, or none at all.
         """
-        names = {v: k for k, v in self.experiments.items()}
+        names = self._names()
         launches = self.search("launch")
         if not launches:
-            raise UsageError(f"nothing was run yet in {self.uri}; start with: milbench run demo")
+            raise UsageError(f"nothing was run yet in {self.address}; start with: milbench run demo")
         if name is not None and name not in {names[run.experiment_id] for run in launches}:
             raise unknown("comparison", name, {names[run.experiment_id] for run in launches})
         chosen = name or names[launches[0].experiment_id]
@@ -134,36 +192,73 @@ class StoreReader:
             return [run for run in mine if run.tags.get(SOURCE) == "flags"]
         return mine[:1]
 
+    def was_launched_last(self, plan: Plan) -> bool:
+        """Return whether the last launch of all had this very plan."""
+        newest = next(iter(self.search("launch")), None)
+        path = self.artifact(newest.run_id, PLAN) if newest else None
+        return path is not None and path.read_text("utf-8") == plan.to_json()
+
+    def cells_of_live_launches(self, name: str) -> set[str]:
+        """Return the ids of the cells in the plans of the launches of a comparison that are going on."""
+        alive = (run for run in self.launches(name) if run.is_open and self.is_alive(run, run.run_id))
+        return {cell.id for run in alive if (plan := self._plan_of(run)) for cell in plan.cells}
+
+    def _names(self) -> dict[str, str]:
+        """Return the names of the experiments by id."""
+        return {number: name for name, number in self.experiments.items()}
+
     # -- runs ---------------------------------------------------------------------------------------------------
 
-    def search(self, kind: str) -> list[RunRecord]:
+    def search(self, kind: str) -> list[RunSummary]:
         """Return all runs of a kind, such as "cell" or "launch", the newest first."""
-        return self._client.search(self.experiments.values(), KIND, kind)
+        return self._source.search(self.experiments.values(), KIND, kind)
 
     def cell_runs(self) -> dict[str, CellRun]:
         """Return the run whose results are used for every cell that was ever started, by cell id."""
+        return self._counted(self.search("cell"))
+
+    def cell_run(self, cell_id: str) -> CellRun | None:
+        """Return the run whose results are used for one cell, None if it was never started."""
+        found = self._source.search(self.experiments.values(), CELL, cell_id)
+        return self._counted(run for run in found if run.tags.get(KIND) == "cell").get(cell_id)
+
+    def _counted(self, runs: Iterable[RunSummary]) -> dict[str, CellRun]:
+        """Return the run that counts for each cell, the newest one done or else the newest, from the newest on."""
         found: dict[str, CellRun] = {}
-        for run in self.search("cell"):  # newest first
+        for run in runs:
             cell_id = run.tags[CELL]
+            if cell_id in found and (found[cell_id].status == "done" or run.status != "FINISHED"):
+                continue
             status = self._status(run, cell_id)
-            if status != "missing" and (cell_id not in found or (status == "done" != found[cell_id].status)):
-                found[cell_id] = CellRun(run.run_id, status, run.tags.get(REASON, ""))
+            if status != "missing":
+                found[cell_id] = CellRun(run.run_id, status, run.tags.get(REASON, ""), run.start)
         return found
 
     def run(self, run_id: str) -> RunRecord:
         """Return a run."""
-        return self._client.get(run_id)
+        return self._source.records([run_id])[run_id]
 
-    def history(self, run_id: str, metric: str) -> list[MetricValue]:
-        """Return every value of a metric that was logged, in the order of its time."""
-        return self._client.history(run_id, metric)
+    def records(self, run_ids: Collection[str]) -> dict[str, RunRecord]:
+        """Return runs with parameters and the last values of their metrics, by id."""
+        return self._source.records(run_ids)
+
+    def histories(self, run_ids: Collection[str]) -> dict[str, History]:
+        """Return every value of every metric of these runs, in the order in which they were logged, by run id."""
+        return self._source.histories(run_ids)
 
     def artifact_sizes(self, run_id: str) -> dict[str, int]:
         """Return the sizes in bytes of a run's artifacts by name."""
-        return self._client.artifact_sizes(run_id)
+        if not self.is_in_workspace:
+            return self._client.artifact_sizes(run_id)
+        folder = self.workspace.artifacts_of(run_id)
+        return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.is_dir() else {}
 
     def artifact(self, run_id: str, name: str) -> Path | None:
         """Return where an artifact, or a copy of it, lies on this machine; None if the run has none of that name."""
+        if self.is_in_workspace:
+            # MLflow's record of the folder is an absolute path, which is wrong in a workspace that was copied or moved.
+            path = self.workspace.artifacts_of(run_id) / name
+            return path if path.is_file() else None
         if name not in self.artifact_sizes(run_id):
             return None
         folder = None if self.is_local else tempfile.mkdtemp(prefix="milbench-")
@@ -178,11 +273,11 @@ class StoreReader:
 
     # -- who computes a run -------------------------------------------------------------------------------------
 
-    def is_own(self, run: RunRecord) -> bool:
+    def is_own(self, run: RunSummary) -> bool:
         """Return whether the run's lock is in this workspace: always, where the store is in the workspace too."""
         return self.is_in_workspace or all(run.tags.get(k) == v for k, v in self.owner.items())
 
-    def is_alive(self, run: RunRecord, name: str) -> bool:
+    def is_alive(self, run: RunSummary, name: str) -> bool:
         """Return whether the run's lock is held; runs of other machines and workspaces count as alive.
 
         Args:
@@ -194,7 +289,7 @@ class StoreReader:
         holder = run.tags.get(PARENT, name) if run.status == "SCHEDULED" else name
         return locks.is_locked(self.workspace.lock(holder))
 
-    def _status(self, run: RunRecord, cell_id: str) -> str:
+    def _status(self, run: RunSummary, cell_id: str) -> str:
         ended = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}.get(run.status)
         if ended is None and self.is_alive(run, cell_id):
             return "running"

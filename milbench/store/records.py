@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from milbench.api.metric_info import RENAMED_METRICS
 
+TRACEBACK = "traceback.txt"
+"""The artifact of a failed run that holds where it failed."""
 KIND = "milbench.kind"
 """What a run stands for: a launch, a cell, an import lease, or a copy that is not complete yet."""
 CELL = "milbench.cell"
@@ -24,6 +26,8 @@ DEVICE = "milbench.device"
 """The device of a run. A run gets this tag when a worker starts to compute it: its presence marks a started run."""
 PARENT = "mlflow.parentRunId"
 """The launch of a cell's run: MLflow's own tag, by which its pages nest the run below the launch."""
+ORIGIN = "milbench.origin_run"
+"""A tag of an imported run: the id that it had in the store where it was made."""
 OPEN = ("RUNNING", "SCHEDULED")
 """The states of a run that has not ended; the others are FINISHED, FAILED and KILLED."""
 
@@ -37,8 +41,8 @@ class MetricValue(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """A run as the store has it.
+class RunSummary:
+    """What a run is and how it stands, without what it computed.
 
     Args:
         run_id: MLflow's id of the run.
@@ -48,8 +52,6 @@ class RunRecord:
         start: when it began, in milliseconds since 1970.
         end: when it ended, in milliseconds since 1970; None for a run that is open.
         tags: tags by name.
-        params: parameters by name.
-        metrics: the last value of each metric, by its name of today.
     """
 
     run_id: str
@@ -59,8 +61,6 @@ class RunRecord:
     start: int
     end: int | None
     tags: Mapping[str, str]
-    params: Mapping[str, str]
-    metrics: Mapping[str, float]
 
     @property
     def is_open(self) -> bool:
@@ -69,12 +69,62 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
+class RunRecord(RunSummary):
+    """A run as the store has it.
+
+    Args:
+        params: parameters by name.
+        metrics: the last value of each metric, by its name of today.
+    """
+
+    params: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+History = Mapping[str, list[MetricValue]]
+"""Every value of every metric of a run, by its name of today, in the order in which they were logged."""
+
+
+class RunSource(Protocol):
+    """Reads the experiments and runs of a store: a database file, or a server."""
+
+    def experiments(self) -> dict[str, str]:
+        """Return the ids of the experiments by name."""
+
+    def search(self, experiments: Iterable[str], tag: str, value: str) -> list[RunSummary]:
+        """Return the runs in these experiments (ids) whose tag has this value, the newest first.
+
+        Args:
+            experiments: ids of the experiments.
+            tag: name of the tag.
+            value: the value that the tag must have, without single quotes.
+
+        Returns:
+            Summaries of the runs, without runs that are marked as deleted.
+        """
+
+    def records(self, run_ids: Collection[str]) -> dict[str, RunRecord]:
+        """Return runs with parameters and last values, by id."""
+
+    def histories(self, run_ids: Collection[str]) -> dict[str, History]:
+        """Return every value of every metric of these runs, by the id of the run."""
+
+
+@dataclass(frozen=True)
 class CellRun:
-    """The run whose results are used for a cell, its newest finished one or else its newest, and its status."""
+    """The run whose results are used for a cell, its newest finished one or else its newest.
+
+    Args:
+        run_id: id of the run.
+        status: done, failed, interrupted or running.
+        reason: why it failed or was closed.
+        start: when it began, in milliseconds since 1970.
+    """
 
     run_id: str
     status: str
     reason: str = ""
+    start: int = field(default=0, compare=False)
 
 
 def metric_today(stored: str) -> str:
@@ -88,9 +138,3 @@ def metrics_today(stored: Mapping[str, float]) -> dict[str, float]:
     return {metric_today(name): value for name, value in stored.items()} | {
         name: value for name, value in stored.items() if metric_today(name) == name
     }
-
-
-def stored_names(metric: str) -> Iterable[str]:
-    """Return the names by which runs of earlier versions and of this one have logged a metric, this one's last."""
-    split, slash, name = metric.rpartition("/")
-    return [*(split + slash + old for old, today in RENAMED_METRICS.items() if today == name), metric]

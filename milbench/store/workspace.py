@@ -42,6 +42,10 @@ class Workspace:
             raise UsageError(f"cannot write under --root {self.path}: {reason}") from None
         return self
 
+    def artifacts_of(self, run_id: str) -> Path:
+        """Return the folder of a run's artifacts, laid out as MLflow does."""
+        return self.artifacts / run_id / "artifacts"
+
     def checkpoint(self, cell_id: str) -> Path:
         """Return the file with the state of a cell that is not done."""
         return self.checkpoints / f"{cell_id}.pt"
@@ -49,6 +53,14 @@ class Workspace:
     def lock(self, name: str) -> Path:
         """Return the lock file of a cell (its id), of a launch (its run id), or of imports ("import")."""
         return self.checkpoints / f"{name}.lock"
+
+    def stop(self, launch: str) -> Path:
+        """Return the file whose presence asks the workers of a launch (its run id) to stop."""
+        return self.checkpoints / f"{launch}.stop"
+
+    def hang(self, cell_id: str) -> Path:
+        """Return the file into which a worker that took too long writes where it was."""
+        return self.checkpoints / f"{cell_id}.hang"
 
     def progress(self, cell_id: str) -> Path:
         """Return the file in which the process that computes a cell keeps its progress, as JSON."""

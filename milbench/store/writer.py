@@ -3,76 +3,92 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell, Plan
-from milbench.store.reader import StoreReader
+from milbench.store import database
+from milbench.store.reader import PLAN, StoreReader
 from milbench.store.records import CELL, COMMAND, KIND, PARENT, REASON, SOURCE, MetricValue
+
+UNPLANNED = "unplanned launch"
+"""The kind of a launch whose plan is not stored yet."""
 
 
 class StoreWriter(StoreReader):
-    """The store of runs, to be read and written."""
+    """The store of runs, to be read and written. It is made where there is none."""
+
+    def _open(self) -> None:
+        if self.is_in_workspace:
+            database.make_ready(self.workspace)
+        super()._open()
+        if self.is_local and not self.is_in_workspace:
+            _ = self._client  # MLflow makes a database of its own where there is none
 
     # -- launches and cells -------------------------------------------------------------------------------------
 
     def launch(self, plan: Plan, command: str) -> str:
         """Create the run of a launch, with its plan; return its id."""
-        tags = {KIND: "launch", SOURCE: plan.source, COMMAND: command}
-        run_id = self.create(plan.name, tags, name=f"launch of {plan.name}")
-        self.log_text(run_id, plan.to_json(), "plan.json")
+        newest = next(iter(self.search("launch")), None)
+        # A clock that was set back must not make this launch older than the last one.
+        start = max(_now(), newest.start + 1 if newest else 0)
+        tags = {KIND: UNPLANNED, SOURCE: plan.source, COMMAND: command}
+        run_id = self.create(plan.name, tags, name=f"launch of {plan.name}", start=start)
+        self.log_text(run_id, plan.to_json(), PLAN)
+        self.tag(run_id, {KIND: "launch"})  # only now is it found: there is no launch without a plan
         return run_id
 
-    def child(self, plan: Plan, cell: Cell, parent: str) -> str:
-        """Create the run of a cell, scheduled.
+    def start_cell(self, comparison: str, cell: Cell, launch: str, tags: dict[str, str], run_id: str = "") -> str:
+        """Open the run of a cell, which is computed from now on; return its id.
 
         Args:
-            plan: the plan that the cell is part of.
+            comparison: its name.
             cell: the cell.
-            parent: id of the launch's run.
-
-        Returns:
-            The id of the new run.
+            launch: id of the launch's run.
+            tags: of the machine and the code that compute it.
+            run_id: id of an interrupted run, which is opened again; "" for a new run.
         """
-        run_id = self.create(plan.name, {KIND: "cell", CELL: cell.id, PARENT: parent}, name=str(cell))
+        tags = {**tags, PARENT: launch}
+        if run_id:
+            self._client.set_status(run_id, "RUNNING")
+            self.tag(run_id, tags | self.owner)
+        else:
+            before = self.cell_run(cell.id)
+            start = max(_now(), before.start + 1 if before else 0)
+            run_id = self.create(comparison, {**tags, KIND: "cell", CELL: cell.id}, name=str(cell), start=start)
+        # Also of a run that is opened again: a kill may have come before these.
         self.log_values(run_id, {k: str(v) for k, v in cell.params().items()})
         self.log_data(run_id, cell)
         self.log_text(run_id, cell.data, "data_digest.txt")
-        self._client.set_status(run_id, "SCHEDULED")
         return run_id
 
-    def start(self, run_id: str, tags: dict[str, str]) -> None:
-        """Mark a run as running, and tag it with the machine and the code that compute it."""
-        self._client.set_status(run_id, "RUNNING")
-        self.tag(run_id, tags)
-
-    def close_stale(self, cell_ids: Iterable[str], keep: Iterable[str]) -> None:
+    def close_stale(self, cell_ids: Iterable[str]) -> None:
         """Close as KILLED the runs of this workspace that were left open by a killed launch.
 
         Args:
             cell_ids: cells whose runs are closed; runs of launches always are.
-            keep: ids of runs to leave as they are.
         """
-        cell_ids, keep = set(cell_ids), set(keep)
-        for run in [*self.search("cell"), *self.search("launch")]:
+        cell_ids = set(cell_ids)
+        for run in [*self.search("cell"), *self.search("launch"), *self.search(UNPLANNED)]:
             name = run.tags.get(CELL, run.run_id)
-            mine = self.is_own(run) and run.run_id not in keep and (CELL not in run.tags or name in cell_ids)
+            mine = self.is_own(run) and (CELL not in run.tags or name in cell_ids)
             if mine and run.is_open and not self.is_alive(run, name):
                 self.end(run.run_id, "KILLED")
 
-    def abandon(self, run_ids: Iterable[str], status: str = "KILLED", reason: str = "") -> None:
-        """Close those of these runs that are open.
+    def close(self, run_id: str, status: str = "KILLED", reason: str = "") -> None:
+        """Close a run if it is open.
 
         Args:
-            run_ids: their ids.
+            run_id: its id.
             status: FAILED or KILLED.
             reason: why, in one line.
         """
-        for run_id in run_ids:
-            if self.run(run_id).is_open:
-                self.end(run_id, status, reason)
+        if self.run(run_id).is_open:
+            self.end(run_id, status, reason)
 
     # -- any run ------------------------------------------------------------------------------------------------
 
@@ -119,7 +135,7 @@ class StoreWriter(StoreReader):
             epoch: the number of the epoch, which becomes MLflow's step.
             metrics: values by `split/metric`.
         """
-        now = int(time.time() * 1000)
+        now = _now()
         self.log_values(run_id, {}, [(k, MetricValue(float(v), now, epoch)) for k, v in metrics.items()])
 
     def log_values(self, run_id: str, params: dict[str, str], metrics: Iterable[tuple[str, MetricValue]] = ()) -> None:
@@ -144,19 +160,35 @@ class StoreWriter(StoreReader):
             text: the content.
             name: name of the artifact, with its ending.
         """
-        self._client.log_text(run_id, text, name)
+        if self.is_in_workspace:
+            write_atomically(self._place(run_id, name), lambda path: path.write_text(text, "utf-8"))
+        else:
+            self._client.log_text(run_id, text, name)
 
     def log_file(self, run_id: str, path: Path) -> None:
         """Store a copy of a file as an artifact."""
-        self._client.log_file(run_id, path)
+        if self.is_in_workspace:
+            write_atomically(self._place(run_id, path.name), lambda place: shutil.copyfile(path, place))
+        else:
+            self._client.log_file(run_id, path)
 
     def system_metrics(self, run_id: str) -> AbstractContextManager[None]:
         """Log processor, memory and GPU use of this machine to a run while the block lasts."""
         return self._client.system_metrics(run_id)
 
+    def _place(self, run_id: str, name: str) -> Path:
+        """Return where an artifact belongs in the workspace."""
+        return self.workspace.artifacts_of(run_id) / name
+
     def _experiment(self, name: str) -> str:
         """Return the id of the experiment of a comparison; it is created where there is none."""
         if name not in self.experiments:
-            artifacts = self.workspace.artifacts.as_uri() if self.is_local else None
-            self.experiments[name] = self._client.make_experiment(name, artifacts)
+            self.refresh()
+        if name not in self.experiments:
+            artifacts = database.RELATIVE if self.is_in_workspace else self.workspace.artifacts.as_uri()
+            self.experiments[name] = self._client.make_experiment(name, artifacts if self.is_local else None)
         return self.experiments[name]
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -66,8 +66,7 @@ def publish(
     """Put a run of a cell into a store as a launch leaves it; return its id."""
     plan = Plan("handmade", "", "flags", [replace(one)])
     parent = store.launch(plan, "milbench run")
-    run_id = store.child(plan, one, parent)
-    store.start(run_id, {"milbench.device": "cpu"})
+    run_id = store.start_cell(plan.name, one, parent, {"milbench.device": "cpu"})
     if network is not None:
         path = store.workspace.runs / "model.safetensors"
         save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)

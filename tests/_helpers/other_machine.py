@@ -11,7 +11,7 @@ from mlflow.entities import Run
 from tests._helpers.command_line import PLUGINS, TINY
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
-WORDS = ("run", "--loss", f"exact,{BREAKING}", "--task", TINY, "--name", "mine", "--threads", "1", "--jobs", "1")
+WORDS = ("run", "--loss", f"exact,{BREAKING}", "--task", TINY, "--name", "mine", "--threads", "1", "--in-process")
 
 
 def client(root: Path) -> MlflowClient:

@@ -66,7 +66,9 @@ def test_a_study_ends_in_its_report_and_goes_on_where_it_stopped(milbench: Milbe
     assert "nothing to run" in again.out
     assert "wrote" in again.out
     with sqlite3.connect(root / "runs" / "mlflow.db") as database:
-        assert database.execute("select count(*) from runs").fetchone() == (made[0] + 1,), "one launch, no new cell"
+        assert database.execute("select count(*) from runs").fetchone() == made, (
+            "no new cell, and no second record of the launch"
+        )
 
 
 def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -106,3 +108,16 @@ def test_every_published_study_has_both_presets_and_says_what_limits_the_quick_o
         paper = read_spec(name, "paper")
         assert paper.recipe["optimizer"] == "psgd"
         assert paper.recipe["head_init"] == "paper"
+
+
+def test_a_smoke_run_tries_every_cell_and_keeps_nothing(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # no server for numbers that mean nothing
+    before = (root / "runs" / "mlflow.db").read_bytes()
+    ran = milbench("run", "--loss", f"exact,{BREAKING}", "--task", TINY, "--epochs", "500", "--seeds", "0-1", "--smoke")
+    assert ran.code == 1
+    assert "smoke run: 2 of 4 cells run from end to end; nothing was kept" in ran.out
+    assert ran.out.count("(breaking_loss.py:31)") == 2
+    assert (root / "runs" / "mlflow.db").read_bytes() == before
+    assert [path.name for path in root.iterdir()] == ["runs"]

@@ -15,6 +15,8 @@ from milbench.api.plan import Plan
 from milbench.api.registry import tasks
 from milbench.engine import smoke_test
 from milbench.engine.callback import Callback
+from milbench.engine.pools import InProcess
+from milbench.engine.smoke_test import one_a_pair
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
@@ -26,6 +28,11 @@ def plan(fault: str, *other: str) -> Plan:
     return make_plan(
         make_spec({"name": "t", "losses": losses, "tasks": [TINY], "loss": {"faulty": {"fault": fault}}}), None
     )
+
+
+def check(plan: Plan) -> None:
+    smoke_test._first_batch.cache_clear()  # of another test
+    InProcess(threading.Event()).check(one_a_pair(plan.cells), None, None)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_a_loss_that_returns_what_it_must_not_is_refused_with_its_place(
     fault: str, method: str, complaint: str
 ) -> None:
     with pytest.raises(UsageError) as error:
-        smoke_test.check(plan(fault), None)
+        check(plan(fault))
     assert str(error.value).startswith("faulty on the first batch of tiny: loss faulty ")
     assert f"must return {complaint}" in str(error.value)
     assert names_the_method(str(error.value), method)
@@ -63,7 +70,7 @@ def test_a_faulty_loss_is_refused_before_anything_is_planned(milbench: Milbench,
 
 @pytest.mark.parametrize("fault", ["exit", "interrupt"])
 def test_a_loss_that_ends_its_process_does_not_end_the_check(fault: str) -> None:
-    smoke_test.check(plan(fault), None)
+    check(plan(fault))
 
 
 def test_ctrl_c_ends_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +83,7 @@ def test_ctrl_c_ends_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks().cls(TINY), "prepare", interrupted)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        smoke_test.check(plan(""), None)
+        check(plan(""))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -97,7 +104,7 @@ def test_every_built_in_loss_passes() -> None:
     names = ["exact", "max-pooling", "one-vs-rest", "noisy-or", "count", "position", str(PLUGINS / "learning_loss.py")]
     variants = {"max-pooling": {"normalization": ["bag", "batch", "position"]}, "noisy-or": {"head": ["softmax"]}}
     values = {"losses": names, "tasks": [TINY], "loss": variants, "supervision": ["set", "count", "position"]}
-    smoke_test.check(make_plan(make_spec({"name": "t", **values}), None), None)
+    check(make_plan(make_spec({"name": "t", **values}), None))
 
 
 def test_a_shrunken_plan_tries_every_cell_end_to_end_on_few_bags(

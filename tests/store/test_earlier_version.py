@@ -41,9 +41,10 @@ def test_a_run_that_went_on_under_the_new_name_is_one_history(root: Path) -> Non
     run = earlier.fill(root)
     client(root).log_metric(run, RESCORED, 0.125, 3000, 3)
     store = StoreReader(Workspace(root))
-    assert [(v.epoch, v.value) for v in store.history(run, RESCORED)] == [(1, 0.5), (2, 0.25), (3, 0.125)]
+    history = store.histories([run])[run]
+    assert [(v.epoch, v.value) for v in history[RESCORED]] == [(1, 0.5), (2, 0.25), (3, 0.125)]
     assert store.run(run).metrics == {"test/transcription_error": 0.5, RESCORED: 0.125}
-    assert [(v.epoch, v.value) for v in store.history(run, "test/transcription_error")] == [(1, 0.75), (2, 0.5)]
+    assert [(v.epoch, v.value) for v in history["test/transcription_error"]] == [(1, 0.75), (2, 0.5)]
 
 
 def test_what_an_earlier_version_stored_is_exported_in_the_words_of_today(

@@ -65,13 +65,16 @@ def test_a_record_has_everything_of_a_run(root: Path) -> None:
     client(root).log_param(run, "seed", 0)
     client(root).log_metric(run, "train/loss", 0.5, 7, 1)
     client(root).log_metric(run, "train/loss", 0.25, 6, 2)  # another machine's clock
-    client(root).log_text(run, "four", "data_digest.txt")
+    folder = Workspace(root).artifacts_of(run)
+    folder.mkdir(parents=True)
+    (folder / "data_digest.txt").write_text("four")
     store = StoreReader(Workspace(root))
     record = store.run(run)
     assert (record.name, record.status, record.start, record.end) == ("exact, seed 0", "RUNNING", 5, None)
     assert record.is_open
     assert (record.params, record.metrics) == ({"seed": "0"}, {"train/loss": 0.25})
-    assert [tuple(value) for value in store.history(run, "train/loss")] == [(0.25, 6, 2), (0.5, 7, 1)]
+    # In the order of writing, whatever the clocks said.
+    assert [tuple(value) for value in store.histories([run])[run]["train/loss"]] == [(0.5, 7, 1), (0.25, 6, 2)]
     assert store.artifact_sizes(run) == {"data_digest.txt": 4}
     client(root).set_terminated(run, "KILLED", 9)
     assert (store.run(run).end, store.run(run).is_open) == (9, False)

@@ -13,8 +13,8 @@ from milbench._utils.files import write_atomically
 from milbench._version import __version__
 from milbench.api.plan import Plan
 from milbench.errors import UsageError
-from milbench.store.reader import StoreReader
-from milbench.store.records import PARENT, RunRecord
+from milbench.store.reader import PLAN, StoreReader
+from milbench.store.records import ORIGIN, PARENT, MetricValue, RunRecord, RunSummary
 from milbench.store.transfer.archive import (
     EXPORT_FORMAT,
     EXPORT_MANIFEST,
@@ -26,9 +26,6 @@ from milbench.store.transfer.archive import (
     counts_text,
     sha256,
 )
-
-ORIGIN = "milbench.origin_run"
-"""A tag of an imported run: the id that it had in the store where it was made."""
 
 
 def export(store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = ()) -> str:
@@ -62,7 +59,7 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
     return f"wrote {out}: {counts_text(counts, plan.name)}"
 
 
-def origin(run: RunRecord) -> str:
+def origin(run: RunSummary) -> str:
     """Return the id that a run had in the store where it was made."""
     return run.tags.get(ORIGIN, run.run_id)
 
@@ -70,7 +67,7 @@ def origin(run: RunRecord) -> str:
 def _write(path: Path, store: StoreReader, plan: Plan, ended: dict[str, str], leave_out: Collection[str]) -> None:
     """Write the archive; ended: the ids of the runs to export by cell id."""
     with zipfile.ZipFile(path, "w") as archive:
-        parents = [run.run_id for run in store.launches(plan.name)]
+        parents = [run.run_id for run in store.launches(plan.name) if store.artifact(run.run_id, PLAN)]
         launches = {run_id: LaunchCopy(**_snapshot(archive, store, run_id, leave_out)) for run_id in parents}
         cells = []
         for cell in plan.cells:
@@ -87,7 +84,7 @@ def _write(path: Path, store: StoreReader, plan: Plan, ended: dict[str, str], le
 
 def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_out: Collection[str]) -> dict[str, Any]:
     """Put the artifacts of a run into the archive and return the fields of its copy."""
-    run = store.run(run_id)
+    run, history = store.run(run_id), store.histories([run_id])[run_id]
     return {
         "run_id": origin(run),
         # A launch that is still going on has ended as far as the copy is concerned.
@@ -96,14 +93,14 @@ def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_o
         "end": run.start if run.is_open else run.end,
         "tags": dict(sorted(run.tags.items())),
         "params": dict(sorted(run.params.items())),
-        "metrics": {k: _values(store, run_id, k) for k in sorted(run.metrics) if not k.startswith("system/")},
+        "metrics": {k: _values(history[k]) for k in sorted(history) if not k.startswith("system/")},
         "artifacts": _add_artifacts(archive, store, run, leave_out),
     }
 
 
-def _values(store: StoreReader, run_id: str, metric: str) -> list[tuple[float | None, int, int]]:
-    history = sorted(store.history(run_id, metric), key=lambda v: (v.epoch, v.time))
-    return [(None if math.isnan(v.value) else v.value, v.time, v.epoch) for v in history]
+def _values(history: list[MetricValue]) -> list[tuple[float | None, int, int]]:
+    # Python's sort keeps the order of writing among the values of an epoch.
+    return [(None if math.isnan(v.value) else v.value, v.time, v.epoch) for v in sorted(history, key=lambda v: v.epoch)]
 
 
 def _add_artifacts(

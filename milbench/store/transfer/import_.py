@@ -19,9 +19,9 @@ from pathlib import Path
 
 from milbench._utils import locks
 from milbench.errors import UsageError
-from milbench.store.records import HOST, KIND, PARENT, ROOT, MetricValue
+from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, MetricValue
 from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, read_manifest
-from milbench.store.transfer.export import ORIGIN, origin
+from milbench.store.transfer.export import origin
 from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter

@@ -1,0 +1,106 @@
+"""`milbench bench runner`: what a cell costs beyond its training, and how commands grow with the number of cells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from milbench.cli import bench_task
+from milbench.errors import UsageError
+
+SIZES = (10, 100, 1000, 5000)
+QUICK_SIZES = (10, 50)
+LOSSES_COMPARED = ("exact", "max-pooling", "noisy-or", "one-vs-rest")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A command that has ended.
+
+    Args:
+        seconds: how long it took.
+        peak_bytes: the most resident memory of its process; of a system without that count 0.
+    """
+
+    seconds: float
+    peak_bytes: int
+
+
+def measure(jobs: int, *, quick: bool = False) -> list[dict[str, Any]]:
+    """Run comparisons of cells that do next to nothing, each in a store of its own; return one row a size.
+
+    Args:
+        jobs: how many cells are computed at a time.
+        quick: whether to leave out the large ones.
+
+    Returns:
+        For each number of cells: seconds of the first launch, seconds a cell, seconds a cell beyond those of the row
+        before, and seconds and MiB of a dry run, a launch with nothing to do, `status` and `report`.
+    """
+    rows: list[dict[str, Any]] = []
+    for cells in QUICK_SIZES if quick else SIZES:
+        with tempfile.TemporaryDirectory(prefix="milbench-bench-") as root:
+            rows.append(_row(cells, jobs, root, rows[-1] if rows else None))
+    return rows
+
+
+def _row(cells: int, jobs: int, root: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    per_loss = -(-cells // len(LOSSES_COMPARED))
+    where = ["--root", root]
+    run = ["run", "--loss", ",".join(LOSSES_COMPARED), "--task", bench_task.__file__, "--seeds", f"0-{per_loss - 1}"]
+    run += ["--name", "bench", *where, "--quiet"]
+    computed = per_loss * len(LOSSES_COMPARED)
+    first = _measured([*run, "--jobs", str(jobs)])
+    row: dict[str, Any] = {"cells": computed, "run s": first.seconds, "s a cell": first.seconds / computed}
+    if before:
+        row["s a further cell"] = (first.seconds - before["run s"]) / (computed - before["cells"])
+    for name, words in {
+        "plan": [*run, "--dry-run"],
+        "nothing to do": run,
+        "status": ["status", *where],
+        "report": ["report", *where],
+    }.items():
+        measured = _measured(words)
+        row[f"{name} s"], row[f"{name} MiB"] = measured.seconds, measured.peak_bytes / 2**20
+    return row
+
+
+def _measured(words: list[str]) -> Measured:
+    """Run a command of milbench to its end. Raises UsageError if it fails."""
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "milbench", *words], stdout=subprocess.DEVNULL)
+    if not hasattr(os, "wait4"):  # on Windows
+        code, peak = process.wait(), 0
+    else:
+        _, state, used = os.wait4(process.pid, 0)
+        code, peak = os.waitstatus_to_exitcode(state), used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        process.returncode = code
+    seconds = time.perf_counter() - begun
+    if code != 0:
+        raise UsageError(f"milbench {words[0]} ended with exit code {code}")
+    return Measured(seconds, peak)
+
+
+def print_table(rows: list[dict[str, Any]], jobs: int) -> None:
+    """Print the table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"cells that do next to nothing, {jobs} at a time", title_justify="left")
+    headings = list(rows[-1])
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*("" if heading not in row else _number(heading, row[heading]) for heading in headings))
+    Console(width=190).print(table)
+
+
+def _number(heading: str, value: float) -> str:
+    if heading == "cells" or heading.endswith("MiB"):
+        return f"{value:,.0f}"
+    return f"{value:.3f}" if heading.endswith("cell") else f"{value:.1f}"

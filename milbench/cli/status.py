@@ -1,0 +1,149 @@
+"""`milbench status`: what has become of the cells of a comparison, once or as it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from milbench.cli import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from milbench.api.plan import Cell, Plan
+    from milbench.store.progress import Progress
+    from milbench.store.reader import StoreReader
+
+WATCH_INTERVAL = 2.0
+"""Seconds between two looks at the store."""
+ORDER = ("done", "running", "queued", "interrupted", "failed", "missing")
+
+
+@dataclass(frozen=True)
+class CellState:
+    """The state of one planned cell.
+
+    Args:
+        status: one of ORDER. queued: a launch that goes on will compute it.
+        run_id: of its run, "" if it has none.
+        detail: why it failed, or how far it is.
+    """
+
+    status: str
+    run_id: str = ""
+    detail: str = ""
+
+
+def status(
+    name: options.ComparisonArgument = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell runs or waits.")] = False,
+    root: options.RootOption = options.HERE,
+) -> int:
+    """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
+    from milbench.cli.console import console
+    from milbench.store.reader import StoreReader
+
+    store = StoreReader(options.existing_workspace(root))
+    plan, _, launched = store.plan(name)
+    if watch:
+        _watch(store, plan)
+    states = _states(store, plan)
+    console.print(_table(plan, states, launched), markup=False)
+    for line in [*_tracebacks(store, states), *(f"lost: {loss}" for loss in store.lost), _summary(states)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0 if all(state.status == "done" for state in states.values()) else 1
+
+
+def _states(store: StoreReader, plan: Plan) -> dict[str, CellState]:
+    """Return the state of every cell, by its id."""
+    from milbench.store.progress import Progress
+
+    store.refresh()
+    runs = store.cell_runs()
+    waiting = store.cells_of_live_launches(plan.name)
+    states = {}
+    for cell in plan.cells:
+        run = runs.get(cell.id)
+        found = run.status if run else "missing"
+        if found in ("missing", "interrupted") and cell.id in waiting:
+            found = "queued"
+        detail = run.reason if run else ""
+        if found == "running":
+            detail = _how_far(Progress.read(store.workspace.progress(cell.id)))
+        states[cell.id] = CellState(found, run.run_id if run else "", detail)
+    return states
+
+
+def _how_far(progress: Progress | None) -> str:
+    from milbench.cli.progress import duration
+
+    if progress is None or progress.epoch == 0:
+        return "" if progress is None else "it has begun"
+    left = progress.seconds_left(time.time())
+    return f"epoch {progress.epoch} of {progress.epochs}" + (
+        f", about {duration(left)} left" if left is not None else ""
+    )
+
+
+def _table(plan: Plan, states: dict[str, CellState], launched: str) -> Table:
+    """Return one row a cell."""
+    from rich.table import Table
+
+    table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
+    for heading in ("task", "loss", "recipe", "seed", "status", "run", "epoch or reason"):
+        table.add_column(heading)
+    for cell in plan.cells:
+        loss, task, recipe = plan.labels[cell.id]
+        state = states[cell.id]
+        row = (task, loss, recipe, str(cell.seed), state.status, state.run_id, state.detail)
+        table.add_row(*row)
+    return table
+
+
+def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
+    """Return where the tracebacks of failed cells are."""
+    from milbench.store.records import TRACEBACK
+
+    failed = [state.run_id for state in states.values() if state.status == "failed"]
+    paths = [path for run_id in failed[:1] if (path := store.artifact(run_id, TRACEBACK))]
+    return [f"where it failed: {path}" + (f" (and {len(failed) - 1} more)" if failed[1:] else "") for path in paths]
+
+
+def _summary(states: dict[str, CellState]) -> str:
+    counts = Counter(state.status for state in states.values())
+    others = "".join(f", {counts[status]} {status}" for status in ORDER[1:] if counts[status])
+    return f"{counts['done']} of {len(states)} cells done{others}"
+
+
+def _watch(store: StoreReader, plan: Plan) -> None:
+    """Show counts, and the cells that are computed, until no cell runs or waits."""
+    from rich.live import Live
+
+    from milbench.cli.console import console
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            states = _states(store, plan)
+            live.update(_now(plan, states), refresh=True)
+            if not any(state.status in ("running", "queued") for state in states.values()):
+                return
+            time.sleep(WATCH_INTERVAL)
+
+
+def _now(plan: Plan, states: dict[str, CellState]) -> Table:
+    """Return the cells that are computed now, under the counts of all."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from milbench.cli.console import plain
+    from milbench.cli.progress import cell_label
+
+    table = Table(title=f"{plan.name}: {_summary(states)}", title_justify="left", show_header=False)
+    running: list[Cell] = [cell for cell in plan.cells if states[cell.id].status == "running"]
+    for cell in running:
+        table.add_row(Text(plain(cell_label(plan, cell))), Text(states[cell.id].detail))
+    return table

@@ -1,0 +1,311 @@
+"""Where cells are computed: in this process, in processes of this machine, or on a dask cluster.
+
+A pool yields the result of every job that it has started. It starts none after its launch is told to stop.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool as ProcessDied
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from milbench.api.plan import Cell
+from milbench.engine.worker import Job, JobResult, check_worker, compute_cell, end_with_the_launcher, too_late
+from milbench.errors import UsageError
+from milbench.store.workspace import Workspace
+
+GRACE = 5.0
+"""Seconds after a cell's timeout until its process is killed, if its own timer could not end it."""
+IDLE = 3600.0
+"""Seconds after which a worker process without work ends; it ends with its launcher anyhow."""
+
+
+class Pool(Protocol):
+    """Computes cells."""
+
+    def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
+        """Try out the losses of some cells on their tasks. Raises UsageError if one does not suit."""
+
+    def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
+        """Compute jobs and yield their results as they end."""
+
+
+@dataclass
+class InProcess:
+    """Computes one cell after the other in this process, for a debugger. A plug-in that ends the process ends all.
+
+    Args:
+        stopping: set when no more cells are to be started.
+    """
+
+    stopping: threading.Event
+
+    def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:  # noqa: ARG002
+        """Try out the losses of some cells on their tasks. Raises UsageError if one does not suit."""
+        from milbench.engine.smoke_test import complaint
+
+        for cell in cells:
+            _raise(complaint(cell, data_dir))
+
+    def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
+        """Compute jobs and yield their results."""
+        for job in jobs:
+            if self.stopping.is_set():
+                return
+            yield compute_cell(job)
+
+
+class Processes:
+    """Computes each cell in one of several worker processes of this machine.
+
+    Every worker has a pool of its own: where a process dies, it is known which cell it was computing. The block of
+    `with` begins with processes that import what they need, and ends them.
+
+    Args:
+        number: of worker processes.
+        stopping: set when no more cells are to be started.
+    """
+
+    def __init__(self, number: int, stopping: threading.Event) -> None:
+        self._workers = [WorkerProcess() for _ in range(number)]
+        self._stopping, self._over = stopping, threading.Event()
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for worker in self._workers:
+            worker.kill()
+
+    def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
+        """Try out the losses of some cells on their tasks. Raises UsageError if one does not suit."""
+        self._workers[0].check(cells, data_dir, timeout)
+
+    def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
+        """Compute jobs and yield their results as they end."""
+        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        ended: queue.SimpleQueue[JobResult | BaseException | None] = queue.SimpleQueue()
+        for worker in self._workers:
+            threading.Thread(target=self._follow, args=(worker, waiting, ended), daemon=True).start()
+        at_work = len(self._workers)
+        while at_work:
+            result = ended.get()
+            if isinstance(result, BaseException):
+                raise result
+            if result is None:
+                at_work -= 1
+            else:
+                yield result
+
+    def _follow(
+        self,
+        worker: WorkerProcess,
+        waiting: queue.SimpleQueue[Job],
+        ended: queue.SimpleQueue[JobResult | BaseException | None],
+    ) -> None:
+        """Give one worker a job after the other."""
+        try:
+            while not (self._stopping.is_set() or self._over.is_set()):
+                ended.put(worker.compute(waiting.get_nowait()))
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 it is raised in the thread that waits for the results
+            ended.put(error)
+        ended.put(None)
+
+
+class WorkerProcess:
+    """One process at a time, which computes one cell after the other."""
+
+    def __init__(self) -> None:
+        self._executor: Any = None
+
+    def start(self) -> None:
+        """Start the process, beside what this one does."""
+        self._submit(end_with_the_launcher)
+
+    def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
+        """Try out the losses of some cells on their tasks. Raises UsageError if one does not suit."""
+        from milbench.engine.smoke_test import complaint
+
+        for cell in cells:
+            try:
+                _raise(self._call(timeout, complaint, cell, data_dir))
+            except (ProcessDied, TimeoutError):  # the cells of this pair will fail, and say so
+                self.kill()
+
+    def compute(self, job: Job) -> JobResult:
+        """Return the result of a job, also if the process dies or hangs."""
+        try:
+            result: JobResult = self._call(job.timeout and job.timeout + GRACE, compute_cell, job)
+        except TimeoutError:
+            result = JobResult(job.cell.id, "failed", f"it took longer than --timeout {job.timeout:g} seconds")
+        except ProcessDied as error:
+            late = too_late(job, Workspace(Path(job.workspace)))
+            result = JobResult(job.cell.id, "failed", late or _death(error))
+        if result.status == "failed" and (job.device != "cpu" or not result.run_id):
+            self.kill()  # it is dead, or hangs, or has lost its GPU to an error: the next cell gets a new process
+        return result
+
+    def kill(self) -> None:
+        """End the process at once; the next job gets a new one."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True, kill_workers=True)
+
+    def _call(self, timeout: float | None, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a call in the process; raise TimeoutError where it takes longer."""
+        self._submit(end_with_the_launcher).result()  # its start is no part of the time that the call may take
+        return self._submit(function, *args).result(timeout)
+
+    def _submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the future of a call in the process, which is started if there is none."""
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=_context())
+        return self._executor.submit(function, *args)
+
+
+@cache
+def _context() -> Any:
+    """Return how worker processes are started: forked from one that has imported torch and MLflow, where that works."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():  # on Windows
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["milbench.engine.preload"])
+    return context
+
+
+def _raise(complaint: str) -> None:
+    if complaint:
+        raise UsageError(complaint)
+
+
+def _death(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    _, found, codes = text.partition("The exit codes of the workers are {")
+    how = codes.partition("}")[0] if found else text[:200]
+    return f"its process died ({how}); out of memory, or ended by the plug-in?"
+
+
+@dataclass
+class Cluster:
+    """Computes cells on the workers of a dask cluster.
+
+    Args:
+        client: connected to the cluster.
+        stopping: set when no more cells are to be started.
+    """
+
+    client: Any
+    stopping: threading.Event
+
+    def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
+        """Try out the losses of some cells on their tasks, on this machine. Raises UsageError if one does not suit."""
+        worker = WorkerProcess()
+        try:
+            worker.check(cells, data_dir, timeout)
+        finally:
+            worker.kill()
+
+    def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
+        """Compute jobs and yield their results as they end. What a lost worker was computing is computed elsewhere."""
+        from distributed import as_completed
+
+        waiting, running = list(reversed(jobs)), {}
+        ended = as_completed(loop=self.client.loop)
+
+        def submit(job: Job) -> None:
+            future = self.client.submit(compute_cell, job, key=f"milbench-{job.cell.id}-{uuid.uuid4().hex}", pure=False)
+            running[future.key] = job
+            ended.add(future)
+
+        # No more than the workers can compute at once: a cell that waits at a worker that dies would count as suspect.
+        for _ in range(min(len(jobs), sum(self.client.nthreads().values()) or 1)):
+            submit(waiting.pop())
+        for future in ended:
+            job = running.pop(future.key)
+            result = self._result(future, job)
+            if result is not None:
+                yield result
+            elif not self.stopping.is_set():
+                waiting.append(job)
+            while waiting and not self.stopping.is_set() and len(running) < sum(self.client.nthreads().values()):
+                submit(waiting.pop())
+            if waiting and not running and not self.stopping.is_set():  # all workers are gone: wait for new ones
+                submit(waiting.pop())
+
+    @staticmethod
+    def _result(future: Any, job: Job) -> JobResult | None:
+        """Return the result of a job; None where its worker was lost before it began."""
+        from distributed import KilledWorker
+
+        try:
+            result: JobResult = future.result()
+            return result
+        except KilledWorker:
+            if not Workspace(Path(job.workspace)).progress(job.cell.id).exists():
+                return None
+            return JobResult(job.cell.id, "failed", "each worker that computed it died: out of memory, or ended by it?")
+        except CancelledError:
+            return None
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect to a dask cluster for the block.
+
+    Args:
+        address: of a scheduler, or "local:N" for a cluster of N processes on this machine, which ends with the block.
+
+    Raises:
+        UsageError: dask is not installed, or no scheduler answers.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    kind, _, number = address.partition(":")
+    with ExitStack() as stack:
+        if kind == "local":
+            if not number.isdigit() or not 0 < int(number) <= 1024:
+                raise UsageError(f"--cluster {address}: expected local:N with N from 1 to 1024 processes")
+            cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
+            scheduler = stack.enter_context(cluster).scheduler_address
+        else:
+            scheduler = address
+        try:
+            client = stack.enter_context(Client(scheduler, timeout=15, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+        yield client
+
+
+def check_workers(client: Any, workspace: Workspace, tracking_uri: str) -> None:
+    """Raise UsageError if there is no worker, or if one cannot reach the store."""
+    token = f".seen-by-workers-{uuid.uuid4().hex}"
+    (workspace.checkpoints / token).touch()
+    try:
+        reasons = client.run(check_worker, str(workspace.path), tracking_uri, token)
+    finally:
+        (workspace.checkpoints / token).unlink()
+    if not reasons:
+        raise UsageError("the dask cluster has no workers")
+    for worker, reason in reasons.items():
+        if reason:
+            raise UsageError(f"worker {worker} cannot reach the store: {reason}")

@@ -1,0 +1,53 @@
+"""Whatever a plug-in does to its process fails its own cell, with the reason, and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milbench.store.collect import collect
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
+from tests._helpers.command_line import PLUGINS, TINY, Milbench
+
+HOSTILE = str(PLUGINS / "hostile_loss.py")
+REASONS = {
+    "exit 0": "SystemExit: 0 (hostile_loss.py:",
+    "exit 5": "SystemExit: 5 (hostile_loss.py:",
+    "interrupt": "KeyboardInterrupt (hostile_loss.py:",
+    "leave": "its process died (EXIT(0))",
+    "kill": "its process died (SIGKILL(-9))",
+    "hang": "it took longer than --timeout 6 seconds, in hostile_loss.py:",
+    "sleep": "it took longer than --timeout 6 seconds, in hostile_loss.py:",
+    "stop": "it took longer than --timeout 6 seconds",
+}
+
+
+@pytest.mark.timeout(240)
+def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
+    variants = ",".join(REASONS)
+    ran = milbench(
+        "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "2", "-p", f"loss.hostile.how={variants}",
+        "--timeout", "6",
+    )  # fmt: skip
+    assert ran.code == 1, ran
+    assert "Traceback" not in ran.out + ran.err
+    results = collect(StoreReader(Workspace(root)))
+    cells = results.cells
+    assert dict(cells[cells.loss == "exact"].status) == dict.fromkeys(cells.index[cells.loss == "exact"], "done")
+    hostile = cells[cells.loss == "hostile"]
+    assert set(hostile.status) == {"failed"}
+    found = {results.params[str(cell)]["loss.how"]: reason for cell, reason in hostile.reason.items()}
+    assert {how: reason[: len(REASONS[how])] for how, reason in found.items()} == REASONS
+
+
+@pytest.mark.parametrize("how", ["leave", "hang"])
+def test_a_plug_in_that_ends_or_blocks_the_check_before_all_cells_fails_its_cell(
+    milbench: Milbench, root: Path, how: str
+) -> None:
+    words = ("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", f"loss.hostile.how={how}")
+    ran = milbench(*words, "-p", "loss.hostile.strike=1", "--jobs", "1", "--timeout", "6")
+    assert ran.code == 1, ran
+    cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")
+    assert dict(cells.status) == {"hostile": "failed", "exact": "done"}
