@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -24,6 +23,12 @@ from milbench.networks.instance import InstanceMLP
 
 _BATCH, _EVAL_BATCH = 32, 250
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Key = tuple[type, str]
+_PREPARED = ("_key", "_eval_splits")
+"""The attributes that follow from the others."""
+# The cells of a comparison that one process computes share the bags and their optimum.
+_last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
+_optima: dict[_Key, dict[str, float]] = {}
 
 
 class SyntheticBags(Task):
@@ -92,9 +97,15 @@ class SyntheticBags(Task):
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
-        """Draw the fixed bags."""
+        """Draw the fixed bags, or take those of the task that this process prepared last, if they are the same."""
         self._device = device
-        self._eval_splits = {split: self._eval_split(split, count) for split, count in self.eval_bags.items()}
+        self._key = self._drawn_from()
+        splits = _last_bags.get(self._key)
+        if splits is None:
+            splits = {split: self._eval_split(split, count) for split, count in self.eval_bags.items()}
+            _last_bags.clear()
+            _last_bags[self._key] = splits
+        self._eval_splits = splits
 
     @property
     def steps_per_epoch(self) -> int:
@@ -126,14 +137,21 @@ class SyntheticBags(Task):
         """Return eight test bags."""
         return self._eval_splits["test"].bags[0].part(0, 8)
 
-    @cached_property
+    @property
     def _bayes(self) -> dict[str, float]:
         """The errors of the optimal decisions on the fixed bags, by `split/bayes_metric`."""
-        return {
-            f"{s}/bayes_{k}": v
-            for s, split_bags in self._eval_splits.items()
-            for k, v in self.bayes_errors(split_bags).items()
-        }
+        if self._key not in _optima:
+            _optima[self._key] = {
+                f"{s}/bayes_{k}": v
+                for s, split_bags in self._eval_splits.items()
+                for k, v in self.bayes_errors(split_bags).items()
+            }
+        return _optima[self._key]
+
+    def _drawn_from(self) -> _Key:
+        """Return all that the fixed bags depend on: class, revision, their number, every attribute, the device."""
+        state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in _PREPARED}
+        return type(self), repr((self.revision, self.eval_bags, self.evaluation_limit, sorted(state.items())))
 
     def draw(self, count: int, rng: torch.Generator) -> Bags:
         """Return random bags with instances (B, max_size, d); those beyond the size of a bag are 0 and masked.

@@ -136,6 +136,60 @@ def test_the_error_between_two_classes_is_the_tail_of_the_normal_distribution() 
     )
 
 
+def fixed_bags(task: Any) -> dict[str, list[Tensor]]:
+    """The fixed bags of a prepared task, drawn anew."""
+    drawn = {split: task._eval_split(split, count) for split, count in task.eval_bags.items()}
+    return {s: [b.instances for b in (*bags.single_instance, *bags.bags)] for s, bags in drawn.items()}
+
+
+def test_the_optimum_is_computed_once_for_tasks_with_the_same_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, errors = make(separation=2.5), type(make()).bayes_errors
+    computed = []
+
+    def counted(task: Any, split_bags: EvalSplit) -> Any:
+        computed.append(task)
+        return errors(task, split_bags)
+
+    monkeypatch.setattr(type(first), "bayes_errors", counted)
+    again, other = make(separation=2.5), make(separation=2.25)
+    for task in (first, again, other, first, again):
+        assert task._bayes["test/bayes_set_error"] == errors(task, task._eval_splits["test"])["set_error"]
+    assert computed == [first, first, other, other]  # two splits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"separation": 2.0},
+        {"class_rate": 0.1},
+        {"background_scale": 1.5},
+        {"max_size": 4},
+        {"dimension": 3},
+        {"revision": 2},
+        {"evaluation_limit": 30},
+        {"eval_bags": {"validation": 20, "test": 40}},
+    ],
+)
+def test_every_task_is_evaluated_on_its_own_bags(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the process prepared before: what differs in a parameter, or in an attribute, has other bags."""
+    before = make()
+    bayes = before._bayes
+    attributes = {"revision", "evaluation_limit", "eval_bags"}
+    task: Any = load_task("synthetic-bags", **{**SMALL, **{k: v for k, v in change.items() if k not in attributes}})
+    for name in attributes & set(change):
+        monkeypatch.setattr(type(task), name, change[name])
+    task.prepare(None, CPU)
+    for split, drawn in fixed_bags(task).items():
+        found = task._eval_splits[split]
+        assert all(
+            torch.equal(b.instances, x) for b, x in zip((*found.single_instance, *found.bags), drawn, strict=True)
+        )
+        expected = task.bayes_errors(found)
+        assert {k: task._bayes[f"{split}/bayes_{k}"] for k in expected} == expected
+    assert (task._bayes == bayes) == (not change)
+
+
 def oracle(task: Any) -> Any:
     """Score as the exact posterior does: presence is the probability that a class occurs."""
 
