@@ -1,6 +1,7 @@
 """The exception for a user's mistake, which the command line shows as one line with exit code 2."""
 
 import difflib
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,23 @@ class UsageError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+class StoreError(UsageError):
+    """The store of runs cannot be read or written: a full disk, a database that is locked, a server that refuses."""
+
+
+class StoreAwayError(StoreError):
+    """The server of the store does not answer, or says that it cannot work at the moment."""
+
+
+def store_failure(error: BaseException) -> str:
+    """Return in one line how the store of runs, or the disk below it, has failed; "" for an error of another kind."""
+    if isinstance(error, StoreError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return f"cannot write {error.filename or 'a file'}: {error.strerror}"
+    return ""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

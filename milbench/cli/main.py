@@ -58,12 +58,6 @@ def main() -> NoReturn:
         code = run.INTERRUPTED
     except BrokenPipeError:
         code = 0
-    except Exception as error:
-        from milbench.store.mlflow_client import is_refusal
-
-        if not is_refusal(error):
-            raise
-        code = _refuse(f"the store raised an error: {error}")
     sys.exit(code if isinstance(code, int) else 0)
 
 

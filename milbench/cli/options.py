@@ -64,10 +64,24 @@ def has_store(root: Workspace) -> bool:
 
 
 def existing_workspace(path: Path) -> Workspace:
-    """Return the workspace of `--root`. Raises UsageError if it has no store."""
+    """Return the workspace of `--root`, after what waits in it was delivered to the store.
+
+    Raises:
+        UsageError: it has no store, or the store's server does not answer.
+    """
     from milbench.store.workspace import Workspace
 
     root = Workspace(path)
     if not has_store(root):
         raise UsageError(f"there is no store in {root.runs}; start with: milbench run demo (or give --root)")
+    deliver(root)
     return root
+
+
+def deliver(root: Workspace) -> None:
+    """Bring to the store what runs wrote while its server did not answer; print what the server refuses."""
+    if any(root.spool.glob("*.jsonl")):
+        from milbench.store.writer import StoreWriter
+
+        for line in StoreWriter(root).deliver():
+            typer.echo(f"milbench: {line}", err=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from milbench.cli import options
-from milbench.errors import UsageError
+from milbench.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from milbench.api.plan import Plan
@@ -171,8 +171,10 @@ def compute(request: RunRequest, root: Path) -> int:
     from milbench.engine.runner import Launch
     from milbench.engine.spec import make_plan
     from milbench.store.reader import StoreReader
+    from milbench.store.spool import patience
     from milbench.store.workspace import Workspace
 
+    patience()  # a mistake in it is found before a cell needs it
     spec = _requested_spec(request)
     device = str(resolve(request.device))
     with catalog.downloads(not request.dry_run):
@@ -182,6 +184,8 @@ def compute(request: RunRequest, root: Path) -> int:
 
         plan = shrink(plan)
     workspace = Workspace(root) if request.dry_run else Workspace(root).make()
+    if not request.dry_run:
+        options.deliver(workspace)
     known = StoreReader(workspace).cell_runs() if options.has_store(workspace) else {}
     launch = Launch(plan, known, request.rerun)
     display = _display(launch, workspace, request.output)
@@ -226,19 +230,38 @@ def _execute(
         timeout=request.timeout,
     )
     store = StoreWriter(workspace)
+    interrupted, problems = False, []
     try:
         with display.live():
-            execute(launch, store, workspace, how, options.command_line(), display)
-    except Interrupted:
-        done = _done(launch.plan, store)
-        display.over(f"interrupted: {done} of {len(launch.plan.cells)} cells done; the same command continues")
+            try:
+                execute(launch, store, workspace, how, options.command_line(), display)
+            except Interrupted:
+                interrupted = True
+        code = _outcome(launch.plan, store, display, request, interrupted=interrupted)
+    except StoreError as error:
+        code = INTERRUPTED if interrupted else 1
+        problems = [str(error), "the same command continues"]
+    if waiting := store.waiting():
+        kept = f"what {len(waiting)} runs wrote is kept in {workspace.spool}"
+        problems.append(f"{kept}, and the next milbench run or milbench status delivers it")
+    if problems:
+        typer.echo(f"milbench: {'; '.join(problems)}", err=True)
+    return code or int(bool(problems))
+
+
+def _outcome(
+    plan: Plan, store: StoreReader, display: Display | Events | Failures, request: RunRequest, *, interrupted: bool
+) -> int:
+    """Print how many cells of a plan are done; return the exit code."""
+    done, cells = _done(plan, store), len(plan.cells)
+    if interrupted:
+        display.over(f"interrupted: {done} of {cells} cells done; the same command continues")
         return INTERRUPTED
-    done, cells = _done(launch.plan, store), len(launch.plan.cells)
     if request.smoke:
         display.over(f"smoke run: {done} of {cells} cells run from end to end; nothing was kept")
     else:
-        left = f", {cells - done} not (milbench status {launch.plan.name})" if done < cells else ""
-        display.over(f"{done} of {cells} cells done{left}; next: milbench report {launch.plan.name}")
+        left = f", {cells - done} not (milbench status {plan.name})" if done < cells else ""
+        display.over(f"{done} of {cells} cells done{left}; next: milbench report {plan.name}")
     return 0 if done == cells else 1
 
 

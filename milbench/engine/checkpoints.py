@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,9 @@ class Checkpoint:
             "optimizer": optimizer.state_dict(),
             "generators": {k: v for k, v in vars(generators).items() if v is not None},
         }
-        write_atomically(path, lambda temporary: torch.save(state, temporary))
+        content = io.BytesIO()  # torch raises errors of its own kind where a disk is full
+        torch.save(state, content)
+        write_atomically(path, lambda temporary: temporary.write_bytes(content.getbuffer()))
 
     @classmethod
     def load(cls, path: Path, cell: str) -> Checkpoint | None:

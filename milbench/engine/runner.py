@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -16,6 +16,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.engine.pools import Cluster, InProcess, Pool, Processes, check_workers, connected
 from milbench.engine.smoke_test import one_a_pair
 from milbench.engine.worker import STOPPING, Job, JobResult
+from milbench.errors import StoreError
 from milbench.store.records import CellRun
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
@@ -106,6 +107,7 @@ def execute(
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
+        StoreError: the store failed. The cells that ran are computed as far as it let them; the next launch continues.
         UsageError: a loss does not suit its task, or returns what a loss must not; the cluster does not answer, or one
             of its workers cannot reach the store. Nothing was started then.
     """
@@ -114,26 +116,29 @@ def execute(
         pool = _pool(options, len(launch.to_run), store, workspace, stopping, stack)
         pool.check(one_a_pair(launch.to_run), options.data_dir, options.timeout)
         parent = store.launch(launch.plan, command)
-        outcome = "KILLED"
+        outcome, failure = "KILLED", ""
         try:
             stack.enter_context(_stoppable(workspace.stop(parent), stopping, watcher))
             stack.enter_context(locks.try_lock(workspace.lock(parent)))
             store.close_stale(cell.id for cell in launch.to_run)
             jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
             failed = False
-            for result in pool.results(jobs):
-                if result.status == "failed":
-                    _record_failure(result, jobs, store)
-                    failed = True
+            for result in (_recorded(result, jobs, store) for result in pool.results(jobs)):
                 watcher.ended(result)
+                failed = failed or result.status == "failed"
                 if failed and options.fail_fast:
                     break
+                if result.status == "stopped" and result.reason:  # the store failed: other cells would fare no better
+                    failure = result.reason
+                    stopping.set()
             if not stopping.is_set():
                 outcome = "FAILED" if failed else "FINISHED"
         except KeyboardInterrupt:
             pass
         finally:
             _clean_up(launch, store, workspace, parent, outcome)
+    if failure:
+        raise StoreError(failure)
     if outcome == "KILLED":
         raise Interrupted
 
@@ -167,14 +172,18 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, o
     )
 
 
-def _record_failure(result: JobResult, jobs: Iterable[Job], store: StoreWriter) -> None:
-    """Close the run of a cell whose worker could not: it died, or the store refused it."""
-    if result.run_id:
-        return
+def _recorded(result: JobResult, jobs: Iterable[Job], store: StoreWriter) -> JobResult:
+    """Close the run of a cell that failed where its worker could not: it died. Return the result that now holds."""
+    if result.status != "failed" or result.run_id:
+        return result
     job = next(job for job in jobs if job.cell.id == result.cell_id)
-    known = store.cell_run(result.cell_id)
-    run_id = known.run_id if known and known.status in ("interrupted", "running") else ""
-    store.end(run_id or store.start_cell(job.comparison, job.cell, job.launch, {}), "FAILED", result.reason)
+    try:
+        known = store.cell_run(result.cell_id)
+        run_id = known.run_id if known and known.status in ("interrupted", "running") else ""
+        store.end(run_id or store.start_cell(job.comparison, job.cell, job.launch, {}), "FAILED", result.reason)
+    except StoreError as error:
+        return replace(result, status="stopped", reason=f"{result.reason}; {error}")
+    return result
 
 
 def _clean_up(launch: Launch, store: StoreWriter, workspace: Workspace, parent: str, outcome: str) -> None:
@@ -183,9 +192,12 @@ def _clean_up(launch: Launch, store: StoreWriter, workspace: Workspace, parent: 
     for cell_id in to_run:  # a worker that was killed could not remove its files
         workspace.progress(cell_id).unlink(missing_ok=True)
         workspace.hang(cell_id).unlink(missing_ok=True)
-    if outcome != "FINISHED":
-        store.close_stale(to_run)
-    store.end(parent, outcome)
+    with suppress(StoreError):  # the next launch does it
+        store.deliver()
+        if outcome != "FINISHED":
+            store.close_stale(to_run)
+    with suppress(StoreError):
+        store.end(parent, outcome)
     for file in (workspace.lock(parent), workspace.stop(parent)):
         file.unlink(missing_ok=True)
 
@@ -193,10 +205,12 @@ def _clean_up(launch: Launch, store: StoreWriter, workspace: Workspace, parent: 
 @contextmanager
 def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM ask the workers to stop, and a second one stop them at once."""
+    asked = threading.Event()
 
     def stop(*_: Any) -> None:
-        if stopping.is_set():
+        if asked.is_set():
             raise KeyboardInterrupt
+        asked.set()
         stopping.set()
         request.touch()
         watcher.stopping()

@@ -11,25 +11,27 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from milbench._utils import locks
 from milbench.api.plan import Cell
 from milbench.engine.callback import Callback, Stopped
-from milbench.errors import UsageError
+from milbench.errors import StoreAwayError, UsageError, store_failure
 from milbench.store.progress import Progress
-from milbench.store.records import TRACEBACK
+from milbench.store.records import TRACEBACK, CellRun
+from milbench.store.spool import patiently
 from milbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from milbench.engine.trainer import TrainedCell
     from milbench.store.writer import StoreWriter
 
+T = TypeVar("T")
 _ONE_CELL = threading.Lock()
 """Held while a cell is computed: torch's generators and number of threads belong to the whole process."""
 _ORPHANED = threading.Event()
@@ -74,7 +76,7 @@ class JobResult:
     Args:
         cell_id: of the cell.
         status: done, failed, stopped (the next launch continues it) or elsewhere (another process is computing it).
-        reason: one line, why it is not done.
+        reason: one line, why it is not done; "" where it was stopped because the launch was.
         metrics: of the last epoch; None where they were not computed just now.
         run_id: of the run that holds the results, "" if there is none.
     """
@@ -103,7 +105,9 @@ def compute_cell(job: Job) -> JobResult:
                     return JobResult(job.cell.id, "failed", late)
                 with _ended_after(job.timeout, workspace.hang(job.cell.id)):
                     return _Computation(job, workspace).result()
-        except Exception as error:  # noqa: BLE001 the store itself failed; the launcher will try to log that
+        except Exception as error:  # noqa: BLE001 no plug-in's: the cell's run could not be opened or closed
+            if failure := store_failure(error):
+                return JobResult(job.cell.id, "stopped", failure)
             return JobResult(job.cell.id, "failed", _reason(error, job))
 
 
@@ -158,30 +162,44 @@ class _Computation:
         self.job, self.workspace = job, workspace
         self.checkpoint = workspace.checkpoint(job.cell.id)
         self.progress = workspace.progress(job.cell.id)
-        self.store = _opened(job.workspace, job.tracking_uri, os.getpid())
+        self.store = self._patiently(lambda: _opened(job.workspace, job.tracking_uri, os.getpid()))
 
     def result(self) -> JobResult:
         """Compute the cell unless it is done."""
-        known = self.store.cell_run(self.job.cell.id)
+        known, is_own = self._patiently(self._known)
         if known and known.status == "done" and not self.job.again:
             return JobResult(self.job.cell.id, "done", run_id=known.run_id)
-        if known and known.status == "running" and not self.store.is_own(self.store.run(known.run_id)):
+        if known and known.status == "running" and not is_own:
             return JobResult(self.job.cell.id, "elsewhere", "another machine is computing this cell")
         # This process holds the lock: a run of this workspace that looks as if it were running is an interrupted one.
         interrupted = known.run_id if known and known.status in ("interrupted", "running") else ""
         if self.job.again or not interrupted:
             self.checkpoint.unlink(missing_ok=True)
         try:
-            return self._compute("" if self.job.again else interrupted)
+            result = self._compute("" if self.job.again else interrupted)
+            with suppress(StoreAwayError):  # the launcher says so, or the next one delivers it
+                self._patiently(self.store.deliver)
+            return result
         finally:
             self.progress.unlink(missing_ok=True)
+
+    def _known(self) -> tuple[CellRun | None, bool]:
+        """Return the run of the cell that the store has, and whether it is of this workspace."""
+        self.store.deliver()  # perhaps the end of this very run
+        known = self.store.cell_run(self.job.cell.id)
+        if known and known.status == "running":
+            return known, self.store.is_own(self.store.run(known.run_id))
+        return known, True
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        return patiently(action, lambda: stop_requested(self.job, self.workspace))
 
     def _compute(self, interrupted: str) -> JobResult:
         from milbench.store import provenance
 
         job = self.job
         tags = provenance.tags(job.device, job.threads)
-        run_id = self.store.start_cell(job.comparison, job.cell, job.launch, tags, interrupted)
+        run_id = self._patiently(lambda: self.store.start_cell(job.comparison, job.cell, job.launch, tags, interrupted))
         Progress(job.cell.recipe["epochs"]).write(self.progress)
         try:
             with self.store.system_metrics(run_id):
@@ -195,6 +213,8 @@ class _Computation:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self.workspace.stop(job.launch).exists():
                 raise  # the user's second Ctrl-C, where cells are computed in the launcher's own process
+            if store_failure(error):
+                raise  # the cell has not failed
             return self._failed(run_id, error)
         self.checkpoint.unlink(missing_ok=True)
         return JobResult(job.cell.id, "done", metrics=trained.history[-1], run_id=run_id)
@@ -259,11 +279,11 @@ def _reason(error: BaseException, job: Job | None = None) -> str:
 
 def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell) -> None:
     """Log weights, gallery and decoder as files of the run."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
-    save_file(trained.weights, weights)
+    weights.write_bytes(save(trained.weights))
     trained.save_gallery(pictures)
     paths = [weights, pictures]
     if trained.decoder is not None:
@@ -279,7 +299,7 @@ class _StoreCallback(Callback):
 
     def __init__(self, job: Job, run_id: str, store: StoreWriter, workspace: Workspace) -> None:
         self.job, self.run_id, self.store = job, run_id, store
-        self.file, self.stop = workspace.progress(job.cell.id), workspace.stop(job.launch)
+        self.workspace, self.file = workspace, workspace.progress(job.cell.id)
         self.progress = Progress(job.cell.recipe["epochs"])
 
     def resumed(self, epoch: int, step: int) -> None:
@@ -300,7 +320,12 @@ class _StoreCallback(Callback):
         self.store.tag(self.run_id, {"milbench.micro_batch": text})
 
     def stop_requested(self) -> bool:
-        return self.stop.exists() or _ORPHANED.is_set()
+        return stop_requested(self.job, self.workspace)
+
+
+def stop_requested(job: Job, workspace: Workspace) -> bool:
+    """Return whether a cell is to be stopped: its launch was told to stop, or has died."""
+    return workspace.stop(job.launch).exists() or _ORPHANED.is_set()
 
 
 def _leave_signals_to_the_launcher(job: Job) -> None:

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
+from milbench.errors import StoreAwayError, StoreError
 from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+# MLflow's defaults wait minutes for a server that is gone.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 PAGE = 1000
 """How many runs a server is asked for at once."""
@@ -30,17 +37,23 @@ CALLS_AT_ONCE = 8
 
 
 class RunClient:
-    """Experiments and runs of one MLflow store, a database file or a server."""
+    """Experiments and runs of one MLflow store, a database file or a server.
+
+    Every method raises StoreError where the store fails, and StoreAwayError where its server does not answer.
+    """
 
     def __init__(self, uri: str) -> None:
         import mlflow
 
-        for name in ("mlflow", "mlflow.store.db.utils", "mlflow.system_metrics.system_metrics_monitor", "alembic"):
+        for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
+        # What these say is in the StoreError; a run does without system metrics.
+        for name in ("urllib3", "mlflow.store.db.utils", "mlflow.system_metrics"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         # Otherwise a server's client prints the address of every run that ends.
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         self.uri = uri
-        self._client = mlflow.MlflowClient(uri)
+        self._client: Any = _Calls(mlflow.MlflowClient(uri), uri)
 
     # -- experiments --------------------------------------------------------------------------------------------
 
@@ -55,11 +68,11 @@ class RunClient:
             name: its name.
             artifacts: URI of the folder for artifacts of its runs; None leaves that to the server.
         """
-        from mlflow.exceptions import MlflowException
-
         try:
             return str(self._client.create_experiment(name, artifact_location=artifacts))
-        except MlflowException:  # another launch was quicker, or the experiment was deleted in MLflow's pages
+        except StoreAwayError:
+            raise
+        except StoreError:  # another launch was quicker, or the experiment was deleted in MLflow's pages
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 raise
@@ -190,7 +203,13 @@ class RunClient:
         """
         from mlflow.entities import Dataset, DatasetInput
 
-        self._client.log_inputs(run_id, [DatasetInput(Dataset(name, digest[:36], "code", source), [])])
+        given = [DatasetInput(Dataset(name, digest[:36], "code", source), [])]
+        try:
+            self._client.log_inputs(run_id, given)
+        except StoreAwayError:
+            raise
+        except StoreError:  # another process has recorded the same data at the same time: they are there now
+            self._client.log_inputs(run_id, given)
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
         """Store a text as an artifact.
@@ -276,9 +295,44 @@ def serve(uri: str, artifacts: Path, listener: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Return whether an error is one by which MLflow refuses a request."""
-    return type(error).__module__.startswith("mlflow.")
+class _Calls:
+    """Calls the methods of MLflow's client, and raises StoreError where one of them fails.
+
+    Args:
+        client: MLflow's.
+        uri: address of the store.
+    """
+
+    def __init__(self, client: Any, uri: str) -> None:
+        self._client, self._uri = client, uri
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from mlflow.exceptions import MlflowException
+
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                return method(*args, **options)
+            except (MlflowException, OSError) as error:
+                raise _store_error(error, self._uri) from error
+
+        return call
+
+
+def _store_error(error: Exception, uri: str) -> StoreError:
+    """Return what MLflow's client raised as an error of one line."""
+    text = str(error)
+    status = error.get_http_status_code() if hasattr(error, "get_http_status_code") else 500
+    if uri.startswith("sqlite:") or not (status >= 500 or status in (408, 429)):
+        found = re.search(r"\(\w[\w.]*Error\) (.+)", text)  # of the database, inside the text of SQLAlchemy
+        reason = found[1] if found else text.splitlines()[0]
+        return StoreError(f"the store {uri.partition('?')[0]} failed: {reason[:500]}")
+    found = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(timed out)|too many (\d+ error) responses", text)
+    reason = next(filter(None, found.groups())) if found else text.splitlines()[0][:300]
+    parts = urlsplit(uri)
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))  # without a password
+    return StoreAwayError(f"the server {address} does not answer: {reason}")
 
 
 def _record(run: Any) -> RunRecord:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
 from milbench.api.plan import Plan, merge
-from milbench.errors import UsageError, unknown
+from milbench.errors import StoreError, UsageError, unknown
 from milbench.store import database
 from milbench.store.records import (
     CELL,
@@ -119,7 +119,7 @@ class StoreReader:
             raise
         except Exception as error:  # noqa: BLE001 the drivers and clients have errors of many kinds
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UsageError(f"cannot open the store {self.address}: {reason}") from None
+            raise StoreError(f"cannot open the store {self.address}: {reason}") from None
 
     # -- comparisons and launches -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from milbench.errors import UsageError
+from milbench.errors import StoreError
 from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
 
 SECONDS_LOCKED = 120.0
@@ -89,7 +89,7 @@ class SqliteSource:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Connect for the block, in one transaction. Raises UsageError if the file is no database of MLflow."""
+        """Connect for the block, in one transaction. Raises StoreError if the file is no database of MLflow."""
         address = f"{self.database.absolute().as_uri()}?mode=rw"  # rw: a killed writer's journal is rolled back
         try:
             database = sqlite3.connect(address, uri=True, timeout=SECONDS_LOCKED)
@@ -98,7 +98,7 @@ class SqliteSource:
             finally:
                 database.close()
         except sqlite3.Error as error:
-            raise UsageError(f"cannot open the store {self.database}: {error}") from None
+            raise StoreError(f"cannot open the store {self.database}: {error}") from None
 
 
 def _summaries(database: sqlite3.Connection, run_ids: str) -> list[RunSummary]:

@@ -19,6 +19,7 @@ class Workspace:
         checkpoints: states, locks and progress of cells that are not done.
         artifacts: files of runs, a folder each.
         database: MLflow's SQLite file.
+        spool: what runs wrote while the store's server did not answer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,6 +29,7 @@ class Workspace:
         self.checkpoints = self.runs / "checkpoints"
         self.artifacts = self.runs / "artifacts"
         self.database = self.runs / "mlflow.db"
+        self.spool = self.runs / "spool"
 
     def make(self) -> Workspace:
         """Create the folders and return self. Raises UsageError if they cannot be written."""

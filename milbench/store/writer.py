@@ -7,20 +7,38 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell, Plan
+from milbench.errors import StoreAwayError, StoreError
 from milbench.store import database
 from milbench.store.reader import PLAN, StoreReader
 from milbench.store.records import CELL, COMMAND, KIND, PARENT, REASON, SOURCE, MetricValue
+from milbench.store.spool import Spool
+from milbench.store.workspace import Workspace
 
 UNPLANNED = "unplanned launch"
 """The kind of a launch whose plan is not stored yet."""
 
 
 class StoreWriter(StoreReader):
-    """The store of runs, to be read and written. It is made where there is none."""
+    """The store of runs, to be read and written. It is made where there is none.
+
+    What is written to a run while the store's server does not answer waits on disk, and no method raises then; only
+    `launch` and `create`, and those that read, need the server.
+
+    Args:
+        workspace: the folder that holds the database and the locks; it must exist.
+        uri: the store's address; None stands for MLFLOW_TRACKING_URI, or else for the workspace's own database.
+        waits: False: nothing waits on disk, and every method raises StoreAwayError where the server does not answer.
+    """
+
+    def __init__(self, workspace: Workspace, uri: str | None = None, *, waits: bool = True) -> None:
+        self._waits = waits
+        super().__init__(workspace, uri)
 
     def _open(self) -> None:
         if self.is_in_workspace:
@@ -28,6 +46,37 @@ class StoreWriter(StoreReader):
         super()._open()
         if self.is_local and not self.is_in_workspace:
             _ = self._client  # MLflow makes a database of its own where there is none
+
+    @cached_property
+    def _spool(self) -> Spool:
+        return Spool(self.workspace.spool, self._client)
+
+    def _write(self, run_id: str, call: str, **arguments: Any) -> None:
+        """Call a method of the client that writes to a run."""
+        if self.is_local or not self._waits:
+            getattr(self._client, call)(run_id, **arguments)
+        else:
+            self._spool.write(run_id, call, **arguments)
+
+    def waiting(self) -> list[str]:
+        """Return the ids of the runs that have writes waiting on disk."""
+        return [] if self.is_local else self._spool.waiting()
+
+    def deliver(self) -> list[str]:
+        """Write to the store what waits on disk; return, in one line each, what the store refuses.
+
+        Raises:
+            StoreAwayError: the server does not answer; what it has not got stays on disk.
+        """
+        refused = []
+        for run_id in self.waiting():
+            try:
+                self._spool.deliver(run_id)
+            except StoreAwayError:
+                raise
+            except StoreError as error:
+                refused.append(str(error))
+        return refused
 
     # -- launches and cells -------------------------------------------------------------------------------------
 
@@ -54,7 +103,7 @@ class StoreWriter(StoreReader):
         """
         tags = {**tags, PARENT: launch}
         if run_id:
-            self._client.set_status(run_id, "RUNNING")
+            self._write(run_id, "set_status", status="RUNNING")
             self.tag(run_id, tags | self.owner)
         else:
             before = self.cell_run(cell.id)
@@ -73,10 +122,11 @@ class StoreWriter(StoreReader):
             cell_ids: cells whose runs are closed; runs of launches always are.
         """
         cell_ids = set(cell_ids)
+        waiting = self.waiting()  # how these runs ended is still to be delivered
         for run in [*self.search("cell"), *self.search("launch"), *self.search(UNPLANNED)]:
             name = run.tags.get(CELL, run.run_id)
             mine = self.is_own(run) and (CELL not in run.tags or name in cell_ids)
-            if mine and run.is_open and not self.is_alive(run, name):
+            if mine and run.is_open and run.run_id not in waiting and not self.is_alive(run, name):
                 self.end(run.run_id, "KILLED")
 
     def close(self, run_id: str, status: str = "KILLED", reason: str = "") -> None:
@@ -117,7 +167,7 @@ class StoreWriter(StoreReader):
         """
         if reason:
             self.tag(run_id, {REASON: reason[:4000]})
-        self._client.end(run_id, status, moment)
+        self._write(run_id, "end", status=status, end=moment or _now())
 
     def delete(self, run_id: str) -> None:
         """Mark a run as deleted: no search finds it any more; its artifacts stay."""
@@ -125,7 +175,7 @@ class StoreWriter(StoreReader):
 
     def tag(self, run_id: str, tags: dict[str, str]) -> None:
         """Set tags, all of them or none."""
-        self._client.tag(run_id, tags)
+        self._write(run_id, "tag", tags=tags)
 
     def log(self, run_id: str, epoch: int, metrics: dict[str, float]) -> None:
         """Log the metrics of one epoch in one call.
@@ -146,11 +196,11 @@ class StoreWriter(StoreReader):
             params: parameters by name.
             metrics: pairs of a metric's name and a value; a name may occur many times.
         """
-        self._client.log(run_id, params, metrics)
+        self._write(run_id, "log", params=params, metrics=list(metrics))
 
     def log_data(self, run_id: str, cell: Cell) -> None:
         """Log which data a cell is computed from."""
-        self._client.log_data(run_id, cell.task, cell.data, json.dumps({"task": cell.task}))
+        self._write(run_id, "log_data", name=cell.task, digest=cell.data, source=json.dumps({"task": cell.task}))
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
         """Store a text as an artifact of that name.
@@ -163,14 +213,14 @@ class StoreWriter(StoreReader):
         if self.is_in_workspace:
             write_atomically(self._place(run_id, name), lambda path: path.write_text(text, "utf-8"))
         else:
-            self._client.log_text(run_id, text, name)
+            self._write(run_id, "log_text", text=text, name=name)
 
     def log_file(self, run_id: str, path: Path) -> None:
         """Store a copy of a file as an artifact."""
         if self.is_in_workspace:
             write_atomically(self._place(run_id, path.name), lambda place: shutil.copyfile(path, place))
         else:
-            self._client.log_file(run_id, path)
+            self._write(run_id, "log_file", path=path)
 
     def system_metrics(self, run_id: str) -> AbstractContextManager[None]:
         """Log processor, memory and GPU use of this machine to a run while the block lasts."""

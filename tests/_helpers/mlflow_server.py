@@ -67,7 +67,8 @@ class MlflowServer:
 
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["mlflow.server.fastapi_app"])
+"""Starts processes that have imported MLflow's server, and, since there is one such context, what workers import."""
+FORKS.set_forkserver_preload(["mlflow.server.fastapi_app", "milbench.engine.preload"])
 
 
 def _serve(database: str, folder: Path, port: int) -> None:

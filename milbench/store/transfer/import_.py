@@ -52,7 +52,7 @@ def import_(path: Path, workspace: Workspace) -> str:
             manifest = read_manifest(archive, path)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-        store = StoreWriter(workspace.make())
+        store = StoreWriter(workspace.make(), waits=False)
         if not stack.enter_context(locks.try_lock(workspace.lock("import"))):
             raise UsageError(f"another import into {workspace.path} is going on")
         stack.enter_context(import_lease(store, manifest.name))

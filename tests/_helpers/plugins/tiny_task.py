@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -37,10 +38,12 @@ class TinyTask(Task):
         batches: Annotated[int, Field(ge=1)] = 4,
         fault: str = "",
         size: Annotated[int, Field(ge=1)] = 5,
+        gate: str = "",
     ) -> None:
         self.batches = batches
         self.fault = fault
         self.size = size
+        self.gate = gate  # a file; the second epoch begins when it exists
 
     def check_data(self, data_dir: Path | None) -> str:
         if data_dir is not None and not data_dir.is_dir():
@@ -57,6 +60,10 @@ class TinyTask(Task):
         return self.batches
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        if self.gate and epoch > 1:
+            Path(f"{self.gate}.reached").touch()
+            while not Path(self.gate).exists():
+                time.sleep(0.02)
         for _ in range(self.batches):
             yield self._spoiled(self._draw(rng))
 
