@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def tags(device: str, threads: int) -> dict[str, str]:
     """
     import torch
 
-    revision, dirty = code_version()
+    revision, dirty = _own_version()
     found = {
         "version": milbench.__version__,
         "code": revision,
@@ -40,6 +41,12 @@ def tags(device: str, threads: int) -> dict[str, str]:
     }
     found |= {f"library.{name}": metadata.version(name) for name in LIBRARIES}
     return {f"milbench.{k}": v for k, v in found.items()}
+
+
+@cache
+def _own_version() -> tuple[str, str]:
+    """Return `code_version` of the code that this process has imported, when it is asked for the first time."""
+    return code_version()
 
 
 def code_version(package: Path = PACKAGE) -> tuple[str, str]:
