@@ -213,6 +213,7 @@ def _display(
 def _execute(
     launch: Launch, workspace: Workspace, request: RunRequest, device: str, display: Display | Events | Failures
 ) -> int:
+    from milbench.engine.pools import ClusterLost
     from milbench.engine.runner import Interrupted, Options, default_jobs, execute
     from milbench.store.writer import StoreWriter
 
@@ -230,16 +231,18 @@ def _execute(
         timeout=request.timeout,
     )
     store = StoreWriter(workspace)
-    interrupted, problems = False, []
+    stopped, problems = "", []
     try:
         with display.live():
             try:
                 execute(launch, store, workspace, how, options.command_line(), display)
             except Interrupted:
-                interrupted = True
-        code = _outcome(launch.plan, store, display, request, interrupted=interrupted)
+                stopped = "interrupted"
+            except ClusterLost:
+                stopped = "the cluster was lost"
+        code = _outcome(launch.plan, store, display, request, stopped)
     except StoreError as error:
-        code = INTERRUPTED if interrupted else 1
+        code = INTERRUPTED if stopped == "interrupted" else 1
         problems = [str(error), "the same command continues"]
     if waiting := store.waiting():
         kept = f"what {len(waiting)} runs wrote is kept in {workspace.spool}"
@@ -250,13 +253,13 @@ def _execute(
 
 
 def _outcome(
-    plan: Plan, store: StoreReader, display: Display | Events | Failures, request: RunRequest, *, interrupted: bool
+    plan: Plan, store: StoreReader, display: Display | Events | Failures, request: RunRequest, stopped: str
 ) -> int:
-    """Print how many cells of a plan are done; return the exit code."""
+    """Print how many cells of a plan are done, and what stopped the launch, if anything; return the exit code."""
     done, cells = _done(plan, store), len(plan.cells)
-    if interrupted:
-        display.over(f"interrupted: {done} of {cells} cells done; the same command continues")
-        return INTERRUPTED
+    if stopped:
+        display.over(f"{stopped}: {done} of {cells} cells done; the same command continues")
+        return INTERRUPTED if stopped == "interrupted" else 1
     if request.smoke:
         display.over(f"smoke run: {done} of {cells} cells run from end to end; nothing was kept")
     else:

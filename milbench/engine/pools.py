@@ -5,6 +5,7 @@ A pool yields the result of every job that it has started. It starts none after 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import queue
 import threading
@@ -12,8 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool as ProcessDied
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -25,6 +26,8 @@ from milbench.store.workspace import Workspace
 
 GRACE = 5.0
 """Seconds after a cell's timeout until its process is killed, if its own timer could not end it."""
+SIGNAL_DELAY = 0.5
+"""Seconds in which a signal that ended a worker process also reaches the launcher."""
 IDLE = 3600.0
 """Seconds after which a worker process without work ends; it ends with its launcher anyhow."""
 
@@ -37,6 +40,9 @@ class Pool(Protocol):
 
     def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
         """Compute jobs and yield their results as they end."""
+
+    def close(self) -> None:
+        """End what is still computed, at once where that is possible."""
 
 
 @dataclass
@@ -63,6 +69,9 @@ class InProcess:
                 return
             yield compute_cell(job)
 
+    def close(self) -> None:
+        """Do nothing: what was computed has ended."""
+
 
 class Processes:
     """Computes each cell in one of several worker processes of this machine.
@@ -85,6 +94,10 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes at once."""
         self._over.set()
         for worker in self._workers:
             worker.kill()
@@ -120,7 +133,7 @@ class Processes:
         """Give one worker a job after the other."""
         try:
             while not (self._stopping.is_set() or self._over.is_set()):
-                ended.put(worker.compute(waiting.get_nowait()))
+                ended.put(worker.compute(waiting.get_nowait(), self._stopping))
         except queue.Empty:
             pass
         except BaseException as error:  # noqa: BLE001 it is raised in the thread that waits for the results
@@ -148,8 +161,13 @@ class WorkerProcess:
             except (ProcessDied, TimeoutError):  # the cells of this pair will fail, and say so
                 self.kill()
 
-    def compute(self, job: Job) -> JobResult:
-        """Return the result of a job, also if the process dies or hangs."""
+    def compute(self, job: Job, stopping: threading.Event) -> JobResult:
+        """Return the result of a job, also if the process dies or hangs.
+
+        Args:
+            job: the job.
+            stopping: set when the launch is told to stop.
+        """
         try:
             result: JobResult = self._call(job.timeout and job.timeout + GRACE, compute_cell, job)
         except TimeoutError:
@@ -157,6 +175,9 @@ class WorkerProcess:
         except ProcessDied as error:
             late = too_late(job, Workspace(Path(job.workspace)))
             result = JobResult(job.cell.id, "failed", late or _death(error))
+            # Ctrl-C reaches a process that has just started as well: then its death tells nothing about the cell.
+            if stopping.wait(SIGNAL_DELAY):
+                result = JobResult(job.cell.id, "stopped")
         if result.status == "failed" and (job.device != "cpu" or not result.run_id):
             self.kill()  # it is dead, or hangs, or has lost its GPU to an error: the next cell gets a new process
         return result
@@ -203,6 +224,10 @@ def _death(error: BaseException) -> str:
     return f"its process died ({how}); out of memory, or ended by the plug-in?"
 
 
+class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
+    """Raised when the scheduler of a cluster does not answer any more."""
+
+
 @dataclass
 class Cluster:
     """Computes cells on the workers of a dask cluster.
@@ -214,6 +239,7 @@ class Cluster:
 
     client: Any
     stopping: threading.Event
+    _futures: dict[str, Any] = field(default_factory=dict, init=False)
 
     def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
         """Try out the losses of some cells on their tasks, on this machine. Raises UsageError if one does not suit."""
@@ -224,15 +250,20 @@ class Cluster:
             worker.kill()
 
     def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
-        """Compute jobs and yield their results as they end. What a lost worker was computing is computed elsewhere."""
+        """Compute jobs and yield their results as they end. What a lost worker was computing is computed elsewhere.
+
+        Raises:
+            ClusterLost: the scheduler has ended.
+        """
         from distributed import as_completed
 
-        waiting, running = list(reversed(jobs)), {}
+        waiting = list(reversed(jobs))
+        running: dict[str, Job] = {}
         ended = as_completed(loop=self.client.loop)
 
         def submit(job: Job) -> None:
             future = self.client.submit(compute_cell, job, key=f"milbench-{job.cell.id}-{uuid.uuid4().hex}", pure=False)
-            running[future.key] = job
+            running[future.key], self._futures[future.key] = job, future
             ended.add(future)
 
         # No more than the workers can compute at once: a cell that waits at a worker that dies would count as suspect.
@@ -240,7 +271,10 @@ class Cluster:
             submit(waiting.pop())
         for future in ended:
             job = running.pop(future.key)
+            del self._futures[future.key]
             result = self._result(future, job)
+            if self.client.status in ("closing", "closed"):
+                raise ClusterLost
             if result is not None:
                 yield result
             elif not self.stopping.is_set():
@@ -249,6 +283,13 @@ class Cluster:
                 submit(waiting.pop())
             if waiting and not running and not self.stopping.is_set():  # all workers are gone: wait for new ones
                 submit(waiting.pop())
+
+    def close(self) -> None:
+        """Wait for the cells that are computed: the launch has asked them to stop."""
+        from distributed import wait
+
+        with suppress(TimeoutError, OSError, CancelledError):  # the cluster may be lost
+            wait(list(self._futures.values()), timeout=GRACE)
 
     @staticmethod
     def _result(future: Any, job: Job) -> JobResult | None:
@@ -280,6 +321,7 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens to workers is told by their cells
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":

@@ -136,6 +136,8 @@ def execute(
         except KeyboardInterrupt:
             pass
         finally:
+            workspace.stop(parent).touch()
+            pool.close()
             _clean_up(launch, store, workspace, parent, outcome)
     if failure:
         raise StoreError(failure)

@@ -241,7 +241,6 @@ class RunClient:
 def preload() -> None:
     """Import what opening and writing a store needs, without opening one."""
     import mlflow.store.tracking.sqlalchemy_store
-    import mlflow.system_metrics.system_metrics_monitor
 
     _ = mlflow
 

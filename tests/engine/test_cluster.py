@@ -90,6 +90,25 @@ def pids(root: Path) -> dict[str, int]:
     return {run: int(pid) for run, pid in rows}
 
 
+def test_a_scheduler_that_ends_is_one_line_and_the_cells_go_on_here(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    words = ("run", "--loss", "exact", "--task", TINY, "--epochs", "12", "-p", "task.batches=60", "--threads", "1")
+    with scheduler(tmp_path) as address, start_worker(tmp_path) as worker:
+        try:
+            running = process(*words, "--root", str(root), "--cluster", address)
+            while not pids(root):
+                assert running.poll() is None, running.communicate()
+                time.sleep(0.05)
+        finally:
+            worker.kill()
+    out, err = running.communicate(timeout=100)
+    assert running.returncode == 1, (out, err)
+    assert "the cluster was lost: 0 of 1 cells done; the same command continues" in out
+    assert "Traceback" not in out + err
+    assert milbench(*words).code == 0
+
+
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0 or not shutil.which("unshare"), reason="needs root, unshare")
 def test_a_worker_that_does_not_see_the_store_says_so_before_anything_is_computed(root: Path, tmp_path: Path) -> None:
     hidden = f"mount -t tmpfs none {root}"

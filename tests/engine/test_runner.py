@@ -158,6 +158,25 @@ def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
     assert set(collect(StoreReader(Workspace(root))).cells.status) == {"done"}
 
 
+def test_a_second_interrupt_does_not_wait_for_a_cell_that_never_ends(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTILE_MARK", str(root / "struck"))
+    words = ("run", "--loss", str(PLUGINS / "hostile_loss.py"), "--task", TINY, "-p", "loss.how=sleep", "--jobs", "1")
+    running = process(*words, "--root", str(root))
+    wait_for(running, root, "struck")
+    os.kill(running.pid, signal.SIGTERM)
+    wait_for(running, root / "runs" / "checkpoints", "*.stop")
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(timeout=1)
+    os.kill(running.pid, signal.SIGTERM)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (out, err)
+    assert "stopping: " in out
+    assert runs_by_status(root) == {"KILLED": 2}
+    assert "1 interrupted" in milbench("status").out
+
+
 def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_does(
     milbench: Milbench, root: Path, tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -32,6 +33,8 @@ class HostileLoss(Loss):
         return logits.square().mean(dim=(1, 2))
 
     def _strike(self) -> None:
+        if mark := os.environ.get("HOSTILE_MARK"):
+            Path(mark).touch()
         if self.how.startswith("exit"):
             sys.exit(int(self.how[-1]))
         if self.how == "interrupt":
