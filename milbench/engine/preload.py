@@ -1,15 +1,24 @@
-"""What a process imports from which worker processes are forked: each of them would need seconds for it.
+"""What the process imports from which worker processes are forked: each of them would need seconds for it.
 
 It starts no thread and touches no GPU, so that its copies may do both.
 """
 
 from __future__ import annotations
 
-import torch._dynamo
+import signal
+import sys
+
+import torch._dynamo  # every optimiser of torch imports it in its first step
 
 import milbench.engine.trainer
 import milbench.store.mlflow_client
 import milbench.store.writer
+from milbench.engine.worker import STOPPING
 
 milbench.store.mlflow_client.preload()
+if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
+    # Ctrl-C and SIGTERM reach every process of a group, and the launcher alone acts on them.
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
 __all__ = ["milbench", "torch"]
