@@ -139,6 +139,7 @@ def results_frame(study: Study) -> pd.DataFrame:
     that are not done have no values, since an unfinished run is no result.
     """
     results = study.results
+    costs = results.costs.to_dict("index")
     values: dict[str, dict[str, Any]] = {}
     for cell in map(str, study.cells.index):
         row: dict[str, Any] = {}
@@ -146,8 +147,7 @@ def results_frame(study: Study) -> pd.DataFrame:
             if (cell, rule) in study.epochs:
                 row[f"{name}/epoch"] = study.epochs[cell, rule]
                 row |= {f"{name}/{metric}": value for metric, value in sorted(study.picked[cell, rule].items())}
-        if cell in results.costs.index:
-            row |= {f"cost/{name}": value for name, value in results.costs.loc[cell].items()}
+        row |= {f"cost/{name}": value for name, value in costs.get(cell, {}).items()}
         row |= {f"param/{name}": value for name, value in results.params.get(cell, {}).items()}
         row |= {f"tag/{name}": value for name, value in results.provenance.get(cell, {}).items()}
         values[cell] = row

@@ -30,42 +30,44 @@ _ROUNDING = 1e-12  # a standard deviation or a difference below it is one of flo
 _DRAWS = 100_000
 
 
-def select_epoch(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
-    """Return the epoch that a rule chooses from the history of one cell.
+def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> pd.Series[int]:
+    """Return the epoch that a rule chooses for each cell from its history.
 
     Only epochs with a test value are candidates, and the earliest of equals is chosen; but where all validation values
-    are equal, they distinguish no epochs, and the last one is chosen. Values that are not finite are ignored, except
-    that the rule "last" takes the last epoch whatever its value.
+    of a cell are equal, they distinguish no epochs, and the last one is chosen. Values that are not finite are ignored,
+    except that the rule "last" takes the last epoch whatever its value.
 
     Args:
-        history: columns epoch (int), metric ("test/<metric>", "validation/<metric>") and value.
+        history: columns cell, epoch (int), metric ("test/<metric>", "validation/<metric>") and value.
         rule: how the epoch is chosen, a key of `RULES`.
         metric: the metric to choose by, without the split.
         lower_is_better: whether the smallest value is chosen.
 
     Returns:
-        The epoch; None where the history has no finite value to choose by.
+        The epochs, indexed by cell; a cell without a finite value to choose by is absent.
 
     Examples:
         >>> history = pd.DataFrame({
+        ...     "cell": ["a", "a", "a", "a"],
         ...     "epoch": [1, 2, 1, 2],
         ...     "metric": ["validation/error", "validation/error", "test/error", "test/error"],
         ...     "value": [0.2, 0.3, 0.4, 0.1],
         ... })
-        >>> [select_epoch(history, rule, "error") for rule in ("last", "validation", "test")]
+        >>> [int(select_epochs(history, rule, "error")["a"]) for rule in ("last", "validation", "test")]
         [2, 1, 2]
     """
-    tested = history.loc[history["metric"] == f"test/{metric}"]
+    tested = history.loc[history["metric"] == f"test/{metric}", ["cell", "epoch"]].drop_duplicates()
     if rule == "last":
-        return None if tested.empty else int(tested["epoch"].max())
-    judged = history.loc[history["metric"] == f"{rule}/{metric}"]
-    judged = judged[judged["epoch"].isin(tested["epoch"]) & np.isfinite(judged["value"])].sort_values("epoch")
-    if judged.empty:
-        return None
-    values = judged["value"].to_numpy(dtype=float)
-    if rule == "validation" and np.ptp(values) == 0:
-        return int(judged["epoch"].max())
-    return int(judged["epoch"].iloc[int(np.argmin(values if lower_is_better else -values))])
+        last: pd.Series[int] = tested.groupby("cell")["epoch"].max()
+        return last
+    judged = history.loc[history["metric"] == f"{rule}/{metric}", ["cell", "epoch", "value"]]
+    judged = judged[np.isfinite(judged["value"])].merge(tested, on=["cell", "epoch"]).sort_values(["cell", "epoch"])
+    by_cell = judged.groupby("cell")
+    best = by_cell["value"].idxmin() if lower_is_better else by_cell["value"].idxmax()
+    chosen: pd.Series[int] = judged.loc[best].set_index("cell")["epoch"]
+    if rule == "validation":
+        chosen = chosen.mask(by_cell["value"].min() == by_cell["value"].max(), by_cell["epoch"].max())
+    return chosen
 
 
 def bootstrap_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from milbench.report.statistics import (
     RULES,
     Ranking,
     bootstrap_interval,
-    select_epoch,
+    select_epochs,
     student_interval,
     tied_with_best,
 )
@@ -45,7 +45,7 @@ class Variant(NamedTuple):
         return f"{self.loss}, {self.recipe}" if self.recipe else self.loss
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """One value a seed, and the reasons why other seeds have none.
 
@@ -70,12 +70,12 @@ class Sample:
         # Of equal values it can be 1e-17 by rounding, which would show digits that are not meaningful.
         return round(float(self.by_seed.std(ddof=1)), 12) if len(self.by_seed) > 1 else float("nan")
 
-    @property
+    @cached_property
     def bootstrap(self) -> tuple[float, float]:
         """The bootstrap interval of the mean."""
         return bootstrap_interval(self.by_seed.to_numpy())
 
-    @property
+    @cached_property
     def student(self) -> tuple[float, float]:
         """Student's interval of the mean."""
         return student_interval(self.by_seed.to_numpy())
@@ -95,13 +95,16 @@ class Study:
         keys = self.cells[["supervision", "loss_label", "recipe_label"]].astype(str)
         variants = dict.fromkeys(Variant(*key) for key in keys.itertuples(index=False, name=None))
         self.variants = sorted(variants, key=lambda v: (_supervision_rank(v.supervision), v.supervision))
+        first = self.cells.drop_duplicates("task_label")
+        self._primary = dict(zip(first["task_label"].astype(str), first["primary"].astype(str), strict=True))
         self._rankings: dict[tuple[str, str], Ranking[Variant]] = {}
+        self._samples: dict[tuple[str, Variant, str, Rule], Sample] = {}
         self._groups: dict[tuple[str, Variant], pd.DataFrame] = {}
         for (task, *key), group in self.cells.groupby(
             ["task_label", "supervision", "loss_label", "recipe_label"], sort=False
         ):
             self._groups[str(task), Variant(*map(str, key))] = group.sort_values("seed")
-        self._history = {str(cell): frame for cell, frame in results.history.groupby("cell", sort=False)}
+        self._histories = _by_task(results)
 
     def group(self, task: str, variant: Variant) -> pd.DataFrame:
         """Return the planned cells of one variant on one task, ordered by seed; none where it was not planned."""
@@ -118,7 +121,7 @@ class Study:
 
     def primary(self, task: str) -> str:
         """Return the name of the task's primary metric."""
-        return str(self.cells.loc[self.cells["task_label"] == task, "primary"].iloc[0])
+        return self._primary[task]
 
     def metric(self, task: str) -> Metric:
         """Return the description of the task's primary metric."""
@@ -129,36 +132,51 @@ class Study:
         names = set(self.cells.loc[self.cells["task_label"] == task, "task"].astype(str))
         return [Published.from_dict(entry) for entry in self.results.published if entry["task"] in names]
 
-    def history(self, cell: str) -> pd.DataFrame:
-        """Return the history of one cell."""
-        return self._history.get(cell, self.results.history.iloc[:0])
+    def history(self, task: str, metric: str) -> pd.DataFrame:
+        """Return every value of a metric, such as "test/set_error", with the columns cell, epoch and value."""
+        history = self._histories.get(task, self.results.history.iloc[:0])
+        return history.loc[history["metric"] == metric, ["cell", "epoch", "value"]]
 
     @cached_property
     def epochs(self) -> dict[tuple[str, Rule], int]:
         """The epoch that each rule chooses for each finished cell; absent where there is no value to choose by."""
-        picked: dict[tuple[str, Rule], int] = {}
-        for cell, primary in self.cells.loc[self.cells["status"] == "done", "primary"].items():
-            for rule in RULES:
-                epoch = select_epoch(self.history(str(cell)), rule, primary, describe(primary).lower_is_better)
-                if epoch is not None:
-                    picked[str(cell), rule] = epoch
-        return picked
+        done = set(self.cells.index[self.cells["status"] == "done"])
+        return {
+            (str(cell), rule): int(epoch)
+            for task, history in self._histories.items()
+            for rule in RULES
+            for cell, epoch in select_epochs(
+                history, rule, self.primary(task), self.metric(task).lower_is_better
+            ).items()
+            if cell in done
+        }
 
     @cached_property
     def picked(self) -> dict[tuple[str, Rule], dict[str, float]]:
         """The metrics at the epoch that each rule chooses: (cell, rule) -> "test/set_error" -> value."""
-        values = {}
-        for (cell, rule), epoch in self.epochs.items():
-            history = self.history(cell)
-            at = history[history["epoch"] == epoch]
-            values[cell, rule] = dict(zip(at["metric"].astype(str), at["value"].astype(float), strict=True))
+        values: dict[tuple[str, Rule], dict[str, float]] = {key: {} for key in self.epochs}
+        if not values:
+            return {}
+        chosen = pd.DataFrame([(*key, epoch) for key, epoch in self.epochs.items()], columns=["cell", "rule", "epoch"])
+        found = self.results.history.merge(chosen, on=["cell", "epoch"])
+        for cell, rule, metric, value in zip(
+            found["cell"], found["rule"], found["metric"], found["value"].astype(float), strict=True
+        ):
+            values[cell, rule][metric] = value
         return values
+
+    @cached_property
+    def _validated(self) -> dict[str, bool]:
+        validated = {}
+        for task in self.tasks:
+            done = self.cells.index[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
+            known = self.history(task, f"validation/{self.primary(task)}")["cell"]
+            validated[task] = len(done) > 0 and bool(done.isin(known).all())
+        return validated
 
     def validated(self, task: str) -> bool:
         """Return whether all finished cells of a task have the primary metric on validation bags, and there is one."""
-        name = f"validation/{self.primary(task)}"
-        done = self.cells[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
-        return len(done) > 0 and all((self.history(str(cell))["metric"] == name).any() for cell in done.index)
+        return self._validated[task]
 
     def rule(self, task: str) -> Rule:
         """Return the rule of the comparison: validation, or the last epoch where `validated` is False."""
@@ -186,9 +204,13 @@ class Study:
         Returns:
             The values by seed, and the seeds without a value with the reason.
         """
-        name = f"test/{metric or self.primary(task)}"
+        key = (task, variant, metric or self.primary(task), rule or self.rule(task))
+        if key not in self._samples:
+            self._samples[key] = self._sample(*key)
+        return self._samples[key]
+
+    def _sample(self, task: str, variant: Variant, metric: str, rule: Rule) -> Sample:
         group = self.group(task, variant)
-        rule = rule or self.rule(task)
         values: dict[int, float] = {}
         lost: list[tuple[int, str]] = []
         for cell, seed, status, reason in zip(
@@ -199,7 +221,7 @@ class Study:
                 continue
             # Without any finite validation value no epoch can be chosen; the last one then shows how training ended.
             at = self.picked.get((cell, rule)) or self.picked.get((cell, "last"), {})
-            value = at.get(name)
+            value = at.get(f"test/{metric}")
             if value is None:
                 lost.append((seed, "done, but the value was not recorded"))
             elif not np.isfinite(value):
@@ -214,6 +236,13 @@ class Study:
             values = {variant: self.sample(task, variant).by_seed for variant in self.variants_of(task, supervision)}
             self._rankings[task, supervision] = tied_with_best(values, self.metric(task).lower_is_better)
         return self._rankings[task, supervision]
+
+
+def _by_task(results: Results) -> dict[str, pd.DataFrame]:
+    """Return the history of the cells of each task."""
+    history = results.history.assign(metric=results.history["metric"].astype("category"))
+    tasks = history["cell"].map(results.cells["task_label"])
+    return {str(task): frame for task, frame in history.groupby(tasks, sort=False)}
 
 
 def seeds_named(seeds: list[int]) -> str:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
+import pandas as pd
+
 from milbench.api.metric_info import describe
 from milbench.api.published import Rule
 from milbench.api.results import COSTS
@@ -213,7 +215,8 @@ def cost_table(study: Study, task: str) -> Table | None:
     lines = {variant: [Entry(variant.label), *_costs(study, task, variant, list(kinds))] for variant in variants}
     if any(entry.mark == BUSY_MARK for line in lines.values() for entry in line):
         notes.append(_BUSY_NOTE)
-    clipped = {variant: _clipped(study, task, variant) for variant in variants}
+    shares = study.history(task, "train/clipped").groupby("cell")["value"].mean()
+    clipped = {variant: _clipped(study, task, variant, shares) for variant in variants}
     if any(entry.text != NOTHING for entry in clipped.values()):
         columns.append("steps shortened")
         lines = {variant: [*line, clipped[variant]] for variant, line in lines.items()}
@@ -242,11 +245,11 @@ def _costs(study: Study, task: str, variant: Variant, kinds: list[str]) -> list[
     return entries
 
 
-def _clipped(study: Study, task: str, variant: Variant) -> Entry:
+def _clipped(study: Study, task: str, variant: Variant, shares: pd.Series[float]) -> Entry:
+    """Return the median share of shortened steps of the finished seeds; `shares` has that of each cell."""
     group = study.group(task, variant)
-    histories = [study.history(str(cell)) for cell in group.index[group["status"] == "done"]]
-    shares = [float(h.loc[h["metric"] == "train/clipped", "value"].mean()) for h in histories]
-    known = [share for share in shares if math.isfinite(share)]
+    done = shares.reindex(group.index[group["status"] == "done"])
+    known = [share for share in done if math.isfinite(share)]
     metric = describe("clipped")
     return Entry(with_unit(number(median(known), 1, metric), metric) if known else NOTHING)
 

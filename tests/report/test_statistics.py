@@ -11,13 +11,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from milbench.api.published import Rule
 from milbench.report.statistics import (
     best_of,
     bootstrap_interval,
     holm,
     paired_comparison,
     paired_ratio,
-    select_epoch,
+    select_epochs,
     signed_rank_p,
     smallest_p,
     student_interval,
@@ -26,10 +27,15 @@ from milbench.report.statistics import (
 )
 
 
-def history(**columns: list[float]) -> pd.DataFrame:
-    rows = [(epoch, name.replace("_", "/", 1), value) for name, values in columns.items()
+def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
+    rows = [(cell, epoch, name.replace("_", "/", 1), value) for name, values in columns.items()
             for epoch, value in enumerate(values, start=1)]  # fmt: skip
-    return pd.DataFrame(rows, columns=["epoch", "metric", "value"])
+    return pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"])
+
+
+def select_epoch(past: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
+    """Return the epoch of the only cell."""
+    return select_epochs(past, rule, metric, lower_is_better).get("one")
 
 
 def test_epoch_rules_by_hand() -> None:
@@ -66,6 +72,18 @@ def test_an_epoch_without_a_test_value_is_no_candidate() -> None:
     past = history(test_error=[0.5, 0.4], validation_error=[0.3, 0.2, 0.1])
     assert select_epoch(past, "validation", "error") == 2
     assert select_epoch(history(train_loss=[1.0]), "last", "error") is None
+
+
+def test_the_epoch_of_a_cell_does_not_depend_on_other_cells() -> None:
+    several = pd.concat([
+        history("falls", test_error=[0.5, 0.2, 0.3], validation_error=[0.4, 0.1, 0.2]),
+        history("flat", test_error=[0.9, 0.1, 0.8], validation_error=[0.3, 0.3, 0.3]),
+        history("unjudged", test_error=[0.1, 0.2], validation_error=[math.nan, math.nan]),
+        history("untested", validation_error=[0.1, 0.2]),
+    ]).sample(frac=1, random_state=0)  # fmt: skip
+    assert dict(select_epochs(several, "last", "error")) == {"falls": 3, "flat": 3, "unjudged": 2}
+    assert dict(select_epochs(several, "validation", "error")) == {"falls": 2, "flat": 3}
+    assert dict(select_epochs(several, "test", "error")) == {"falls": 2, "flat": 2, "unjudged": 1}
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.5, 0.2], [1.0, 2.0, 4.0, 8.0, 16.0], [3.0, 3.0, 5.0, 1.0]])

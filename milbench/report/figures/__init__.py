@@ -1,4 +1,4 @@
-"""The figures of a report, drawn by matplotlib and seaborn.
+"""The figures of a report, drawn by matplotlib.
 
 It may import what `milbench.report` may.
 """

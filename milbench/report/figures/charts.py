@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -214,31 +214,36 @@ def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Variant, pd.Serie
 
 def _curves(study: Study, task: str, name: str) -> pd.DataFrame:
     """Return a long frame of variant, seed, done, epoch, value for one metric; what is not finite is left out."""
-    parts = []
-    for variant in study.variants_of(task):
-        group = study.group(task, variant)
-        for cell, seed, status in zip(map(str, group.index), group["seed"], group["status"], strict=True):
-            history = study.history(cell)
-            part = history.loc[history["metric"] == name, ["epoch", "value"]]
-            parts.append(part.assign(variant=variant.label, seed=seed, done=status == "done"))
-    columns = ["epoch", "value", "variant", "seed", "done"]
-    frame = pd.concat([part for part in parts if len(part)] or [pd.DataFrame(columns=columns)])
-    return frame[frame["value"].astype(float).abs() < math.inf].reset_index(drop=True)
+    parts = [
+        study.group(task, variant)[["seed", "status"]].assign(variant=variant.label)
+        for variant in study.variants_of(task)
+    ]
+    runs = pd.concat(parts).rename_axis("cell").reset_index()
+    runs["done"] = runs.pop("status") == "done"
+    frame = runs.merge(study.history(task, name), on="cell")
+    return frame[np.isfinite(frame["value"].astype(float))].reset_index(drop=True)
 
 
 def _draw_curves(axes: Axes, frame: pd.DataFrame, colour: str, dash: str) -> None:
     if frame.empty:
         return
-    common = {"data": frame, "x": "epoch", "y": "value", "ax": axes, "color": colour, "legend": False}
-    sns.lineplot(**common, units="seed", estimator=None, lw=0.8, alpha=0.45)
-    for _, part in frame[~frame["done"].astype(bool)].groupby("seed"):
-        last = part.sort_values("epoch").iloc[-1]
-        axes.plot(last["epoch"], last["value"], "x", color=colour, ms=7, mew=2)
-    done = frame[frame["done"].astype(bool)]
+    # One collection, since thousands of lines one by one would take matplotlib most of the time of a report.
+    axes.add_collection(LineCollection(_by_seed(frame), colors=colour, lw=0.8, alpha=0.45, capstyle="projecting"))
+    ends = frame[~frame["done"]].sort_values("epoch").groupby("seed").last()
+    if len(ends):
+        axes.plot(ends["epoch"], ends["value"], "x", color=colour, ms=7, mew=2)
+    done = frame[frame["done"]]
     # The mean is drawn only where every seed has a value: it would jump at the end of an unfinished one.
     counts = done.groupby("epoch")["value"].transform("size")
     mean = done[counts == done["seed"].nunique()].groupby("epoch")["value"].mean()
     axes.plot(mean.index, mean, color=colour, lw=2.2, ls=dash, marker="o" if len(mean) == 1 else None)
+
+
+def _by_seed(frame: pd.DataFrame) -> list[np.ndarray]:
+    """Return the points of each seed, (n, 2) with epoch and value."""
+    ordered = frame.sort_values(["seed", "epoch"])
+    starts = np.unique(ordered["seed"], return_index=True)[1]
+    return np.split(ordered[["epoch", "value"]].to_numpy(float), starts[1:])
 
 
 def _bayes_line(axes: Axes, study: Study, task: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 
 from milbench.report.figures import charts
 from milbench.report.study import Study
@@ -16,6 +17,22 @@ def test_a_published_value_is_drawn_where_it_is() -> None:
     assert figure is not None
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert sorted(float(np.asarray(line.get_xdata())[0]) for line in dashed) == pytest.approx([0.4, 8.0])
+
+
+def test_curves_are_drawn_seed_by_seed_with_a_cross_at_the_end_of_each_unfinished_one() -> None:
+    lost = {("exact", "extended-digits", seed): ("interrupted", "") for seed in (1, 3)}
+    results = make_results(None, {"exact": 0.01}, ONE, 4, 6, statuses=lost)
+    figure = charts.curves_figure(Study(results), "extended-digits")
+    assert figure is not None
+    losses = results.history[results.history["metric"] == "train/loss"]
+    curves = [losses.loc[losses["cell"] == cell, ["epoch", "value"]].to_numpy() for cell in results.cells.index]
+    panel = figure.axes[1]
+    (drawn,) = (found for found in panel.collections if isinstance(found, LineCollection))
+    for found, curve in zip(drawn.get_segments(), curves, strict=True):
+        np.testing.assert_allclose(found, curve)
+    (crosses,) = (line for line in panel.lines if line.get_marker() == "x")
+    assert [len(curve) for curve in curves] == [6, 3, 6, 3]
+    np.testing.assert_allclose(np.asarray(crosses.get_xydata(), float), [curves[1][-1], curves[3][-1]])
 
 
 @pytest.mark.parametrize("label", ["exact", "exact, clip_norm=0.001, at length"])
