@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from milbench.errors import StoreAwayError, StoreError
 from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
+from milbench.store.sqlite_source import SECONDS_LOCKED
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -311,10 +313,14 @@ class _Calls:
         method = getattr(self._client, name)
 
         def call(*args: Any, **options: Any) -> Any:
-            try:
-                return method(*args, **options)
-            except (MlflowException, OSError) as error:
-                raise _store_error(error, self._uri) from error
+            end = time.monotonic() + SECONDS_LOCKED
+            while True:
+                try:
+                    return method(*args, **options)
+                except (MlflowException, OSError) as error:
+                    # MLflow lets SQLite wait for 20 seconds, whatever the address of the database says.
+                    if "database is locked" not in str(error) or time.monotonic() > end:
+                        raise _store_error(error, self._uri) from error
 
         return call
 
