@@ -267,28 +267,35 @@ class Cluster:
             ended.add(future)
 
         # No more than the workers can compute at once: a cell that waits at a worker that dies would count as suspect.
-        for _ in range(min(len(jobs), sum(self.client.nthreads().values()) or 1)):
+        for _ in range(min(len(jobs), self._threads() or 1)):
             submit(waiting.pop())
         for future in ended:
             job = running.pop(future.key)
             del self._futures[future.key]
             result = self._result(future, job)
-            if self.client.status in ("closing", "closed"):
+            if self.client.status != "running":
                 raise ClusterLost
             if result is not None:
                 yield result
             elif not self.stopping.is_set():
                 waiting.append(job)
-            while waiting and not self.stopping.is_set() and len(running) < sum(self.client.nthreads().values()):
+            while waiting and not self.stopping.is_set() and len(running) < self._threads():
                 submit(waiting.pop())
             if waiting and not running and not self.stopping.is_set():  # all workers are gone: wait for new ones
                 submit(waiting.pop())
+
+    def _threads(self) -> int:
+        """Return how many cells the workers can compute at once. Raises ClusterLost where nobody answers."""
+        try:
+            return sum(self.client.nthreads().values())
+        except OSError:
+            raise ClusterLost from None
 
     def close(self) -> None:
         """Wait for the cells that are computed: the launch has asked them to stop."""
         from distributed import wait
 
-        with suppress(TimeoutError, OSError, CancelledError):  # the cluster may be lost
+        with suppress(TimeoutError, OSError, CancelledError), self.client.as_current():  # the cluster may be lost
             wait(list(self._futures.values()), timeout=GRACE)
 
     @staticmethod
@@ -321,7 +328,9 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens to workers is told by their cells
+    for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
+        if name.startswith(("distributed", "tornado", "asyncio")):  # what happens to workers is told by their cells
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
