@@ -108,7 +108,8 @@ class Study:
 
     def group(self, task: str, variant: Variant) -> pd.DataFrame:
         """Return the planned cells of one variant on one task, ordered by seed; none where it was not planned."""
-        return self._groups.get((task, variant), self.cells.iloc[:0])
+        found = self._groups.get((task, variant))
+        return self.cells.iloc[:0] if found is None else found
 
     def variants_of(self, task: str, supervision: str | None = None) -> list[Variant]:
         """Return the variants that were planned for a task, those of one kind of supervision where it is named."""

@@ -88,6 +88,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     figure = Figure(figsize=(WIDTH, 1.1 + 0.62 * len(variants)), layout="constrained")
     axes = figure.subplots()
     shown: list[float] = []
+    published = of_losses(study, task)
     for y, variant in enumerate(variants):
         sample, colour = samples[variant], _colour(study, variant)
         values = [scaled(value, metric) for value in sample.by_seed]
@@ -102,7 +103,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
         else:
             axes.text(0.5, y, "no result", transform=axes.get_yaxis_transform(), color=MUTED, ha="center", va="center")
-        for fact in of_losses(study, task).get(variant, []):
+        for fact in published.get(variant, []):
             value = scaled(fact.value, metric)
             shown.append(value)
             axes.plot([value, value], [y - 0.42, y + 0.42], ls=(0, (3, 2)), color=colour, lw=1.6)
@@ -128,6 +129,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         return None
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = figure.subplots(1, 2)
+    published = of_losses(study, task)
     titles = (f"{study.metric(task).heading}, test", "training loss, each loss in its own units")
     for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
         metric = describe(name.partition("/")[2])
@@ -135,7 +137,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         for variant in variants:
             colour = _colour(study, variant)
             _draw_curves(axes, curves[curves["variant"] == variant.label], colour, _dash(study, variant))
-            for fact in of_losses(study, task).get(variant, []) if name.startswith("test/") else []:
+            for fact in published.get(variant, []) if name.startswith("test/") else []:
                 axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_methods(axes, study, task, "y") if name.startswith("test/") else []
         scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)

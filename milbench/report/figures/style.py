@@ -6,7 +6,8 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, SymmetricalLogLocator
 
@@ -23,6 +26,7 @@ _VARIABLES = {PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LI
 
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 9.6
+_DPI = 170
 
 STYLE: Any = {
     "font.family": ["DejaVu Sans"],
@@ -73,24 +77,31 @@ class Picture:
     caption: str
     figure: Figure
 
+    def __post_init__(self) -> None:
+        with _styled():
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # one layout for every format
+
     @cached_property
     def svg(self) -> str:
         """The figure as the text of an SVG file, the same for the same data."""
         buffer = io.StringIO()
-        with rc_context(STYLE), warnings.catch_warnings():
-            # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # one layout for every format
-            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        with _styled():
+            # Not by savefig, which would draw everything once more for a layout.
+            canvas: Any = FigureCanvasSVG(self.figure)
+            canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
         return buffer.getvalue()
 
     def write(self, folder: Path) -> None:
         """Write PNG and SVG into a folder."""
+        # The SVG comes last: a figure keeps what drew it last, and the pixels of many figures would fill the memory.
+        dpi = self.figure.dpi
+        with _styled():
+            self.figure.set_dpi(_DPI)
+            canvas: Any = FigureCanvasAgg(self.figure)
+            canvas.print_png(folder / f"{self.name}.png")
+            self.figure.set_dpi(dpi)
         (folder / f"{self.name}.svg").write_text(self.svg, "utf-8")
-        with rc_context(STYLE), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            self.figure.savefig(folder / f"{self.name}.png", dpi=170)
 
     def inline(self) -> str:
         """Return the SVG for a page that holds several: with ids of its own, and with the colours of the page."""
@@ -101,6 +112,14 @@ class Picture:
         for colour, variable in _VARIABLES.items():
             svg = svg.replace(colour, variable)
         return svg.replace("<svg ", '<svg role="img" ', 1)
+
+
+@contextmanager
+def _styled() -> Iterator[None]:
+    with rc_context(STYLE), warnings.catch_warnings():
+        # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def wrapped(label: str, width: int = 26) -> str:

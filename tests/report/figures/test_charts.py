@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
+import matplotlib.image
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.collections import LineCollection
 
 from milbench.report.figures import charts
@@ -33,6 +37,22 @@ def test_curves_are_drawn_seed_by_seed_with_a_cross_at_the_end_of_each_unfinishe
     (crosses,) = (line for line in panel.lines if line.get_marker() == "x")
     assert [len(curve) for curve in curves] == [6, 3, 6, 3]
     np.testing.assert_allclose(np.asarray(crosses.get_xydata(), float), [curves[1][-1], curves[3][-1]])
+
+
+def test_a_written_picture_leaves_no_pixels_in_memory(tmp_path: Path) -> None:
+    pictures = charts.draw(Study(make_results(None, TWO, ONE, 2, 2)), "extended-digits", "x")
+    earlier = _drawings()
+    for picture in pictures:
+        picture.write(tmp_path)
+    width = max(matplotlib.image.imread(path).shape[1] for path in tmp_path.glob("*.png"))
+    assert len(pictures) == 3
+    assert not [found for found in _drawings() if found.width >= width and found not in earlier]
+
+
+def _drawings() -> list[RendererAgg]:
+    """Return everything in memory that holds the pixels of a figure."""
+    gc.collect()
+    return [found for found in gc.get_objects() if type(found) is RendererAgg]
 
 
 @pytest.mark.parametrize("label", ["exact", "exact, clip_norm=0.001, at length"])
