@@ -128,7 +128,7 @@ class Display:
         if result.status == "done":
             colour, what = "green", self._errors(cell, result.metrics or {})
         else:
-            colour, what = "red", result.reason
+            colour, what = "red", result.reason or "the next launch continues it"
         line = Text.assemble((f"{result.status:8}", colour), plain(f"{label}: {what}"))
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)

@@ -78,7 +78,9 @@ def run(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Compute in this very process, one cell at a time: for a debugger.")
     ] = False,
-    timeout: Annotated[float | None, typer.Option(min=1, help="Seconds after which a cell fails.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, max=10_000_000, help="Seconds after which a cell fails.")
+    ] = None,
     rerun: options.RerunOption = "missing",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
@@ -231,16 +233,16 @@ def _execute(
         timeout=request.timeout,
     )
     store = StoreWriter(workspace)
-    stopped, problems = "", []
+    stopped, undone, problems = "", 0, []
     try:
         with display.live():
             try:
-                execute(launch, store, workspace, how, options.command_line(), display)
+                undone = execute(launch, store, workspace, how, options.command_line(), display)
             except Interrupted:
                 stopped = "interrupted"
             except ClusterLost:
                 stopped = "the cluster was lost"
-        code = _outcome(launch.plan, store, display, request, stopped)
+        code = _outcome(launch.plan, store, display, request, stopped) or int(undone > 0)
     except StoreError as error:
         code = INTERRUPTED if stopped == "interrupted" else 1
         problems = [str(error), "the same command continues"]
@@ -258,7 +260,8 @@ def _outcome(
     """Print how many cells of a plan are done, and what stopped the launch, if anything; return the exit code."""
     done, cells = _done(plan, store), len(plan.cells)
     if stopped:
-        display.over(f"{stopped}: {done} of {cells} cells done; the same command continues")
+        what = "computes all of them again" if request.rerun == "all" else "continues"
+        display.over(f"{stopped}: {done} of {cells} cells done; the same command {what}")
         return INTERRUPTED if stopped == "interrupted" else 1
     if request.smoke:
         display.over(f"smoke run: {done} of {cells} cells run from end to end; nothing was kept")
@@ -274,10 +277,14 @@ def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Eve
 
     undone = sum(launch.status(cell) != "done" for cell in launch.plan.cells)
     display.over("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
-    if not StoreReader(workspace).was_launched_last(launch.plan):
+    reader = StoreReader(workspace)
+    is_new = not reader.was_launched_last(launch.plan)
+    if is_new or reader.has_stale_launches():
         from milbench.store.writer import StoreWriter
 
         store = StoreWriter(workspace)
+        store.close_stale([])
+    if is_new:
         store.end(store.launch(launch.plan, options.command_line()), "FINISHED")
     return 1 if undone else 0
 

@@ -21,7 +21,7 @@ def ui(
 
     store = StoreReader(options.existing_workspace(root))
     if not store.is_local:
-        raise UsageError(f"the store is on a server of its own: open {store.uri}")
+        raise UsageError(f"the store is on a server of its own: open {store.address}")
     with _listener(port) as listener:
         console.print(f"MLflow's pages: http://127.0.0.1:{port}, until Ctrl-C")
         store.serve(listener)

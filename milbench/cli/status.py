@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -109,8 +110,9 @@ def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
     from milbench.store.records import TRACEBACK
 
     failed = [state.run_id for state in states.values() if state.status == "failed"]
-    paths = [path for run_id in failed[:1] if (path := store.artifact(run_id, TRACEBACK))]
-    return [f"where it failed: {path}" + (f" (and {len(failed) - 1} more)" if failed[1:] else "") for path in paths]
+    paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))
+    more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+    return [f"where it failed: {path}{more}" for path in itertools.islice(paths, 1)]
 
 
 def _summary(states: dict[str, CellState]) -> str:

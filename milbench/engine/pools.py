@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import queue
+import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -24,6 +26,10 @@ from milbench.engine.worker import Job, JobResult, check_worker, compute_cell, e
 from milbench.errors import UsageError
 from milbench.store.workspace import Workspace
 
+FIRST_WORKER = 600.0
+"""Seconds to wait for the first worker of a cluster: a batch system may start it late."""
+POLL = 0.1
+"""Seconds between two looks at a cluster for cells that have ended and workers that have joined."""
 GRACE = 5.0
 """Seconds after a cell's timeout until its process is killed, if its own timer could not end it."""
 SIGNAL_DELAY = 0.5
@@ -267,21 +273,20 @@ class Cluster:
             ended.add(future)
 
         # No more than the workers can compute at once: a cell that waits at a worker that dies would count as suspect.
-        for _ in range(min(len(jobs), self._threads() or 1)):
-            submit(waiting.pop())
-        for future in ended:
-            job = running.pop(future.key)
-            del self._futures[future.key]
-            result = self._result(future, job)
-            if self.client.status != "running":
-                raise ClusterLost
-            if result is not None:
-                yield result
-            elif not self.stopping.is_set():
-                waiting.append(job)
+        while running or (waiting and not self.stopping.is_set()):
+            for future in ended.next_batch(block=False):
+                job = running.pop(future.key)
+                del self._futures[future.key]
+                result = self._result(future, job)
+                if self.client.status != "running":
+                    raise ClusterLost
+                if result is not None:
+                    yield result
+                elif not self.stopping.is_set():
+                    waiting.append(job)
+            time.sleep(POLL)
+            # Workers may join at any time. Without any, cells wait for the next one.
             while waiting and not self.stopping.is_set() and len(running) < self._threads():
-                submit(waiting.pop())
-            if waiting and not running and not self.stopping.is_set():  # all workers are gone: wait for new ones
                 submit(waiting.pop())
 
     def _threads(self) -> int:
@@ -338,8 +343,10 @@ def connected(address: str) -> Iterator[Any]:
                 raise UsageError(f"--cluster {address}: expected local:N with N from 1 to 1024 processes")
             cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
             scheduler = stack.enter_context(cluster).scheduler_address
-        else:
+        elif re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
             scheduler = address
+        else:
+            raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
         try:
             client = stack.enter_context(Client(scheduler, timeout=15, set_as_default=False))
         except (OSError, ValueError) as error:
@@ -352,11 +359,13 @@ def check_workers(client: Any, workspace: Workspace, tracking_uri: str) -> None:
     token = f".seen-by-workers-{uuid.uuid4().hex}"
     (workspace.checkpoints / token).touch()
     try:
-        reasons = client.run(check_worker, str(workspace.path), tracking_uri, token)
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
+        reasons = client.run(check_worker, str(workspace.path), tracking_uri, token, on_error="return")
     finally:
         (workspace.checkpoints / token).unlink()
     if not reasons:
-        raise UsageError("the dask cluster has no workers")
+        raise UsageError(f"the dask cluster had no worker for {FIRST_WORKER:.0f} seconds")
     for worker, reason in reasons.items():
         if reason:
             raise UsageError(f"worker {worker} cannot reach the store: {reason}")

@@ -94,7 +94,7 @@ class Watcher(Protocol):
 
 def execute(
     launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, command: str, watcher: Watcher
-) -> None:
+) -> int:
     """Compute the cells of a launch and log them.
 
     Args:
@@ -104,6 +104,9 @@ def execute(
         options: where and how cells are computed.
         command: the command line, logged with the launch.
         watcher: is told what happens.
+
+    Returns:
+        How many cells failed, or were left to another process.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
@@ -115,34 +118,38 @@ def execute(
     with ExitStack() as stack:
         pool = _pool(options, len(launch.to_run), store, workspace, stopping, stack)
         pool.check(one_a_pair(launch.to_run), options.data_dir, options.timeout)
+        sweep(workspace, launch)
         parent = store.launch(launch.plan, command)
-        outcome, failure = "KILLED", ""
+        outcome, failure, undone = "KILLED", "", 0
         try:
             stack.enter_context(_stoppable(workspace.stop(parent), stopping, watcher))
             stack.enter_context(locks.try_lock(workspace.lock(parent)))
             store.close_stale(cell.id for cell in launch.to_run)
             jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
-            failed = False
             for result in (_recorded(result, jobs, store) for result in pool.results(jobs)):
                 watcher.ended(result)
-                failed = failed or result.status == "failed"
-                if failed and options.fail_fast:
+                undone += result.status in ("failed", "elsewhere")
+                if result.status == "failed" and options.fail_fast:
                     break
                 if result.status == "stopped" and result.reason:  # the store failed: other cells would fare no better
                     failure = result.reason
                     stopping.set()
             if not stopping.is_set():
-                outcome = "FAILED" if failed else "FINISHED"
+                outcome = "FAILED" if undone else "FINISHED"
         except KeyboardInterrupt:
             pass
         finally:
-            workspace.stop(parent).touch()
-            pool.close()
-            _clean_up(launch, store, workspace, parent, outcome)
+            try:
+                with suppress(OSError):  # on a disk that is full or read-only
+                    workspace.stop(parent).touch()
+                pool.close()
+            finally:
+                _clean_up(launch, store, workspace, parent, outcome)
     if failure:
         raise StoreError(failure)
     if outcome == "KILLED":
         raise Interrupted
+    return undone
 
 
 def _pool(
@@ -158,7 +165,8 @@ def _pool(
 
 
 def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, parent: str) -> Job:
-    workspace.hang(cell.id).unlink(missing_ok=True)  # of an earlier launch, perhaps with another timeout
+    if not locks.is_locked(workspace.lock(cell.id)):  # of an earlier launch, perhaps with another timeout
+        workspace.hang(cell.id).unlink(missing_ok=True)
     return Job(
         cell=cell,
         comparison=launch.plan.name,
@@ -180,8 +188,7 @@ def _recorded(result: JobResult, jobs: Iterable[Job], store: StoreWriter) -> Job
         return result
     job = next(job for job in jobs if job.cell.id == result.cell_id)
     try:
-        known = store.cell_run(result.cell_id)
-        run_id = known.run_id if known and known.status in ("interrupted", "running") else ""
+        run_id = store.unfinished_run(result.cell_id, job.launch)
         store.end(run_id or store.start_cell(job.comparison, job.cell, job.launch, {}), "FAILED", result.reason)
     except StoreError as error:
         return replace(result, status="stopped", reason=f"{result.reason}; {error}")
@@ -192,16 +199,33 @@ def _clean_up(launch: Launch, store: StoreWriter, workspace: Workspace, parent: 
     """Close the launch, and the runs of cells whose workers were ended."""
     to_run = [cell.id for cell in launch.to_run]
     for cell_id in to_run:  # a worker that was killed could not remove its files
-        workspace.progress(cell_id).unlink(missing_ok=True)
-        workspace.hang(cell_id).unlink(missing_ok=True)
+        if not locks.is_locked(workspace.lock(cell_id)):
+            workspace.progress(cell_id).unlink(missing_ok=True)
+            workspace.hang(cell_id).unlink(missing_ok=True)
     with suppress(StoreError):  # the next launch does it
         store.deliver()
         if outcome != "FINISHED":
             store.close_stale(to_run)
     with suppress(StoreError):
         store.end(parent, outcome)
-    for file in (workspace.lock(parent), workspace.stop(parent)):
-        file.unlink(missing_ok=True)
+    workspace.lock(parent).unlink(missing_ok=True)
+    if not any(locks.is_locked(workspace.lock(cell_id)) for cell_id in to_run):  # else workers are still to see it
+        workspace.stop(parent).unlink(missing_ok=True)
+
+
+def sweep(workspace: Workspace, launch: Launch) -> None:
+    """Remove what killed launches have left among the checkpoints, if no other launch is going on."""
+    folder = workspace.checkpoints
+    if any(locks.is_locked(path) for path in folder.glob("*.lock")):
+        return
+    for pattern in ("*.stop", "*.progress", "*.hang", ".*"):
+        for path in folder.glob(pattern):
+            with suppress(OSError):
+                path.unlink()
+    if launch.rerun != "all":
+        for cell in launch.plan.cells:
+            if launch.status(cell) == "done":
+                workspace.checkpoint(cell.id).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -217,7 +241,8 @@ def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> It
         request.touch()
         watcher.stopping()
 
-    before = {name: signal.signal(name, stop) for name in STOPPING}
+    heeded = [name for name in STOPPING if signal.getsignal(name) != signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {name: signal.signal(name, stop) for name in heeded}
     try:
         yield
     finally:

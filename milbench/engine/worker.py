@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from milbench._utils import locks
 from milbench.api.plan import Cell
 from milbench.engine.callback import Callback, Stopped
-from milbench.errors import StoreAwayError, UsageError, store_failure
+from milbench.errors import StoreAwayError, StoreError, UsageError, store_failure
 from milbench.store.progress import Progress
 from milbench.store.records import TRACEBACK, CellRun
 from milbench.store.spool import patiently
@@ -96,6 +97,9 @@ def compute_cell(job: Job) -> JobResult:
     """
     _leave_signals_to_the_launcher(job)
     workspace = Workspace(Path(job.workspace))
+    if (job.tracking_uri or "").startswith("sqlite:") and not workspace.lock(job.launch).exists():
+        reason = f"worker {platform.node()} does not see the folder {job.workspace} of the launcher"
+        return JobResult(job.cell.id, "failed", reason)
     with _ONE_CELL:
         try:
             with locks.try_lock(workspace.lock(job.cell.id)) as mine:
@@ -149,7 +153,7 @@ def too_late(job: Job, workspace: Workspace) -> str:
     trace = workspace.hang(job.cell.id)
     if job.timeout is None or not trace.exists() or not (text := trace.read_text("utf-8", "replace")):
         return ""
-    frames = re.findall(r'File "(.+)", line (\d+) in', text)
+    frames = re.findall(r'File "(.+)", line (\d+) in', text.rpartition("Thread 0x")[2])  # the main thread comes last
     mine = [frame for frame in frames if frame[0] in (job.cell.loss_file, job.cell.task_file)]
     place = "".join(f", in {Path(file).name}:{line}" for file, line in (mine or frames)[:1])
     return f"it took longer than --timeout {job.timeout:g} seconds{place}"
@@ -171,12 +175,15 @@ class _Computation:
             return JobResult(self.job.cell.id, "done", run_id=known.run_id)
         if known and known.status == "running" and not is_own:
             return JobResult(self.job.cell.id, "elsewhere", "another machine is computing this cell")
-        # This process holds the lock: a run of this workspace that looks as if it were running is an interrupted one.
-        interrupted = known.run_id if known and known.status in ("interrupted", "running") else ""
-        if self.job.again or not interrupted:
+        if self.job.again:  # only what this very launch has begun is continued
+            interrupted = self._patiently(lambda: self.store.unfinished_run(self.job.cell.id, self.job.launch))
+        else:
+            # This process holds the lock: a run of this workspace that looks as if it were running is interrupted.
+            interrupted = known.run_id if known and known.status in ("interrupted", "running") else ""
+        if not interrupted:
             self.checkpoint.unlink(missing_ok=True)
         try:
-            result = self._compute("" if self.job.again else interrupted)
+            result = self._compute(interrupted)
             with suppress(StoreAwayError):  # the launcher says so, or the next one delivers it
                 self._patiently(self.store.deliver)
             return result
@@ -213,7 +220,7 @@ class _Computation:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self.workspace.stop(job.launch).exists():
                 raise  # the user's second Ctrl-C, where cells are computed in the launcher's own process
-            if store_failure(error):
+            if store_failure(error) and not _is_of_a_plug_in(error, job):
                 raise  # the cell has not failed
             return self._failed(run_id, error)
         self.checkpoint.unlink(missing_ok=True)
@@ -264,6 +271,13 @@ def _ended_after(seconds: float | None, trace: Path) -> Iterator[None]:
         finally:
             faulthandler.cancel_dump_traceback_later()
     trace.unlink(missing_ok=True)
+
+
+def _is_of_a_plug_in(error: BaseException, job: Job) -> bool:
+    """Return whether an error was raised in the file of a loss or a task, or by a metric that no store could take."""
+    frames = traceback.extract_tb(error.__traceback__)
+    refused = isinstance(error, StoreError) and "Invalid " in str(error)
+    return refused or (bool(frames) and frames[-1].filename in (job.cell.loss_file, job.cell.task_file))
 
 
 def _reason(error: BaseException, job: Job | None = None) -> str:

@@ -9,9 +9,9 @@ import pandas as pd
 from milbench.api.plan import Cell, Plan
 from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
-from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, CellRun, History, RunRecord
+from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, WORKSPACE, CellRun, History, RunRecord
 
-HIDDEN = (KIND, CELL, REASON, ROOT)
+HIDDEN = (KIND, CELL, REASON, ROOT, WORKSPACE)
 """Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
 GALLERY = "gallery.npz"
 """The artifact of a cell's run that holds its gallery."""

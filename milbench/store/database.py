@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import re
@@ -127,7 +126,7 @@ def _read(database: Path, query: str) -> list[tuple[object, ...]]:
 
 def _alias(folder: Path) -> Path:
     """Return a link to a folder whose path has plain characters only; SQLite follows it to the folder itself."""
-    mine = Path(tempfile.gettempdir()) / f"milbench-{re.sub(r'[^A-Za-z0-9]', '_', getpass.getuser())}"
+    mine = Path(tempfile.gettempdir()) / f"milbench-{os.getuid() if hasattr(os, 'getuid') else 'aliases'}"
     mine.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid") and mine.stat().st_uid != os.getuid():
         raise UsageError(f"{mine} belongs to another user; rename --root so that it has letters and digits only")

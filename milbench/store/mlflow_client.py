@@ -19,10 +19,17 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from milbench.errors import StoreAwayError, StoreError
-from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
+from milbench.store.records import (
+    History,
+    MetricValue,
+    RunRecord,
+    RunSummary,
+    metric_today,
+    metrics_today,
+    without_password,
+)
 from milbench.store.sqlite_source import SECONDS_LOCKED
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -61,7 +68,14 @@ class RunClient:
 
     def experiments(self) -> dict[str, str]:
         """Return the ids of the experiments by name."""
-        return {str(e.name): str(e.experiment_id) for e in self._client.search_experiments()}
+        found: dict[str, str] = {}
+        token = None
+        while True:
+            page = self._client.search_experiments(max_results=PAGE, page_token=token)
+            found |= {str(e.name): str(e.experiment_id) for e in page}
+            token = page.token
+            if not token:
+                return found
 
     def make_experiment(self, name: str, artifacts: str | None) -> str:
         """Create an experiment, or find the one of that name; return its id.
@@ -332,12 +346,10 @@ def _store_error(error: Exception, uri: str) -> StoreError:
     if uri.startswith("sqlite:") or not (status >= 500 or status in (408, 429)):
         found = re.search(r"\(\w[\w.]*Error\) (.+)", text)  # of the database, inside the text of SQLAlchemy
         reason = found[1] if found else text.splitlines()[0]
-        return StoreError(f"the store {uri.partition('?')[0]} failed: {reason[:500]}")
+        return StoreError(f"the store {without_password(uri)} failed: {reason[:500]}")
     found = re.search(r"\[Errno -?\d+\] ([^'\")]+)|(timed out)|too many (\d+ error) responses", text)
     reason = next(filter(None, found.groups())) if found else text.splitlines()[0][:300]
-    parts = urlsplit(uri)
-    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))  # without a password
-    return StoreAwayError(f"the server {address} does not answer: {reason}")
+    return StoreAwayError(f"the server {without_password(uri)} does not answer: {reason}")
 
 
 def _record(run: Any) -> RunRecord:

@@ -31,11 +31,13 @@ from milbench.store.records import (
     REASON,
     ROOT,
     SOURCE,
+    WORKSPACE,
     CellRun,
     History,
     RunRecord,
     RunSource,
     RunSummary,
+    without_password,
 )
 from milbench.store.sqlite_source import SECONDS_LOCKED, SqliteSource
 from milbench.store.workspace import Workspace
@@ -68,7 +70,7 @@ class StoreReader:
             self.uri += f"?timeout={SECONDS_LOCKED:.0f}"
         self.is_in_workspace = self.uri.partition("?")[0] == own
         """True if the store is the workspace's own database, which is copied and moved with it."""
-        self.owner = {HOST: platform.node(), ROOT: str(workspace.path)}
+        self.owner = {HOST: platform.node(), ROOT: str(workspace.path), WORKSPACE: workspace.id}
         self.lost: list[str] = []
         """Artifacts that reading has found to be gone, one line each."""
         self._open()
@@ -86,7 +88,7 @@ class StoreReader:
         """The store's address for a reader: relative to the workspace where it lies in it."""
         if self.is_in_workspace:
             return "sqlite:///" + str(self.workspace.database.relative_to(self.workspace.path))
-        return self.uri.partition("?")[0]
+        return without_password(self.uri)
 
     def serve(self, listener: socket.socket) -> None:
         """Serve MLflow's pages on a local store, on a socket that listens, until a signal ends this process."""
@@ -198,6 +200,10 @@ class StoreReader:
         path = self.artifact(newest.run_id, PLAN) if newest else None
         return path is not None and path.read_text("utf-8") == plan.to_json()
 
+    def has_stale_launches(self) -> bool:
+        """Return whether the run of a launch of this workspace is open although its process was killed."""
+        return any(run.is_open and not self.is_alive(run, run.run_id) for run in self.search("launch"))
+
     def cells_of_live_launches(self, name: str) -> set[str]:
         """Return the ids of the cells in the plans of the launches of a comparison that are going on."""
         alive = (run for run in self.launches(name) if run.is_open and self.is_alive(run, run.run_id))
@@ -221,6 +227,12 @@ class StoreReader:
         """Return the run whose results are used for one cell, None if it was never started."""
         found = self._source.search(self.experiments.values(), CELL, cell_id)
         return self._counted(run for run in found if run.tags.get(KIND) == "cell").get(cell_id)
+
+    def unfinished_run(self, cell_id: str, launch: str) -> str:
+        """Return the id of the run of a cell that a launch has opened and not finished, "" if there is none."""
+        found = self._source.search(self.experiments.values(), CELL, cell_id)
+        of_launch = (run for run in found if run.tags.get(KIND) == "cell" and run.tags.get(PARENT) == launch)
+        return next((run.run_id for run in of_launch if run.status in ("RUNNING", "KILLED")), "")
 
     def _counted(self, runs: Iterable[RunSummary]) -> dict[str, CellRun]:
         """Return the run that counts for each cell, the newest one done or else the newest, from the newest on."""
@@ -275,7 +287,11 @@ class StoreReader:
 
     def is_own(self, run: RunSummary) -> bool:
         """Return whether the run's lock is in this workspace: always, where the store is in the workspace too."""
-        return self.is_in_workspace or all(run.tags.get(k) == v for k, v in self.owner.items())
+        if self.is_in_workspace:
+            return True
+        if run.tags.get(WORKSPACE):
+            return run.tags[WORKSPACE] == self.owner[WORKSPACE]
+        return all(run.tags.get(name) == self.owner[name] for name in (HOST, ROOT))
 
     def is_alive(self, run: RunSummary, name: str) -> bool:
         """Return whether the run's lock is held; runs of other machines and workspaces count as alive.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 from milbench.api.metric_info import RENAMED_METRICS
 
@@ -16,6 +17,8 @@ CELL = "milbench.cell"
 """The content hash of the cell that a run computes."""
 HOST, ROOT = "milbench.host", "milbench.root"
 """The machine and the workspace of a run: its lock, which shows whether it is alive, is visible only there."""
+WORKSPACE = "milbench.workspace"
+"""The id of the workspace, from a file in it: who sees the file sees the locks. Older runs have HOST and ROOT alone."""
 REASON = "milbench.reason"
 """Why a run failed or was closed."""
 SOURCE = "milbench.source"
@@ -125,6 +128,16 @@ class CellRun:
     status: str
     reason: str = ""
     start: int = field(default=0, compare=False)
+
+
+def without_password(uri: str) -> str:
+    """Return the address of a store as it may be shown: without options, user and password."""
+    parts = urlsplit(uri.partition("?")[0])
+    return (
+        uri.partition("?")[0]
+        if not parts.netloc
+        else urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    )
 
 
 def metric_today(stored: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from milbench._utils.files import expanded
@@ -19,6 +21,7 @@ class Workspace:
         checkpoints: states, locks and progress of cells that are not done.
         artifacts: files of runs, a folder each.
         database: MLflow's SQLite file.
+        id_file: the file with the id by which a server's runs are known to be of this workspace.
         spool: what runs wrote while the store's server did not answer.
     """
 
@@ -29,6 +32,7 @@ class Workspace:
         self.checkpoints = self.runs / "checkpoints"
         self.artifacts = self.runs / "artifacts"
         self.database = self.runs / "mlflow.db"
+        self.id_file = self.runs / "workspace.id"
         self.spool = self.runs / "spool"
 
     def make(self) -> Workspace:
@@ -39,10 +43,20 @@ class Workspace:
                 probe = folder / f".probe-{os.getpid()}"
                 probe.touch()
                 probe.unlink()
+            with suppress(FileExistsError), self.id_file.open("x") as file:
+                file.write(uuid.uuid4().hex)
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(f"cannot write under --root {self.path}: {reason}") from None
         return self
+
+    @property
+    def id(self) -> str:
+        """The id of the workspace, "" where it has none yet."""
+        try:
+            return self.id_file.read_text("utf-8").strip()
+        except OSError:
+            return ""
 
     def artifacts_of(self, run_id: str) -> Path:
         """Return the folder of a run's artifacts, laid out as MLflow does."""

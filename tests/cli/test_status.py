@@ -45,7 +45,7 @@ def test_the_traceback_of_a_failed_cell_is_named(milbench: Milbench, root: Path)
 
 def test_watching_ends_with_the_launch(root: Path) -> None:
     words = ["--loss", "exact", "--task", TINY, "--epochs", "12", "-p", "task.batches=60", "--threads", "1"]
-    running = process("run", *words, "--jobs", "1", "--root", str(root))
+    running = process("run", *words, "--in-process", "--root", str(root))
     try:
         while not list((root / "runs" / "checkpoints").glob("*.progress")):
             assert running.poll() is None, running.communicate()

@@ -138,14 +138,14 @@ def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
 
 
 LONG = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "12", "-p", "task.batches=60")
-ALONE = ("--jobs", "1", "--threads", "1")
+ALONE = ("--in-process", "--threads", "1")
 
 
-@pytest.mark.parametrize(("how", "jobs"), [(signal.SIGINT, "2"), (signal.SIGTERM, "1")])
+@pytest.mark.parametrize(("how", "where"), [(signal.SIGINT, ["--jobs", "2"]), (signal.SIGTERM, ["--in-process"])])
 def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
-    milbench: Milbench, root: Path, how: signal.Signals, jobs: str
+    milbench: Milbench, root: Path, how: signal.Signals, where: list[str]
 ) -> None:
-    running = process(*LONG, "--jobs", jobs, "--threads", "1", "--root", str(root))
+    running = process(*LONG, *where, "--threads", "1", "--root", str(root))
     wait_for(running, root / "runs" / "checkpoints", "*.pt")
     os.killpg(running.pid, how)
     out, err = running.communicate(timeout=60)

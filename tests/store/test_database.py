@@ -50,7 +50,7 @@ def test_two_first_launches_at_once_both_work(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=120)
         assert (process.returncode, out) == (0, "['Default']\n"), err
     assert sorted(path.name for path in (tmp_path / "root" / "runs").iterdir()) == [
-        "artifacts", "checkpoints", "mlflow.db"]  # fmt: skip
+        "artifacts", "checkpoints", "mlflow.db", "workspace.id"]  # fmt: skip
 
 
 def test_a_launch_killed_while_it_makes_the_store_leaves_nothing_that_stops_the_next(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from milbench._utils import locks
 from milbench.errors import UsageError
-from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, MetricValue
+from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue
 from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, read_manifest
 from milbench.store.transfer.export import origin
 from milbench.store.transfer.lease import import_lease
@@ -179,7 +179,7 @@ def _log_files(
 def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:
     """Publish a run: make it an ordinary one, of the machine and workspace that computed it."""
     kind = "cell" if isinstance(copy, CellCopy) else "launch"
-    store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, "")})
+    store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, ""), WORKSPACE: ""})
 
 
 def _discard_unpublished(store: StoreWriter) -> None:
