@@ -5,12 +5,14 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from milbench.engine.trainer import Trainer
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
@@ -244,3 +246,54 @@ def test_results_survive_as_json_plan(milbench: Milbench, root: Path) -> None:
     milbench("run", "--loss", "exact", "--task", TINY)
     plan = next((root / "runs" / "artifacts").glob("*/artifacts/plan.json"))
     assert json.loads(plan.read_text())["cells"][0]["loss"] == "exact"
+
+
+def test_a_cell_that_fails_when_it_is_computed_again_is_counted_as_failed(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "--loss", "exact", "--task", TINY)
+    assert milbench(*words).code == 0
+
+    def fails(self: Trainer) -> None:
+        raise RuntimeError("not this time")
+
+    monkeypatch.setattr(Trainer, "run", fails)
+    ran = milbench(*words, "--rerun", "all")
+    assert ran.code == 1
+    assert runs_by_status(root) == {"FINISHED": 2, "FAILED": 2}, "a launch and a cell each, no cell twice"
+
+
+def test_a_plug_in_that_fills_a_disk_of_its_own_fails_its_cell_alone(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    loss = tmp_path / "full_disk.py"
+    loss.write_text(
+        "import errno\nfrom milbench import Loss\n\n\nclass FullDisk(Loss):\n    name = 'full-disk'\n\n"
+        "    def bag_loss(self, logits, labels, mask):\n        raise OSError(errno.ENOSPC, 'the disk is full')\n\n"
+        "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
+    )
+    ran = milbench("run", "--loss", f"{loss},exact", "--task", TINY)
+    assert ran.code == 1
+    cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")
+    assert dict(cells.status) == {"full-disk": "failed", "exact": "done"}
+
+
+def test_nohup_keeps_a_launch_alive_when_its_terminal_is_closed(root: Path) -> None:
+    words = ["run", "--loss", "exact", "--task", TINY, "--epochs", "6", "-p", "task.batches=60", "--in-process"]
+    command = ["nohup", sys.executable, "-m", "milbench", *words, "--root", str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        wait_for(running, root / "runs" / "checkpoints", "*.progress")
+        running.send_signal(signal.SIGHUP)
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, (out, err)
+    assert "1 of 1 cells done" in out
+
+
+def test_what_killed_launches_have_left_is_swept_away(milbench: Milbench, root: Path) -> None:
+    milbench("run", "--loss", "exact", "--task", TINY)
+    (cell,) = StoreReader(Workspace(root)).cell_runs()
+    checkpoints = root / "runs" / "checkpoints"
+    for name in (f"{cell}.pt", f"{cell}.progress", f"{cell}.hang", "0123.stop", f".{cell}.pt.123"):
+        (checkpoints / name).write_text("left")
+    milbench("run", "--loss", "exact,noisy-or", "--task", TINY)
+    assert [path.name for path in checkpoints.iterdir() if path.suffix != ".lock"] == []
