@@ -78,6 +78,7 @@ def evaluate_splits(
         Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
 
         >>> import torch
+        >>> from milbench import Bags, Scores, Truth
         >>> position_classes = torch.tensor([[0, 2], [0, 1]])  # 2 is background
         >>> truth = Truth(torch.tensor([[0, -1], [0, 1]]), position_classes=position_classes)
         >>> bags = Bags(torch.zeros(2, 2, 1), torch.tensor([[True, False], [True, True]]), truth=truth)
