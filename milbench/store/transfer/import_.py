@@ -179,7 +179,7 @@ def _log_files(
 def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:
     """Publish a run: make it an ordinary one, of the machine and workspace that computed it."""
     kind = "cell" if isinstance(copy, CellCopy) else "launch"
-    store.tag(run_id, {KIND: kind, HOST: copy.tags.get(HOST, ""), ROOT: copy.tags.get(ROOT, ""), WORKSPACE: ""})
+    store.tag(run_id, {KIND: kind, **{name: copy.tags.get(name, "") for name in (HOST, ROOT, WORKSPACE)}})
 
 
 def _discard_unpublished(store: StoreWriter) -> None:
