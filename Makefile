@@ -14,7 +14,7 @@ help:
 	@echo "make demo         four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
-	@echo "make test-kills   25 launches killed at random moments (a quarter of an hour)"
+	@echo "make test-kills   25 launches killed at random moments, a cluster that ends (a quarter of an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck    mypy --strict"
 	@echo "make lock         pin what is installed now into constraints.txt"
@@ -35,7 +35,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-kills: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine/test_kills.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine
 
 test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal

@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from milbench.cli import bench_runner
+from milbench.errors import UsageError
 from tests._helpers.command_line import Milbench
 
 
-def test_the_table_has_a_row_a_size_and_its_stores_are_thrown_away(
-    milbench: Milbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_measured_without_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # no server for runs that mean nothing
-    monkeypatch.setattr(bench_runner, "QUICK_SIZES", (4,))
-    ran = milbench("bench", "runner", "--quick", "--jobs", "1")
+    measured = bench_runner._measured(["list", "specs"])
+    assert measured.seconds > 0
+    assert measured.peak_bytes > 10_000_000 or sys.platform == "win32"
+    with pytest.raises(UsageError, match="milbench status ended with exit code 2"):
+        bench_runner._measured(["status", "--root", "/nowhere/at/all"])  # with a server it would be exit code 1
+
+
+def test_the_cells_of_the_benchmark_run(milbench: Milbench) -> None:
+    losses = ",".join(bench_runner.LOSSES_COMPARED)
+    ran = milbench("run", "--loss", losses, "--task", str(Path(bench_runner.TASK)), "--seeds", "0")
     assert ran.code == 0, ran
-    (row,) = [line for line in ran.out.splitlines() if line.startswith("│")]
-    values = [float(value) for value in row.strip("│").split("│")]
-    headings = [heading.strip() for heading in ran.out.split("┃")[1:-1]]
-    table = dict(zip([heading for heading in headings if heading], values, strict=True))
-    assert table["cells"] == 4
-    assert table["s a cell"] == pytest.approx(table["run s"] / 4, abs=0.05)
-    assert all(value > 0 for value in values)
+    assert f"{len(bench_runner.LOSSES_COMPARED)} of {len(bench_runner.LOSSES_COMPARED)} cells done" in ran.out

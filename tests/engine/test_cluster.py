@@ -90,6 +90,7 @@ def pids(root: Path) -> dict[str, int]:
     return {run: int(pid) for run, pid in rows}
 
 
+@pytest.mark.kills
 def test_a_scheduler_that_ends_is_one_line_and_the_cells_go_on_here(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:
