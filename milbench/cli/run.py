@@ -233,16 +233,16 @@ def _execute(
         timeout=request.timeout,
     )
     store = StoreWriter(workspace)
-    stopped, undone, problems = "", 0, []
+    stopped, failed, problems = "", 0, []
     try:
         with display.live():
             try:
-                undone = execute(launch, store, workspace, how, options.command_line(), display)
+                failed = execute(launch, store, workspace, how, options.command_line(), display)
             except Interrupted:
                 stopped = "interrupted"
             except ClusterLost:
                 stopped = "the cluster was lost"
-        code = _outcome(launch.plan, store, display, request, stopped) or int(undone > 0)
+        code = _outcome(launch.plan, store, display, request, stopped) or int(failed > 0)
     except StoreError as error:
         code = INTERRUPTED if stopped == "interrupted" else 1
         problems = [str(error), "the same command continues"]

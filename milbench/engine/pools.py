@@ -12,6 +12,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool as ProcessDied
@@ -30,6 +31,8 @@ FIRST_WORKER = 600.0
 """Seconds to wait for the first worker of a cluster: a batch system may start it late."""
 POLL = 0.1
 """Seconds between two looks at a cluster for cells that have ended and workers that have joined."""
+TRIES = 3
+"""How often dask may give up a cell of which nothing shows that a worker has begun it."""
 GRACE = 5.0
 """Seconds after a cell's timeout until its process is killed, if its own timer could not end it."""
 SIGNAL_DELAY = 0.5
@@ -246,6 +249,7 @@ class Cluster:
     client: Any
     stopping: threading.Event
     _futures: dict[str, Any] = field(default_factory=dict, init=False)
+    _lost: Counter[str] = field(default_factory=Counter, init=False)
 
     def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
         """Try out the losses of some cells on their tasks, on this machine. Raises UsageError if one does not suit."""
@@ -303,8 +307,7 @@ class Cluster:
         with suppress(TimeoutError, OSError, CancelledError), self.client.as_current():  # the cluster may be lost
             wait(list(self._futures.values()), timeout=GRACE)
 
-    @staticmethod
-    def _result(future: Any, job: Job) -> JobResult | None:
+    def _result(self, future: Any, job: Job) -> JobResult | None:
         """Return the result of a job; None where its worker was lost before it began."""
         from distributed import KilledWorker
 
@@ -312,7 +315,9 @@ class Cluster:
             result: JobResult = future.result()
             return result
         except KilledWorker:
-            if not Workspace(Path(job.workspace)).progress(job.cell.id).exists():
+            self._lost[job.cell.id] += 1
+            begun = Workspace(Path(job.workspace)).progress(job.cell.id).exists()
+            if not begun and self._lost[job.cell.id] < TRIES:
                 return None
             return JobResult(job.cell.id, "failed", "each worker that computed it died: out of memory, or ended by it?")
         except CancelledError:

@@ -106,7 +106,7 @@ def execute(
         watcher: is told what happens.
 
     Returns:
-        How many cells failed, or were left to another process.
+        How many cells failed.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
@@ -120,7 +120,7 @@ def execute(
         pool.check(one_a_pair(launch.to_run), options.data_dir, options.timeout)
         sweep(workspace, launch)
         parent = store.launch(launch.plan, command)
-        outcome, failure, undone = "KILLED", "", 0
+        outcome, failure, failed = "KILLED", "", 0
         try:
             stack.enter_context(_stoppable(workspace.stop(parent), stopping, watcher))
             stack.enter_context(locks.try_lock(workspace.lock(parent)))
@@ -128,14 +128,14 @@ def execute(
             jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
             for result in (_recorded(result, jobs, store) for result in pool.results(jobs)):
                 watcher.ended(result)
-                undone += result.status in ("failed", "elsewhere")
+                failed += result.status == "failed"
                 if result.status == "failed" and options.fail_fast:
                     break
                 if result.status == "stopped" and result.reason:  # the store failed: other cells would fare no better
                     failure = result.reason
                     stopping.set()
             if not stopping.is_set():
-                outcome = "FAILED" if undone else "FINISHED"
+                outcome = "FAILED" if failed else "FINISHED"
         except KeyboardInterrupt:
             pass
         finally:
@@ -149,7 +149,7 @@ def execute(
         raise StoreError(failure)
     if outcome == "KILLED":
         raise Interrupted
-    return undone
+    return failed
 
 
 def _pool(

@@ -129,17 +129,6 @@ class StoreWriter(StoreReader):
             if mine and run.is_open and run.run_id not in waiting and not self.is_alive(run, name):
                 self.end(run.run_id, "KILLED")
 
-    def close(self, run_id: str, status: str = "KILLED", reason: str = "") -> None:
-        """Close a run if it is open.
-
-        Args:
-            run_id: its id.
-            status: FAILED or KILLED.
-            reason: why, in one line.
-        """
-        if self.run(run_id).is_open:
-            self.end(run_id, status, reason)
-
     # -- any run ------------------------------------------------------------------------------------------------
 
     def create(self, comparison: str, tags: dict[str, str], name: str | None = None, start: int | None = None) -> str:

@@ -16,13 +16,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", "null", "[1, 2]", '{"epochs": 0}', '{"epochs": "x"}', '{"epochs": 2, "epoch": 9}',
-                '{"epochs": 2, "step": -8, "steps": 1}',
-                '{"epochs": 1e999, "epoch": 1}', '{"epochs": 2, "new": 1}', "\x00"]
+                '{"epochs": 2, "step": -8, "steps": 1}', '{"epochs": 2, "new": 1}', "\x00"]
 )  # fmt: skip
 def test_anything_else_is_no_progress(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.progress").write_text(content)
-    found = Progress.read(tmp_path / "a.progress")
-    assert found is None or 0 <= found.share <= 1
+    assert Progress.read(tmp_path / "a.progress") is None
     assert Progress.read(tmp_path / "missing.progress") is None
 
 
