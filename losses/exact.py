@@ -8,7 +8,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milbench import Loss, UsageError, bag_sizes
-from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_bounds, presence_log_odds
+from milbench.likelihood import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob_bounds,
+    bag_log_prob_from_logits,
+    presence_log_odds,
+)
 
 from ._positions import expected_counts, sum_positions
 
@@ -55,21 +60,21 @@ class Exact(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), -log Prb(L | P), divided by the number of positions where `per_position`."""
-        loss = -self._log_prob(logits.log_softmax(dim=1), labels, mask)
+        loss = -self._log_prob(logits, labels, mask)
         return loss / bag_sizes(logits, mask) if self.per_position else loss
 
-    def _log_prob(self, log_probs: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""
-        # `forward` has checked the labels, and a softmax sums to 1: nothing is left to validate.
+        # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
-            bounds = bag_log_prob_bounds(log_probs, labels, mask, validate=False)
+            bounds = bag_log_prob_bounds(logits.log_softmax(dim=1), labels, mask, validate=False)
             return bounds.upper if self.method == "upper" else bounds.lower
         if labels.shape[1] <= EXACT_LABEL_LIMIT:
-            return bag_log_prob(log_probs, labels, mask, validate=False)
+            return bag_log_prob_from_logits(logits, labels, mask, validate=False)
         sizes = labels.sum(dim=1)
         large = sizes > EXACT_LABEL_LIMIT
         # Large label sets are replaced by the empty one here, and their values by those of the bound below.
-        exact = bag_log_prob(log_probs, labels & ~large.unsqueeze(1), mask, validate=False)
+        exact = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
         if not bool(large.any()):
             return exact
         if self.method == "exact":
@@ -78,7 +83,7 @@ class Exact(Loss):
                 f"{EXACT_LABEL_LIMIT} classes; use method=lower, upper or auto"
             )
         some = None if mask is None else mask[large]
-        lower = bag_log_prob_bounds(log_probs[large], labels[large], some, validate=False).lower
+        lower = bag_log_prob_bounds(logits[large].log_softmax(dim=1), labels[large], some, validate=False).lower
         return exact.masked_scatter(large, lower.to(exact))
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:

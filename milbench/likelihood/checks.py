@@ -18,6 +18,33 @@ def tracing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
+def _checkable(values: Tensor, validate: bool | None) -> bool:
+    """Return whether values are there and to be checked."""
+    return validate is not False and values.device.type != "meta" and not tracing()
+
+
+def check_logits(logits: Tensor, mask: Tensor | None, validate: bool | None) -> None:
+    """Raise UsageError unless `logits` is (B, C+1, *positions), finite, and `mask` fits it.
+
+    Args:
+        logits: to be checked.
+        mask: the mask to check; None: there is none.
+        validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
+    """
+    _check_shapes("logits", logits, mask)
+    if not _checkable(logits, validate):
+        return
+    bad = ~torch.isfinite(logits.detach())
+    if mask is not None:
+        bad &= mask.unsqueeze(1)
+    if bool(bad.any()):
+        where: list[int] = torch.nonzero(bad)[0].tolist()
+        raise UsageError(
+            f"logits must be finite; got {logits[tuple(where)]:.4g} at bag {where[0]}, channel {where[1]}, position "
+            f"{tuple(where[2:])}, of logits {tuple(logits.shape)}"
+        )
+
+
 def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | None) -> None:
     """Raise UsageError unless `log_probs` is (B, C+1, *positions), normalised, and `mask` fits it.
 
@@ -26,20 +53,8 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | Non
         mask: the mask to check; None: there is none.
         validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
     """
-    shape = tuple(log_probs.shape)
-    if not log_probs.is_floating_point():
-        raise UsageError(f"log_probs must be floating point, got {log_probs.dtype} of shape {shape}")
-    if log_probs.dim() < 2 or shape[1] < 1:
-        raise UsageError(f"log_probs must be (B, C+1, *positions) with the background last, got shape {shape}")
-    if mask is not None:
-        expected = (shape[0], *shape[2:])
-        if tuple(mask.shape) != expected:
-            raise UsageError(
-                f"mask must be (B, *positions) = {expected} for log_probs {shape}, got {tuple(mask.shape)}"
-            )
-        if mask.dtype != torch.bool:
-            raise UsageError(f"mask of shape {expected} must be bool, got {mask.dtype}")
-    if not tracing() and (validate or validate is None):
+    _check_shapes("log_probs", log_probs, mask)
+    if _checkable(log_probs, validate):
         _check_values(log_probs.detach(), mask)
 
 
@@ -59,10 +74,25 @@ def check_labels(log_probs: Tensor, labels: Tensor, validate: bool | None) -> No
         )
     if labels.device != log_probs.device:
         raise UsageError(f"labels {expected} are on {labels.device}, log_probs on {log_probs.device}")
-    if labels.dtype == torch.bool or tracing() or validate is False:
+    if labels.dtype == torch.bool or not _checkable(labels, validate):
         return
     if bool(((labels != 0) & (labels != 1)).any()):
         raise UsageError(f"labels of shape {expected} must be bool or 0/1, got other values ({labels.dtype})")
+
+
+def _check_shapes(name: str, values: Tensor, mask: Tensor | None) -> None:
+    """Raise UsageError unless `values` is floating point (B, C+1, *positions) and `mask` fits it."""
+    shape = tuple(values.shape)
+    if not values.is_floating_point():
+        raise UsageError(f"{name} must be floating point, got {values.dtype} of shape {shape}")
+    if values.dim() < 2 or shape[1] < 1:
+        raise UsageError(f"{name} must be (B, C+1, *positions) with the background last, got shape {shape}")
+    if mask is not None:
+        expected = (shape[0], *shape[2:])
+        if tuple(mask.shape) != expected:
+            raise UsageError(f"mask must be (B, *positions) = {expected} for {name} {shape}, got {tuple(mask.shape)}")
+        if mask.dtype != torch.bool:
+            raise UsageError(f"mask of shape {expected} must be bool, got {mask.dtype}")
 
 
 def _check_values(log_probs: Tensor, mask: Tensor | None) -> None:

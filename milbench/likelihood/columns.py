@@ -45,9 +45,23 @@ def result_dtype(log_probs: Tensor) -> torch.dtype:
     return torch.promote_types(log_probs.dtype, torch.float32)
 
 
+def renormalised_halves(log_probs: Tensor, mask: Tensor | None) -> Tensor:
+    """Return log-probabilities (B, C+1, *positions) of a half precision as float32 that sum to 1; others as they are.
+
+    Rounding to bfloat16 moves the probability of an almost certain background by up to 0.4 %, at every position.
+    """
+    if log_probs.dtype not in (torch.float16, torch.bfloat16):
+        return log_probs
+    values = log_probs.float()
+    if mask is not None:  # what is there may be anything
+        values = values.masked_fill(~mask.unsqueeze(1), 0.0)
+    return values - values.logsumexp(dim=1, keepdim=True)
+
+
 def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C+1, K) in the working type, at least FLOOR; masked positions are background with probability 1."""
     positions = math.prod(log_probs.shape[2:])
+    log_probs = renormalised_halves(log_probs, mask)
     values = log_probs.reshape(*log_probs.shape[:2], positions).to(working_dtype(log_probs)).clamp(min=FLOOR)
     if mask is None:
         return values

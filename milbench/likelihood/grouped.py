@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from milbench.likelihood import columns, hybrid, scan, series, tree
+from milbench.likelihood import columns, hybrid, levels, scan, series, tree
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
 BUDGET = 1 << 21
@@ -17,6 +17,11 @@ SCAN_LABELS = 8
 """The largest |L| that is scanned without trying `hybrid` first; above it 2^n numbers a position are expensive."""
 _TOLERANCE = {torch.float64: 1e-13}
 """The largest certified relative error that a sum with alternating signs may have; 1e-8 for the smaller types."""
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return the certified error of log R, over max(1, |log Prb|), that is accepted for an input of this type."""
+    return _TOLERANCE.get(dtype, 1e-8)
 
 
 class Posterior(NamedTuple):
@@ -51,12 +56,12 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
     with torch.no_grad():
         values = log_probs.reshape(*log_probs.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        tolerance = _TOLERANCE.get(log_probs.dtype, 1e-8)
+        accepted = tolerance(log_probs.dtype)
         total = torch.empty(len(values), dtype=torch.float64)
         found = []
         for rows, classes in _groups(labels, values.shape[-1]):
             parts = _columns(values, rows, classes, flat_mask)
-            ratio, background, required = _solve_group(parts, posterior, tolerance)
+            ratio, background, required = _solve_group(parts, posterior, accepted)
             value = parts.log_scale + ratio
             possible = value > IMPOSSIBLE
             total[rows] = columns.floor_to_infinity(value)
@@ -154,17 +159,8 @@ def scanned(parts: Columns, posterior: bool) -> tuple[Tensor, Tensor, Tensor]:
     unsure = torch.nonzero(found.root < scan.CERTAIN).squeeze(1)
     if len(unsure):
         again = Columns(*(field[unsure] for field in parts))
-        ratio[unsure], background[unsure], required[unsure] = _in_logarithms(again)
+        ratio[unsure], background[unsure], required[unsure] = levels.solve(again)
     return ratio, background, required
-
-
-def _in_logarithms(parts: Columns) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log R (G,) and the posterior of background (G, K) and classes (G, n, K) by the tree."""
-    with torch.enable_grad():
-        leaves = parts.background.detach().requires_grad_(), parts.required.detach().requires_grad_()
-        ratio = tree.log_ratio(Columns(parts.log_scale, *leaves, parts.size))
-        background, required = torch.autograd.grad(ratio.sum(), leaves)
-    return ratio.detach(), background, required
 
 
 def _one_class(parts: Columns) -> tuple[Tensor, Tensor, Tensor]:

@@ -37,9 +37,12 @@ def every_label_set(classes: int) -> Tensor:
 
 
 class PreciseBag:
-    """The likelihood of a label set in 80 digits, from log-probabilities (C+1, K) that are read as exact numbers."""
+    """The likelihood of a label set in 80 digits, from log-probabilities (C+1, K) that are read as exact numbers.
 
-    def __init__(self, log_probs: Tensor, label_set: list[int]) -> None:
+    With `normalised` they may be logits: the probabilities of each position are divided by their sum.
+    """
+
+    def __init__(self, log_probs: Tensor, label_set: list[int], *, normalised: bool = False) -> None:
         with mpmath.workdps(DIGITS):
             background = log_probs.shape[0] - 1
             rows = [background, *label_set]
@@ -51,7 +54,8 @@ class PreciseBag:
                     cache[x] = mpmath.exp(mpmath.mpf(x)) if x > float("-inf") else mpmath.mpf(0)
                 return cache[x]
 
-            self.columns = [[exp(values[r][k]) for r in rows] for k in range(log_probs.shape[1])]
+            sums = [mpmath.fsum(exp(row[k]) for row in values) if normalised else 1 for k in range(log_probs.shape[1])]
+            self.columns = [[exp(values[r][k]) / total for r in rows] for k, total in enumerate(sums)]
             self.slots = len(label_set)
             self.prob = self._sum(self.columns)
             self._posteriors: dict[tuple[int, int], mpmath.mpf] = {}

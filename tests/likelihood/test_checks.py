@@ -68,6 +68,11 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
         bag_log_prob(log_probs, torch.ones(1, 20).bool())
     with pytest.raises(UsageError, match=r"max_labels of 2"):
         bag_log_prob(GOOD, torch.ones(2, 3).bool(), max_labels=2)
+    with pytest.raises(UsageError, match="exact limit of 16"):
+        bag_log_prob(log_probs, torch.ones(1, 20).bool(), validate=False)
+    on_meta = log_probs.to("meta"), torch.ones(1, 20, device="meta").bool()
+    with pytest.raises(UsageError, match="exact limit of 16"):
+        bag_log_prob(*on_meta, max_labels=17)
 
 
 def test_other_limits() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from milbench.likelihood import (
     bag_log_prob,
+    bag_log_prob_from_logits,
     instance_posterior,
 )
-from milbench.likelihood.exact import _traceable
+from milbench.likelihood.exact import _by_levels, _traceable
 from tests._helpers.random_logits import random_logits
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
@@ -54,8 +58,9 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     low = logits(50, dtype=dtype).log_softmax(1).requires_grad_()
     value = bag_log_prob(low, LABELS)
     assert value.dtype == torch.float32
-    expected = bag_log_prob(low.detach().double(), LABELS, validate=False)
-    assert torch.allclose(value.double(), expected, rtol=1e-6)
+    # Rounded, the probabilities of a position no longer sum to 1: the likelihood is that of their shares.
+    expected = bag_log_prob(low.detach().double().log_softmax(1), LABELS)
+    assert (value - expected).abs().max() < 1e-5
     value.sum().backward()
     assert low.grad is not None
     assert low.grad.dtype == dtype
@@ -68,6 +73,29 @@ def test_autocast_does_not_lower_the_precision() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = bag_log_prob(z.log_softmax(1), LABELS)
     assert torch.equal(plain, cast)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_gives_no_probability_above_one(dtype: torch.dtype) -> None:
+    low = torch.tensor([-9.0, 0.0]).view(1, 2, 1).expand(1, 2, 800).to(dtype)  # bfloat16 has 1 for the background
+    assert bag_log_prob(low, torch.tensor([[False]])).item() == pytest.approx(-800 * math.log1p(math.exp(-9)), rel=1e-2)
+    masked = low.clone()
+    masked[..., 1:] = torch.nan
+    mask = torch.arange(800).view(1, -1) < 1
+    assert torch.isfinite(bag_log_prob(masked, torch.tensor([[True]]), mask)).all()
+
+
+@pytest.mark.parametrize("function", [bag_log_prob_from_logits, lambda z, y: bag_log_prob(z.log_softmax(1), y)])
+def test_forward_mode_derivative(function) -> None:  # type: ignore[no-untyped-def]
+    """The derivative along a direction, against the difference quotient."""
+    z, along = logits(4), logits(4, seed=1)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(z, along)
+        tangent = torch.autograd.forward_ad.unpack_dual(function(dual, LABELS)).tangent
+    quotient = (function(z + 1e-6 * along, LABELS) - function(z - 1e-6 * along, LABELS)) / 2e-6
+    assert torch.allclose(tangent, quotient, rtol=1e-7)
+    mapped = torch.func.jvp(lambda z: function(z, LABELS), (z,), (along,))[1]
+    assert torch.allclose(mapped, quotient, rtol=1e-7)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -106,22 +134,64 @@ def test_more_classes_than_max_labels_give_nan() -> None:
     assert torch.allclose(short[:3], expected[:3], rtol=1e-13)
 
 
-def test_the_accelerator_path_does_not_depend_on_values() -> None:
+@pytest.mark.parametrize("path", [_traceable, lambda *args: _by_levels(*args, posterior=True)[0]])
+def test_the_paths_of_accelerators_do_not_look_at_values(path) -> None:  # type: ignore[no-untyped-def]
     """Fake tensors have no values: reading one raises."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
-        log_probs = torch.empty(4, 4, 5, requires_grad=True)
+        log_probs = torch.empty(4, 4, 5)
         labels, mask = torch.empty(4, 3, dtype=torch.bool), torch.empty(4, 5, dtype=torch.bool)
-        value = _traceable(log_probs, labels, mask, 3)
-        value.sum().backward()
-        assert value.shape == (4,)
+        assert path(log_probs, labels, mask, 3).shape == (4,)
+    # What was made of fake tensors must not be kept for real ones.
+    assert torch.isfinite(path(logits(5).log_softmax(1), LABELS, None, 3)).all()
 
 
-def test_many_classes_run_through_blocks() -> None:
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+def test_value_and_gradient_on_a_device_without_values(mask: Tensor | None) -> None:
+    log_probs = logits(4).to("meta").log_softmax(1).requires_grad_()
+    value = bag_log_prob(log_probs, LABELS.to("meta"), None if mask is None else mask.to("meta"), max_labels=2)
+    (gradient,) = torch.autograd.grad(value.sum(), log_probs, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), log_probs)
+    assert value.shape == (4,)
+    assert gradient.shape == second.shape == log_probs.shape
+
+
+class Operators(TorchDispatchMode):
+    """Counts the operators that run, views among them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_an_accelerator_runs_few_operators_for_any_label_set(size: int) -> None:
+    z = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
+    labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
+
+    def step() -> int:
+        with Operators() as operators:
+            value = bag_log_prob_from_logits(z, labels, validate=False, max_labels=size)
+            torch.autograd.grad(value.sum(), z)
+        return int(operators.count)
+
+    step()  # makes the tables of label sets, once for all steps
+    assert step() <= 200
+
+
+def test_many_classes_on_the_paths_of_accelerators() -> None:
     log_probs = torch.randn(2, 9, 40, dtype=torch.float64).log_softmax(1)
     labels = torch.arange(8).expand(2, 8) < torch.tensor([[8], [7]])
-    assert torch.allclose(_traceable(log_probs, labels, None, 8), bag_log_prob(log_probs, labels), rtol=1e-12)
+    expected, posterior = bag_log_prob(log_probs, labels), instance_posterior(log_probs, labels)
+    assert torch.allclose(_traceable(log_probs, labels, None, 8), expected, rtol=1e-12)
+    value, found = _by_levels(log_probs, labels, None, 8, posterior=True)
+    assert torch.allclose(value, expected, rtol=1e-12)
+    assert torch.allclose(found, posterior, atol=1e-12)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob
-from milbench.likelihood.exact import _traceable
+from milbench.likelihood.exact import _by_levels, _traceable
 from tests._helpers.likelihood_reference import PreciseBag
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 
+Path = Callable[[Tensor, Tensor], Tensor]
 SIZES = [
     (0, 7),
     (1, 1),
@@ -43,26 +44,40 @@ def case(
     return log_probs, PreciseBag(log_probs, list(range(size))), tuple(sorted(where)) if positions < 1000 else few
 
 
-def eager(log_probs: Tensor, labels: Tensor) -> Tensor:
-    return bag_log_prob(log_probs, labels)
+def eager(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return derived(bag_log_prob, log_probs, labels)
 
 
-def traceable(log_probs: Tensor, labels: Tensor) -> Tensor:
-    return _traceable(log_probs, labels, None, int(labels.sum()))
+def traceable(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return derived(lambda p, y: _traceable(p, y, None, int(y.sum())), log_probs, labels)
 
 
-PATHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"eager": eager, "traceable": traceable}
+def by_levels(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    value, posterior = _by_levels(log_probs, labels, None, int(labels.sum()), posterior=True)
+    return value.to(log_probs.dtype), posterior
+
+
+def derived(function: Path, log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value and its gradient."""
+    leaf = log_probs.clone().requires_grad_()
+    value = function(leaf, labels)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+PATHS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "eager": eager,
+    "traceable": traceable,
+    "levels": by_levels,
+}
 
 
 def errors(
-    path: Callable[[Tensor, Tensor], Tensor], regime: str, size: int, positions: int, dtype: torch.dtype
+    path: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], regime: str, size: int, positions: int, dtype: torch.dtype
 ) -> tuple[float, float]:
     """Return the error of the value over max(1, |value|), and of the gradient over its largest entry."""
     log_probs, truth, where = case(regime, size, positions, dtype)
-    leaf = log_probs.unsqueeze(0).clone().requires_grad_()
     labels = (torch.arange(size + 2) < size).unsqueeze(0)
-    value = path(leaf, labels)
-    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    value, gradient = path(log_probs.unsqueeze(0), labels)
     assert torch.isfinite(gradient).all()
     exact = truth.log_prob()
     if not truth.prob:
@@ -80,7 +95,7 @@ def errors(
 @pytest.mark.parametrize("regime", REGIMES)
 def test_grid(regime: str, path: str, dtype: torch.dtype) -> None:
     for size, positions in SIZES:
-        if path == "traceable" and size > 7:
+        if path == "traceable" and size > 7:  # takes long
             continue
         value, gradient = errors(PATHS[path], regime, size, positions, dtype)
         assert value <= LIMITS[dtype][0], (size, positions, value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, instance_posterior
-from milbench.likelihood.exact import _traceable
+from milbench.likelihood.exact import _by_levels, _traceable
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
@@ -37,8 +37,12 @@ def test_value_and_posterior_agree_with_enumeration(bag: RandomBag) -> None:
 
 
 @given(random_bags(max_positions=20))
-def test_both_paths_agree(bag: RandomBag) -> None:
-    assert close(_traceable(*bag, None, None), bag_log_prob(*bag))
+def test_all_paths_agree(bag: RandomBag) -> None:
+    slots = bag.labels.shape[1]
+    value, posterior = _by_levels(*bag, None, slots, posterior=True)
+    assert close(value, bag_log_prob(*bag))
+    assert (posterior - instance_posterior(*bag)).abs().max() < 1e-11
+    assert close(_traceable(*bag, None, slots), value)
 
 
 @given(random_bags(max_classes=6, max_positions=30))
@@ -78,7 +82,7 @@ def test_masked_positions_change_nothing(bag: RandomBag, extra: int) -> None:
     order = torch.randperm(longer.shape[-1])
     longer, mask = longer[..., order], mask[:, order]
     assert close(bag_log_prob(longer, bag.labels, mask), bag_log_prob(*bag))
-    assert close(_traceable(longer, bag.labels, mask, None), bag_log_prob(*bag))
+    assert close(_traceable(longer, bag.labels, mask, bag.labels.shape[1]), bag_log_prob(*bag))
     posterior = instance_posterior(longer, bag.labels, mask)
     assert not posterior[:, :, ~mask[0]].any()
 
@@ -143,7 +147,20 @@ def test_an_empty_batch_and_an_empty_bag() -> None:
     assert value.tolist() == [0.0, -torch.inf]
 
 
-@pytest.mark.parametrize("path", [bag_log_prob, lambda p, y: _traceable(p, y, None, None)])
+def test_impossible_classes_have_no_posterior_on_accelerators() -> None:
+    log_probs = torch.randn(3, 4, 6, dtype=torch.float64)
+    log_probs[0, 0] = -torch.inf  # a required class nowhere
+    log_probs[1, :2, 1:] = -torch.inf  # two required classes at one position only
+    log_probs[2, -1, 2:4] = -torch.inf  # no background at two positions
+    log_probs = log_probs.log_softmax(1)
+    labels = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
+    value, posterior = _by_levels(log_probs, labels, None, 3, posterior=True)
+    assert torch.isinf(value).tolist() == [True, True, False]
+    assert not posterior[:2].any()
+    assert torch.allclose(posterior, instance_posterior(log_probs, labels), atol=1e-14)
+
+
+@pytest.mark.parametrize("path", [bag_log_prob, lambda p, y: _traceable(p, y, None, 3)])
 def test_impossible_classes_give_no_nan(path) -> None:  # type: ignore[no-untyped-def]
     log_probs = torch.randn(4, 4, 6, dtype=torch.float64)
     log_probs[0, 0] = -torch.inf  # a required class nowhere

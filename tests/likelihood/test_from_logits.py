@@ -1,0 +1,142 @@
+"""The likelihood from logits, value and gradient: against 80 digits, also where a softmax or a series falls short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from milbench import UsageError
+from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, fused, grouped, instance_posterior
+from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
+from tests._helpers.random_logits import random_logits
+
+LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
+SIZES = [(0, 7), (1, 1), (1, 50), (2, 2), (2, 300), (3, 3), (5, 60), (8, 30), (9, 16)]
+
+
+def solved(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the value and its gradient."""
+    leaf = logits.clone().requires_grad_()
+    value = bag_log_prob_from_logits(leaf, labels, mask)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
+@pytest.mark.parametrize("regime", REGIMES)
+def test_value_and_gradient_against_80_digits(regime: str, dtype: torch.dtype) -> None:
+    for size, positions in SIZES:
+        shift = 5 * random_logits(1, positions, seed=size)
+        logits = (regime_log_probs(regime, size + 2, positions) + shift).to(dtype)
+        truth = PreciseBag(logits, list(range(size)), normalised=True)
+        value, gradient = solved(logits.unsqueeze(0), torch.arange(size + 2).unsqueeze(0) < size)
+        if not truth.prob:
+            assert value.item() == -torch.inf
+            assert not gradient.any()
+            continue
+        exact = float(truth.log_prob())
+        assert abs(value.item() - exact) <= LIMITS[dtype][0] * max(1.0, abs(exact)), (size, positions)
+        softmax = logits.double().softmax(0)
+        for slot, row in ((0, size + 2), *((i + 1, i) for i in range(size))):
+            for k in {0, positions // 2}:
+                expected = float(truth.posterior(slot, k)) - softmax[row, k].item()
+                assert abs(gradient[0, row, k].item() - expected) <= LIMITS[dtype][1], (size, positions, slot, k)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]), st.sampled_from([0.0, 6.0, 20.0]), st.booleans())
+def test_batches_of_every_kind(seed: int, scale: float, background: float, masked: bool) -> None:
+    """Label sets of 0 to 9 classes, those that are solved by the series beside those that are not."""
+    rng = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(12, 10, 3, 4, generator=rng, dtype=torch.float64)
+    logits[:, -1] += background
+    labels = torch.rand(12, 9, generator=rng) < torch.rand(12, 1, generator=rng)
+    mask = torch.rand(12, 3, 4, generator=rng) < 0.9 if masked else None
+    value, gradient = solved(logits, labels, mask)
+    log_probs = logits.log_softmax(1)
+    expected = bag_log_prob(log_probs, labels, mask)
+    assert torch.allclose(value, expected, rtol=1e-12, atol=1e-12)
+    possible = (expected > -torch.inf).view(-1, 1, 1, 1)
+    there = possible if mask is None else possible & mask.unsqueeze(1)
+    slope = torch.where(there, instance_posterior(log_probs, labels, mask) - log_probs.exp(), 0.0)
+    assert torch.allclose(gradient, slope, atol=1e-9)
+    assert torch.equal(value, bag_log_prob_from_logits(logits, labels, mask))  # without a gradient
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=["float64", "float32"])
+def test_probabilities_that_underflow(dtype: torch.dtype) -> None:
+    """A label set with a probability of e^-2000 at one position, which no softmax holds; also a rare class alone."""
+    logits = torch.zeros(2, 3, 4, dtype=dtype)
+    logits[0, 1, 0] = 2000.0  # the other class, where the label set of bag 0 has none
+    logits[1, 0] = -800.0
+    labels = torch.tensor([[True, False], [True, False]])
+    value, gradient = solved(logits, labels)
+    for bag in range(2):
+        exact = float(PreciseBag(logits[bag], [0], normalised=True).log_prob())
+        assert value[bag].item() == pytest.approx(exact, rel=LIMITS[dtype][0])
+    assert torch.isfinite(gradient).all()
+    assert gradient[1, 0].sum().item() == pytest.approx(1.0, rel=1e-5)  # it occurs once, wherever
+
+
+def test_the_series_is_left_where_its_rounding_shows() -> None:
+    """Five rare classes: the alternating series has no correct digit."""
+    logits = regime_log_probs("background+16", 10, 64, seed=3).unsqueeze(0)
+    labels = torch.arange(10).unsqueeze(0) < 5
+    truth = float(PreciseBag(logits[0], list(range(5)), normalised=True).log_prob())
+    assert solved(logits, labels)[0].item() == pytest.approx(truth, rel=1e-13)
+    groups = fused._groups(labels, 64)
+    probs = logits.softmax(1).view(-1, 64)[torch.from_numpy(groups[0].rows)]
+    with np.errstate(divide="ignore"):
+        assert fused._series(probs, probs.sum(dim=0), gradient=False)[1].item() > 1e3  # it says so itself
+
+
+def test_large_groups_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = random_logits(9, 4, 6), torch.tensor([[True, True, False]]).expand(9, 3)
+    whole = solved(logits, labels)
+    monkeypatch.setattr(grouped, "BUDGET", 50)
+    assert len(fused._groups(labels, 6)) == 5
+    assert all(torch.equal(a, b) for a, b in zip(whole, solved(logits, labels), strict=True))
+
+
+def test_memory_formats_and_halves() -> None:
+    logits, labels = random_logits(3, 4, 5, 6), torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    value, gradient = solved(logits, labels)
+    again = solved(logits.contiguous(memory_format=torch.channels_last), labels)
+    assert torch.equal(value, again[0])
+    assert torch.equal(gradient, again[1])
+    low = logits.bfloat16()
+    assert solved(low, labels)[0].dtype == torch.float32
+    assert torch.allclose(solved(low, labels)[0].double(), solved(low.double(), labels)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_second_derivatives(masked: bool) -> None:
+    labels = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
+    mask = torch.tensor([[True] * 4, [False, True, True, True]] * 2) if masked else None
+    logits = random_logits(4, 4, 4, scale=1.0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: bag_log_prob_from_logits(z, labels, mask), (logits,))
+    assert torch.autograd.gradgradcheck(lambda z: bag_log_prob_from_logits(z, labels, mask), (logits,))
+
+
+def test_what_is_masked_reaches_nothing() -> None:
+    logits = random_logits(1, 3, 4)
+    mask = torch.tensor([[True, False, True, True]])
+    logits[..., 1] = torch.nan
+    value, gradient = solved(logits, torch.tensor([[True, False]]), mask)
+    assert torch.isfinite(value).all()
+    assert gradient[..., 1].tolist() == [[0.0, 0.0, 0.0]]
+    assert torch.isfinite(gradient).all()
+
+
+def test_bad_logits_get_one_line() -> None:
+    logits = torch.zeros(2, 3, 4)
+    logits[1, 2, 3] = torch.inf
+    with pytest.raises(UsageError, match=r"logits must be finite; got inf at bag 1, channel 2, position \(3,\)"):
+        bag_log_prob_from_logits(logits, torch.zeros(2, 2).bool())
+    with pytest.raises(UsageError, match=r"labels must be \(B, C\) = \(2, 2\)"):
+        bag_log_prob_from_logits(torch.zeros(2, 3, 4), torch.zeros(2, 3).bool())
+    with pytest.raises(UsageError, match="exact limit of 16"):
+        bag_log_prob_from_logits(torch.zeros(1, 19, 30), torch.ones(1, 18).bool(), validate=False)
