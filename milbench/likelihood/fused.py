@@ -146,6 +146,8 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     condition = absent.sum(axis=0) / np.maximum(root, 0.0)
     ratio = np.log(np.maximum(root, 0.0) / absent[0])
     if gradient:
+        if not absent.all():  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
+            remaining.clamp_(min=torch.finfo(torch.float64).tiny)
         quick = share.dtype == torch.float32 and condition.max() <= _WELL_CONDITIONED
         back = sets.back_quick if quick else sets.back
         weights = torch.from_numpy(terms / root).unsqueeze(-1)
