@@ -69,8 +69,8 @@ class Exact(Loss):
         if self.method in ("upper", "lower"):
             bounds = bag_log_prob_bounds(logits.log_softmax(dim=1), labels, mask, validate=False)
             return bounds.upper if self.method == "upper" else bounds.lower
-        if labels.shape[1] <= EXACT_LABEL_LIMIT:
-            return bag_log_prob_from_logits(logits, labels, mask, validate=False)
+        if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
+            return bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)
         sizes = labels.sum(dim=1)
         large = sizes > EXACT_LABEL_LIMIT
         # Large label sets are replaced by the empty one here, and their values by those of the bound below.
@@ -96,4 +96,4 @@ class Exact(Loss):
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
-        return presence_log_odds(logits.log_softmax(dim=1), mask)
+        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milbench._utils.devices import all_to_device
 from milbench.api.recipe import Recipe
 from milbench.api.task import Published
 from milbench.data import cifar10
@@ -82,10 +83,10 @@ class CIFAR10(OneInstanceImages):
     def augmented(self, pixels: Tensor, rng: torch.Generator) -> Tensor:
         """Return windows of the padded images (B, 3, 32, 32), at random places and mirrored with probability 1/2."""
         count, device = len(pixels), pixels.device
-        tops, lefts = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng).to(device)
-        mirrored = torch.randint(2, (count, 1), generator=rng).bool().to(device)
+        places = torch.randint(2 * PADDING + 1, (2, count, 1), generator=rng)
+        (tops, lefts), mirrored = all_to_device([places, torch.randint(2, (count, 1), generator=rng)], device)
         along = torch.arange(self.side, device=device)
-        rows, columns = tops + along, lefts + torch.where(mirrored, along.flip(0), along)
+        rows, columns = tops + along, lefts + torch.where(mirrored.bool(), along.flip(0), along)
         padded = F.pad(pixels, (PADDING,) * 4).movedim(1, 3)
         chosen = padded[torch.arange(count, device=device).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
         return chosen.movedim(3, 1)

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from milbench._utils.devices import all_to_device, to_device
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
@@ -24,7 +25,7 @@ from milbench.networks.instance import InstanceMLP
 _BATCH, _EVAL_BATCH = 32, 250
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Key = tuple[type, str]
-_PREPARED = ("_key", "_eval_splits")
+_PREPARED = ("_key", "_eval_splits", "_placed")
 """The attributes that follow from the others."""
 # The cells of a comparison that one process computes share the bags and their optimum.
 _last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
@@ -85,6 +86,7 @@ class SyntheticBags(Task):
         self.num_classes = num_classes
         self.dimension = dimension
         self.size_range = min_size, max_size
+        self.max_labels = min(num_classes, max_size)
         self.bags_per_epoch = bags_per_epoch
         self.positions = (min_size + max_size) // 2
         self._priors = torch.tensor([class_rate] * num_classes + [1 - num_classes * class_rate], dtype=torch.float64)
@@ -99,6 +101,7 @@ class SyntheticBags(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
         """Draw the fixed bags, or take those of the task that this process prepared last, if they are the same."""
         self._device = device
+        self._placed = self._means.to(device), self._scales.to(device)
         self._key = self._drawn_from()
         splits = _last_bags.get(self._key)
         if splits is None:
@@ -162,9 +165,9 @@ class SyntheticBags(Task):
         """
         low, high = self.size_range
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        mask = (torch.arange(high) < sizes).to(self._device)
         drawn = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
-        drawn = drawn.to(self._device)
+        sizes, drawn = all_to_device([sizes, drawn], self._device)
+        mask = torch.arange(high, device=self._device) < sizes
         classes = drawn.masked_fill(~mask, self.num_classes)
         instances = self._emit(drawn, rng) * mask.unsqueeze(2)
         known = classes.masked_fill(classes == self.num_classes, -1)
@@ -197,8 +200,8 @@ class SyntheticBags(Task):
 
     def _emit(self, classes: Tensor, rng: torch.Generator) -> Tensor:
         """Return a random instance (..., d) for each of the classes (...)."""
-        noise = torch.randn(*classes.shape, self.dimension, generator=rng).to(classes.device)
-        means, scales = self._means.to(classes.device), self._scales.to(classes.device)
+        noise = to_device(torch.randn(*classes.shape, self.dimension, generator=rng), self._device)
+        means, scales = self._placed
         return means[classes] + scales[classes].unsqueeze(-1) * noise
 
     def _eval_split(self, split: Split, count: int) -> EvalSplit:

@@ -1,14 +1,16 @@
-"""Device names, as in `--device`, as torch devices."""
+"""Device names, as in `--device`, as torch devices, and the way of drawn numbers to a device."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from milbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 def resolve(given: str) -> torch.device:
@@ -26,3 +28,24 @@ def resolve(given: str) -> torch.device:
     if int(match[1] or 0) >= count:
         raise UsageError(f"device {given!r} is not there: {count} CUDA devices here; use --device cpu or auto")
     return torch.device(given)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on `device`, without making the host wait for a GPU that is still busy with the step before.
+
+    From the CPU to a GPU it goes through page-locked memory, which torch keeps until the copy has ended.
+    """
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def all_to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Return tensors of one type and device on `device`, as `to_device` does, by a single copy."""
+    if all(tensor.device == device for tensor in tensors):
+        return list(tensors)
+    import torch
+
+    sent = to_device(torch.cat([tensor.flatten() for tensor in tensors]), device)
+    parts = sent.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]

@@ -68,6 +68,9 @@ class Loss(torch.nn.Module, ABC):
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
     waits for the device."""
+    max_labels: int | None = None
+    """An upper bound of |L|, the number of classes in a label set, in the bags to come; training sets it to the task's.
+    With it an accelerator does not wait to find the largest. None: not known."""
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag.

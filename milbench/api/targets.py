@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import all_to_device
 from milbench.api.bags import Bags, Truth
 from milbench.api.supervision import TargetKind
 from milbench.api.task import Network
@@ -56,7 +57,8 @@ def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], backgrou
     A box that is too small to have a position's centre near its middle is shown by the nearest position. A box without
     area is shown by none: augmentation has cut its instance away.
     """
-    ys, xs = (c.to(boxes).view(shape) for c, shape in zip(centres, ((1, 1, -1, 1), (1, 1, 1, -1)), strict=True))
+    ys, xs = all_to_device([c.to(boxes.dtype) for c in centres], boxes.device)
+    ys, xs = ys.view(1, 1, -1, 1), xs.view(1, 1, 1, -1)
     left, top, right, bottom = boxes[..., None, None].unbind(dim=2)
     away = torch.maximum(
         (ys - (top + bottom) / 2).abs() / (bottom - top).clamp(min=1e-6),

@@ -60,6 +60,12 @@ class Crops:
     def __len__(self) -> int:
         return len(self.crops)
 
+    def most_classes(self) -> int:
+        """Return the largest number of different digits in a house number."""
+        ordered = np.sort(self.classes, axis=1)
+        new = (ordered >= 0) & (np.diff(ordered, axis=1, prepend=np.int8(-1)) > 0)
+        return int(new.sum(axis=1).max())
+
 
 def load(folder: Path, variant: CropVariant, most_digits: int) -> Crops:
     """Return the crops of a folder with pictures and a digitStruct.mat, made first if there is no current cache.

@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import to_device
 from milbench.errors import UsageError
 
 
@@ -33,7 +34,7 @@ class LabelledImages:
 
     def __getitem__(self, index: slice | Tensor) -> Self:
         """Return the images of a slice, or those numbered by `index` (n,) int64, which may be on another device."""
-        at = index if isinstance(index, slice) else index.to(self.pixels.device)
+        at = index if isinstance(index, slice) else to_device(index, self.pixels.device)
         boxes = None if self.boxes is None else self.boxes[at]
         return replace(self, pixels=self.pixels[at], classes=self.classes[at], boxes=boxes)
 

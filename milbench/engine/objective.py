@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -101,6 +102,6 @@ class Objective:
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
     """Return the logits (B, C+1, *positions) float32 of bags, computed in bfloat16 where `half`."""
     instances = network.as_input(bags.instances)
-    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+    with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
         logits: Tensor = network(instances)
     return logits.float()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from milbench._utils.devices import all_to_device
 from milbench._utils.seeding import generator
 
 TINY = torch.finfo(torch.float32).tiny
@@ -70,8 +71,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         parameters = [p for group in self.param_groups for p in group["params"]]
         first = self.state[self.param_groups[0]["params"][0]]
         rng = generator("curvature probe", self.seed, int(first["step"]))
-        # Drawn on the CPU, so that the directions are the same on a GPU.
-        directions = [torch.randn(p.shape, generator=rng).to(p) for p in parameters]
+        directions = _directions(parameters, rng)
         totals: list[Tensor] = []
         for loss in losses:
             terms = [loss.detach(), *_derivatives(loss, parameters, directions)]
@@ -117,6 +117,12 @@ class KroneckerPSGD(torch.optim.Optimizer):
         limit = math.inf if self.clip_rms is None else self.clip_rms * math.sqrt(sum(u.numel() for u in updates))
         self.clipped = (norm > limit).to(norm)
         return torch.clamp(limit / (norm + TINY), max=1.0)
+
+
+def _directions(parameters: list[Tensor], rng: torch.Generator) -> list[Tensor]:
+    """Return v ~ N(0, I) in the shapes of the parameters, drawn on the CPU so that it is the same on a GPU."""
+    drawn = [torch.randn(p.shape, generator=rng) for p in parameters]
+    return [v.to(p) for v, p in zip(all_to_device(drawn, parameters[0].device), parameters, strict=True)]
 
 
 def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor]) -> list[Tensor]:

@@ -144,6 +144,7 @@ class Trainer:
         # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
         torch.manual_seed(cell.seed)
         self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
+        self.loss.max_labels = self.task.max_labels
         network = network_for(self.loss, self.task, cell.seed)
         if self.recipe.head_init == "prior" and self.loss.head != "class":
             network.start_at_prior(self.task.positions)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import to_device
+
 CROP = 60
 """Side of the part of the crop that is kept, in pixels."""
 SIZES = (50, 70)
@@ -32,10 +34,9 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator) -> tuple[Tensor
     channels = torch.randperm(images.shape[1], generator=rng)
     height, width = torch.randint(SIZES[0], SIZES[1] + 1, (2,), generator=rng).tolist()
     rows, columns = (_nearest(size, images.device) for size in (height, width))
-    changed = images[:, channels.to(images.device)][:, :, (top + rows).unsqueeze(1), left + columns]
-    scale = torch.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device) / CROP
-    moved = (boxes - torch.tensor([left, top, left, top], device=boxes.device)).clamp(0, CROP) * scale
-    return changed, moved
+    changed = images[:, to_device(channels, images.device)][:, :, (top + rows).unsqueeze(1), left + columns]
+    corner, size = to_device(torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype), boxes.device)
+    return changed, (boxes - corner).clamp(0, CROP) * (size / CROP)
 
 
 def _nearest(size: int, device: torch.device) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import to_device
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.data.labelled_images import LabelledImages
 
@@ -31,8 +32,10 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     """
     height, width = images.pixels.shape[-2:]
     classes = images.classes.unsqueeze(1)
-    boxes = torch.tensor([0.0, 0.0, width, height], device=classes.device).expand(len(images), 1, 4)
-    return Bags(images.scaled(), label_matrix(classes, num_classes), truth=Truth(classes, boxes))
+    box = to_device(torch.tensor([0.0, 0.0, width, height]), classes.device)
+    return Bags(
+        images.scaled(), label_matrix(classes, num_classes), truth=Truth(classes, box.expand(len(images), 1, 4))
+    )
 
 
 @dataclass(frozen=True, slots=True)

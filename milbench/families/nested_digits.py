@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import all_to_device
 from milbench._utils.images import grey
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
@@ -74,10 +75,11 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
     Returns:
         B bags with instances (B, 1, height, width) in [0, 1] and the boxes of their digits.
     """
-    (h, w), device = digits.pixels.shape[-2:], digits.pixels.device
+    h, w = digits.pixels.shape[-2:]
     height, width = torch.randint(sizes[0], sizes[1] + 1, (2,), generator=rng).tolist()
-    tops = torch.randint(height - h + 1, index.shape, generator=rng).to(device)
-    lefts = torch.randint(width - w + 1, index.shape, generator=rng).to(device)
+    tops = torch.randint(height - h + 1, index.shape, generator=rng)
+    lefts = torch.randint(width - w + 1, index.shape, generator=rng)
+    index, tops, lefts = all_to_device([index, tops, lefts], digits.pixels.device)
     drawn = digits[index]
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
     canvas = nest(drawn.scaled().squeeze(2), tops, lefts, height, width)
@@ -105,6 +107,7 @@ class NestedDigits(Task):
     def __init__(self, digits_per_bag: int, batch_bags: int = 32) -> None:
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
+        self.max_labels = min(DIGITS, digits_per_bag)
         middle = output_size(self.layers(), sum(self.sizes) // 2)
         self.positions = middle * middle
 

@@ -43,6 +43,7 @@ class OneInstanceImages(Task):
     """
 
     num_classes = 10
+    max_labels = 1
     chance = 1 - 1 / num_classes
     channels: ClassVar[int]
     """The number of channels of an image, 1 or 3."""

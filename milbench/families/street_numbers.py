@@ -156,8 +156,10 @@ class StreetNumbers(Task):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
-        numbers = {part: number_images(crops, device) for part, crops in self._crops(data_dir).items()}
+        parts = self._crops(data_dir)
+        numbers = {part: number_images(crops, device) for part, crops in parts.items()}
         train, self._test = numbers["train"], numbers["test"]
+        self.max_labels = max(crops.most_classes() for crops in parts.values())
         if self.validation >= len(train):
             raise UsageError(
                 f"{self.name}: validation = {self.validation} leaves none of {len(train)} training pictures"

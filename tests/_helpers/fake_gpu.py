@@ -1,0 +1,74 @@
+"""A GPU without one: fake tensors stand for what would lie on it, and each time the host would wait for it is noted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+GPU = torch.device("cuda:0")
+aten = torch.ops.aten
+
+
+class FakeGPU(TorchDispatchMode):
+    """Inside the block, tensors on the CPU are real, and those on `GPU` have a shape and a type but no values.
+
+    What needs a value from the GPU, or mixes the devices, raises.
+
+    Attributes:
+        waits: what would make the host wait for the GPU: a copy to it that is asked to block, or whose source is not
+            page-locked; an index on the host, which is copied in that way; and a copy back to the host.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True)
+        self._page_locked: list[Tensor] = []
+        self.waits: list[str] = []
+
+    def __enter__(self) -> Any:
+        self._fake.__enter__()
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._fake.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is aten._pin_memory.default:
+            self._page_locked.append(args[0].clone())
+            return self._page_locked[-1]
+        if func is aten.is_pinned.default:
+            return self._is_page_locked(args[0])
+        fakes = any(isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs)))
+        if not fakes and torch.device(kwargs.get("device") or "cpu").type == "cpu":
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        self._note_waits(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _note_waits(self, func: Any, args: Any, kwargs: Any) -> None:
+        if func is aten._to_copy.default:
+            target = kwargs.get("device") or args[0].device
+            self._note_copy(args[0], torch.device(target), bool(kwargs.get("non_blocking")))
+        elif func is aten.copy_.default:
+            self._note_copy(args[1], args[0].device, len(args) > 2 and bool(args[2]))
+        elif func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
+            for index in args[1]:
+                if isinstance(index, Tensor):
+                    self._note_copy(index, args[0].device, non_blocking=False)
+
+    def _note_copy(self, source: Tensor, target: torch.device, non_blocking: bool) -> None:
+        kinds = source.device.type, target.type
+        if kinds == ("cuda", "cpu") or (
+            kinds == ("cpu", "cuda") and not (non_blocking and self._is_page_locked(source))
+        ):
+            self.waits.append(f"{source.dtype} {tuple(source.shape)} from {kinds[0]} to {kinds[1]}")
+
+    def _is_page_locked(self, tensor: Tensor) -> bool:
+        return any(tensor is known for known in self._page_locked)

@@ -1,0 +1,194 @@
+"""Training on a GPU, tested without one: here raises what makes the host wait for it, or mixes it with the CPU."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from milbench import Bags, Loss, Network, Recipe, Task, generator, load_task
+from milbench._utils.devices import all_to_device, to_device
+from milbench.api.registry import tasks
+from milbench.engine.callback import Callback
+from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.objective import Objective
+from milbench.engine.optimizers import OPTIMIZERS
+from milbench.engine.psgd import _directions
+from milbench.engine.smoke_test import shrink
+from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.trainer import Trainer, network_for
+from tests._helpers.cifar_files import small_cifar
+from tests._helpers.contract_bags import Variant
+from tests._helpers.fake_gpu import GPU, FakeGPU
+from tests._helpers.idx_files import small_mnist
+from tests.losses.test_contract import BUILT_IN
+
+META = torch.device("meta")
+BOUNDS = pytest.mark.xfail(strict=False, reason="the bounds of the exact likelihood look at the label sets")
+VARIANTS = [
+    *(pytest.param(variant, id=str(variant)) for variant in [*BUILT_IN, Variant("exact", {"method": "exact"})]),
+    *(pytest.param(Variant("exact", {"method": m}), id=f"exact-{m}", marks=BOUNDS) for m in ("lower", "upper")),
+    pytest.param(Variant("ctc"), id="ctc"),
+]
+PARAMS: dict[str, dict[str, Any]] = {
+    **{name: {"any_data": True, "validation": 20} for name in ("mnist", "extended-mnist", "cifar10")},
+    **{name: {"validation": 10} for name in ("svhn", "house-numbers")},
+}
+"""Parameters with which tasks accept the small data sets of these tests."""
+
+
+@pytest.fixture(scope="module")
+def data(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a small data set for every task."""
+    root = tmp_path_factory.mktemp("all_data")
+    for name in ("house-numbers", "svhn"):
+        shutil.copytree(street_data / "house-numbers", root / name)
+    return small_mnist(small_cifar(root))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_step_of_every_loss_needs_no_value_from_the_device(
+    variant: Variant, optimizer: str, data: Path, tmp_path: Path
+) -> None:
+    """Tensors on `meta` have no values: whatever the host would have to wait for raises."""
+    task = "cifar10" if variant.one_class else "extended-digits"
+    steps_on_meta(variant, task, data, tmp_path, {"optimizer": optimizer, "precision": "float32"})
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str, tmp_path: Path) -> None:
+    if optimizer == "muon" and not hasattr(torch.optim, "Muon"):
+        pytest.skip("torch has Muon from 2.9 on")
+    steps_on_meta(Variant("exact"), "synthetic-bags", None, tmp_path, {"optimizer": optimizer, "clip_norm": 1.0})
+
+
+def steps_on_meta(variant: Variant, task: str, data: Path | None, folder: Path, recipe: dict[str, Any]) -> None:
+    """Make two steps of the engine on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
+    supervision = ["set", "count", "order", "position"]
+    spec = make_spec({
+        "name": "t", "losses": [variant.loss], "loss": {variant.loss: variant.params}, "tasks": [task],
+        "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe,
+    })  # fmt: skip
+    (cell,) = shrink(make_plan(spec, data)).cells
+    trainer = Trainer(cell, META, data, Callback(), folder / "none.pt")
+    trainer._set_up()
+    batches, state, total = trainer._batches(0), Checkpoint(cell.id), torch.zeros(2, dtype=torch.float64, device=META)
+    for done in (1, 2):  # the first step of all checks values, also on a GPU
+        total += trainer._train_step(next(batches), state, done)
+    assert all(parameter.grad is not None for parameter in trainer.network.parameters())
+
+
+class OnGPU:
+    """Tasks, networks and losses on a GPU of fake tensors."""
+
+    def __init__(self, data: Path) -> None:
+        self.data, self.gpu = data, FakeGPU()
+        self._tasks: dict[str, Task] = {}
+
+    def batch(self, name: str) -> tuple[Task, Bags]:
+        """Return a task and a training batch; making it must not make the host wait."""
+        with self.gpu:
+            if name not in self._tasks:
+                self._tasks[name] = load_task(name, **PARAMS.get(name, {}))
+                self._tasks[name].evaluation_limit = 8
+                self._tasks[name].prepare(self.data, GPU)
+            task = self._tasks[name]
+            bags = self.without_waiting(lambda: next(iter(task.train_batches(0, generator("bags")))))
+        assert bags.instances.device == bags.labels.device == GPU
+        return task, bags
+
+    def network(self, loss: Loss, task: Task) -> Network:
+        """Return an untrained network whose weights are on the GPU; torch cannot move one to fake tensors."""
+        network = network_for(loss, task, 0)
+        for module in network.modules():
+            for name, weights in module.named_parameters(recurse=False):
+                with self.gpu:
+                    module.register_parameter(name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU)))
+        return network
+
+    def without_waiting(self, compute: Callable[[], Any]) -> Any:
+        with self.gpu:
+            self.gpu.waits.clear()
+            result = compute()
+            assert self.gpu.waits == []
+        return result
+
+
+@pytest.fixture(scope="module")
+def on_gpu(data: Path) -> OnGPU:
+    return OnGPU(data)
+
+
+@pytest.mark.parametrize("task", tasks().names())
+def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu: OnGPU) -> None:
+    on_gpu.batch(task)
+
+
+@pytest.mark.parametrize("task", ["synthetic-bags", "extended-digits", "house-numbers", "cifar10"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
+    loss = variant.load()
+    if (loss.head == "class") != (task == "cifar10"):
+        pytest.skip("classifiers are for bags of one instance")
+    known, bags = on_gpu.batch(task)
+    loss.max_labels, loss.validate = known.max_labels, False
+    objective = Objective(on_gpu.network(loss, known), loss, Recipe(), GPU)
+    (value,) = on_gpu.without_waiting(lambda: list(objective.terms(bags, len(bags), 1, 2)))
+    assert value.device == GPU
+    with torch.no_grad():
+        logits = on_gpu.without_waiting(lambda: objective.logits(bags))
+        for scores in (loss.class_scores, loss.presence_scores, loss.instance_probs):
+            assert on_gpu.without_waiting(partial(scores, logits, bags.mask)).device == GPU
+
+
+def test_directions_reach_the_gpu_without_waiting(on_gpu: OnGPU) -> None:
+    with on_gpu.gpu:
+        weights = [torch.zeros(3, 2, device=GPU), torch.zeros(3, device=GPU)]
+    drawn = on_gpu.without_waiting(lambda: _directions(weights, generator("directions")))
+    assert [(v.device, v.shape) for v in drawn] == [(GPU, (3, 2)), (GPU, (3,))]
+
+
+def test_tensors_that_are_sent_together_stay_the_same() -> None:
+    first, second = torch.arange(6).view(2, 3), torch.arange(4)
+    sent = all_to_device([first, second], META)
+    assert [(t.shape, t.device) for t in sent] == [((2, 3), META), ((4,), META)]
+    assert all_to_device([first, second], first.device) == [first, second]
+    assert to_device(first, first.device) is first
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        lambda: torch.zeros(3).to(GPU),
+        lambda: torch.zeros(3).to(GPU, non_blocking=True),  # its memory is not page-locked
+        lambda: torch.zeros(3).pin_memory().to(GPU),
+        lambda: torch.tensor([1.0, 2.0], device=GPU),
+        lambda: torch.zeros(3, device=GPU)[torch.tensor([0, 1])],
+        lambda: torch.zeros(3, device=GPU)[[0, 2]],
+        lambda: torch.zeros(3, device=GPU).cpu(),
+    ],
+)
+def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], object]) -> None:
+    with FakeGPU() as gpu:
+        waiting()
+        assert gpu.waits
+
+
+@pytest.mark.parametrize(
+    "raising",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.any()),
+        lambda x: x[x > 0],
+        lambda x: x + torch.ones(3),
+    ],
+)
+def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.Tensor], object]) -> None:
+    with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device"):
+        raising(torch.zeros(3, device=GPU))
