@@ -1,4 +1,4 @@
-"""Device names, as in `--device`, as torch devices, and the way of drawn numbers to a device."""
+"""Devices: those that `--device` names, and the way of drawn numbers to one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def resolve(given: str) -> torch.device:
     if int(match[1] or 0) >= count:
         raise UsageError(f"device {given!r} is not there: {count} CUDA devices here; use --device cpu or auto")
     return torch.device(given)
+
+
+def resolve_all(given: str) -> list[str]:
+    """Return the devices that cells are dealt to: every GPU for cuda, and for auto if there is any; else what is named.
+
+    Returns:
+        Such as ["cuda:0", "cuda:1"] or ["cpu"].
+
+    Raises:
+        UsageError: the device is not there.
+    """
+    if given in ("auto", "cuda") and resolve(given).type == "cuda":
+        import torch
+
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return [str(resolve(given))]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

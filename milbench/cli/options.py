@@ -21,8 +21,12 @@ DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+DevicesOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU) or cuda:N.")]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Cells computed at a time; default: one per core, 1 on a GPU.")
+    int | None, typer.Option("--jobs", min=1, help="Cells computed at a time; default: one per core, or one per GPU.")
+]
+JobsPerDeviceOption = Annotated[
+    int | None, typer.Option("--jobs-per-device", min=1, help="Cells computed at a time on each GPU; default: 1.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per cell; default: cores / jobs.")]
 RerunOption = Annotated[

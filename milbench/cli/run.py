@@ -38,6 +38,7 @@ class RunRequest:
     data_dir: Path | None = None
     device: str = "auto"
     jobs: int | None = None
+    jobs_per_device: int | None = None
     threads: int | None = None
     cluster: str | None = None
     rerun: Literal["missing", "failed", "all"] = "missing"
@@ -68,8 +69,9 @@ def run(
     steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
     data_dir: options.DataDirOption = None,
-    device: options.DeviceOption = "auto",
+    device: options.DevicesOption = "auto",
     jobs: options.JobsOption = None,
+    jobs_per_device: options.JobsPerDeviceOption = None,
     threads: options.ThreadsOption = None,
     cluster: Annotated[
         str | None,
@@ -106,6 +108,7 @@ def run(
         data_dir=data_dir,
         device=device,
         jobs=jobs,
+        jobs_per_device=jobs_per_device,
         threads=threads,
         cluster=cluster,
         rerun=rerun,
@@ -123,8 +126,9 @@ def reproduce(
     study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
     preset: Annotated[str | None, typer.Option(help="paper or quick; default: the first preset of the spec.")] = None,
     data_dir: options.DataDirOption = None,
-    device: options.DeviceOption = "auto",
+    device: options.DevicesOption = "auto",
     jobs: options.JobsOption = None,
+    jobs_per_device: options.JobsPerDeviceOption = None,
     threads: options.ThreadsOption = None,
     rerun: options.RerunOption = "missing",
     gallery: options.GalleryOption = "all",
@@ -139,7 +143,14 @@ def reproduce(
 
     comparison = read_spec(study, preset).name
     request = RunRequest(
-        spec=study, preset=preset, data_dir=data_dir, device=device, jobs=jobs, threads=threads, rerun=rerun
+        spec=study,
+        preset=preset,
+        data_dir=data_dir,
+        device=device,
+        jobs=jobs,
+        jobs_per_device=jobs_per_device,
+        threads=threads,
+        rerun=rerun,
     )
     code = compute(request, root)
     if code != INTERRUPTED:  # a report is useful as well where some cells failed
@@ -168,9 +179,8 @@ def compute(request: RunRequest, root: Path) -> int:
     Raises:
         UsageError: The request is wrong. Nothing was written then.
     """
-    from milbench._utils.devices import resolve
     from milbench.data import catalog
-    from milbench.engine.runner import Launch
+    from milbench.engine.runner import Launch, worker_devices
     from milbench.engine.spec import make_plan
     from milbench.store.reader import StoreReader
     from milbench.store.spool import patience
@@ -178,13 +188,15 @@ def compute(request: RunRequest, root: Path) -> int:
 
     patience()  # a mistake in it is found before a cell needs it
     spec = _requested_spec(request)
-    device = str(resolve(request.device))
+    devices = _devices(request)
     with catalog.downloads(not request.dry_run):
         plan = make_plan(spec, request.data_dir)
     if request.smoke:
         from milbench.engine.smoke_test import shrink
 
         plan = shrink(plan)
+    # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
+    devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
     workspace = Workspace(root) if request.dry_run else Workspace(root).make()
     if not request.dry_run:
         options.deliver(workspace)
@@ -197,7 +209,22 @@ def compute(request: RunRequest, root: Path) -> int:
         return 0
     if not launch.to_run:
         return _nothing_to_run(launch, workspace, display)
-    return _execute(launch, workspace, request, device, display)
+    return _execute(launch, workspace, request, devices, display)
+
+
+def _devices(request: RunRequest) -> list[str]:
+    """Return the devices that cells are dealt to; the workers of a cluster have their own, and do not share this one's.
+
+    Raises:
+        UsageError: the device is not there, or an option has no meaning.
+    """
+    from milbench._utils.devices import resolve, resolve_all
+
+    if request.cluster is None:
+        return resolve_all(request.device)
+    if request.jobs_per_device is not None:
+        raise UsageError("--jobs-per-device is for the GPUs of this machine; a cluster has as many jobs as workers")
+    return [str(resolve(request.device))]
 
 
 def _display(
@@ -213,19 +240,15 @@ def _display(
 
 
 def _execute(
-    launch: Launch, workspace: Workspace, request: RunRequest, device: str, display: Display | Events | Failures
+    launch: Launch, workspace: Workspace, request: RunRequest, devices: list[str], display: Display | Events | Failures
 ) -> int:
     from milbench.engine.pools import ClusterLost
-    from milbench.engine.runner import Interrupted, Options, default_jobs, execute
+    from milbench.engine.runner import Interrupted, Options, execute
     from milbench.store.writer import StoreWriter
 
-    # Of all cells, not of those that are left: a resumed cell keeps its number of threads.
-    jobs = request.jobs or default_jobs(device, len(launch.plan.cells))
-    threads = request.threads or max(1, (os.cpu_count() or 1) // jobs)
     how = Options(
-        device=device,
-        jobs=jobs,
-        threads=threads,
+        devices=devices,
+        threads=request.threads or max(1, (os.cpu_count() or 1) // len(devices)),
         data_dir=request.data_dir,
         fail_fast=request.fail_fast,
         cluster=request.cluster,

@@ -17,13 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool as ProcessDied
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from milbench.api.plan import Cell
-from milbench.engine.worker import Job, JobResult, check_worker, compute_cell, end_with_the_launcher, too_late
+from milbench.engine.worker import (
+    Job,
+    JobResult,
+    check_worker,
+    compute_cell,
+    compute_in_cluster,
+    end_with_the_launcher,
+    has_lost_its_gpu,
+    too_late,
+)
 from milbench.errors import UsageError
 from milbench.store.workspace import Workspace
 
@@ -89,12 +98,12 @@ class Processes:
     `with` begins with processes that import what they need, and ends them.
 
     Args:
-        number: of worker processes.
+        devices: that of each worker process, such as "cpu" or "cuda:0"; a cell gets that of the worker it comes to.
         stopping: set when no more cells are to be started.
     """
 
-    def __init__(self, number: int, stopping: threading.Event) -> None:
-        self._workers = [WorkerProcess() for _ in range(number)]
+    def __init__(self, devices: Sequence[str], stopping: threading.Event) -> None:
+        self._workers = [WorkerProcess(device) for device in devices]
         self._stopping, self._over = stopping, threading.Event()
 
     def __enter__(self) -> Self:
@@ -142,7 +151,8 @@ class Processes:
         """Give one worker a job after the other."""
         try:
             while not (self._stopping.is_set() or self._over.is_set()):
-                ended.put(worker.compute(waiting.get_nowait(), self._stopping))
+                job = replace(waiting.get_nowait(), device=worker.device)
+                ended.put(worker.compute(job, self._stopping))
         except queue.Empty:
             pass
         except BaseException as error:  # noqa: BLE001 it is raised in the thread that waits for the results
@@ -151,9 +161,14 @@ class Processes:
 
 
 class WorkerProcess:
-    """One process at a time, which computes one cell after the other."""
+    """One process at a time, which computes one cell after the other.
 
-    def __init__(self) -> None:
+    Args:
+        device: of its cells, such as "cpu" or "cuda:0".
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self._executor: Any = None
 
     def start(self) -> None:
@@ -187,8 +202,8 @@ class WorkerProcess:
             # Ctrl-C reaches a process that has just started as well: then its death tells nothing about the cell.
             if stopping.wait(SIGNAL_DELAY):
                 result = JobResult(job.cell.id, "stopped")
-        if result.status == "failed" and (job.device != "cpu" or not result.run_id):
-            self.kill()  # it is dead, or hangs, or has lost its GPU to an error: the next cell gets a new process
+        if result.status == "failed" and (not result.run_id or job.device != "cpu" or has_lost_its_gpu(result)):
+            self.kill()  # it is dead, or hangs, or may have lost its GPU to an error: the next cell gets a new process
         return result
 
     def kill(self) -> None:
@@ -272,7 +287,9 @@ class Cluster:
         ended = as_completed(loop=self.client.loop)
 
         def submit(job: Job) -> None:
-            future = self.client.submit(compute_cell, job, key=f"milbench-{job.cell.id}-{uuid.uuid4().hex}", pure=False)
+            future = self.client.submit(
+                compute_in_cluster, job, key=f"milbench-{job.cell.id}-{uuid.uuid4().hex}", pure=False
+            )
             running[future.key], self._futures[future.key] = job, future
             ended.add(future)
 

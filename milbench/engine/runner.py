@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.engine.pools import Cluster, InProcess, Pool, Processes, check_workers, connected
 from milbench.engine.smoke_test import one_a_pair
 from milbench.engine.worker import STOPPING, Job, JobResult
-from milbench.errors import StoreError
+from milbench.errors import StoreError, UsageError
 from milbench.store.records import CellRun
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
@@ -58,8 +58,7 @@ class Options:
     """Where and how cells are computed; the results do not depend on it.
 
     Args:
-        device: such as "cpu" or "cuda:0".
-        jobs: how many cells are computed at a time.
+        devices: that of each worker process, such as "cpu" or "cuda:0": as many cells are computed at a time.
         threads: how many threads each of them uses.
         data_dir: the folder of the data; None: the default one.
         fail_fast: whether to stop at the first cell that fails.
@@ -68,8 +67,7 @@ class Options:
         timeout: seconds after which a cell fails; None: never.
     """
 
-    device: str
-    jobs: int
+    devices: Sequence[str]
     threads: int
     data_dir: Path | None
     fail_fast: bool = False
@@ -161,7 +159,7 @@ def _pool(
         return Cluster(client, stopping)
     if options.in_process:
         return InProcess(stopping)
-    return stack.enter_context(Processes(min(options.jobs, cells), stopping))
+    return stack.enter_context(Processes(options.devices[:cells], stopping))
 
 
 def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, parent: str) -> Job:
@@ -173,7 +171,7 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, o
         launch=parent,
         workspace=str(workspace.path),
         tracking_uri=store.uri,
-        device=options.device,
+        device=options.devices[0],
         threads=options.threads,
         data_dir=str(options.data_dir) if options.data_dir else None,
         again=launch.rerun == "all",
@@ -250,14 +248,30 @@ def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> It
             signal.signal(name, handler)
 
 
-def default_jobs(device: str, cells: int) -> int:
-    """Return how many cells to compute at a time.
+def worker_devices(devices: Sequence[str], cells: int, jobs: int | None, jobs_per_device: int | None) -> list[str]:
+    """Return the device of each worker process, dealt in turn.
 
-    On a CPU this is the number of cores, since parallel cells use them better than threads in one cell; on a GPU it is
-    1.
+    On a CPU there are as many as cores, since parallel cells use them better than threads in one cell; on GPUs there is
+    one a GPU.
 
     Args:
-        device: such as "cpu" or "cuda:0".
+        devices: the different devices, such as ["cpu"] or ["cuda:0", "cuda:1"].
         cells: how many cells there are.
+        jobs: how many worker processes the user wants in all; None: the user does not say.
+        jobs_per_device: how many on each GPU; None: the user does not say.
+
+    Raises:
+        UsageError: both numbers are given, or the one for GPUs beside a CPU.
     """
-    return max(1, min(cells, os.cpu_count() or 1)) if device == "cpu" else 1
+    if jobs_per_device is None:
+        on_cpu = list(devices) == ["cpu"]
+        number = jobs or (max(1, min(cells, os.cpu_count() or 1)) if on_cpu else len(devices))
+    elif jobs is not None:
+        raise UsageError("--jobs and --jobs-per-device exclude each other: cells at a time in all, or on each GPU")
+    elif "cpu" in devices:
+        raise UsageError(
+            f"--jobs-per-device {jobs_per_device} is for GPUs, and cells are computed on the CPU; use --jobs"
+        )
+    else:
+        number = jobs_per_device * len(devices)
+    return [devices[worker % len(devices)] for worker in range(number)]

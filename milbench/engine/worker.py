@@ -37,6 +37,8 @@ _ONE_CELL = threading.Lock()
 """Held while a cell is computed: torch's generators and number of threads belong to the whole process."""
 _ORPHANED = threading.Event()
 """Set when the launcher of this worker process has ended."""
+_GPU_LOST = threading.Event()
+"""Set when this process of a cluster can use its GPU no more."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,27 @@ def compute_cell(job: Job) -> JobResult:
             if failure := store_failure(error):
                 return JobResult(job.cell.id, "stopped", failure)
             return JobResult(job.cell.id, "failed", _reason(error, job))
+
+
+def compute_in_cluster(job: Job) -> JobResult:
+    """Compute a cell as `compute_cell` does, in a process that dask has started.
+
+    A process that has lost its GPU ends when it gets the next cell: dask starts another one and gives it the cell.
+    """
+    if _GPU_LOST.is_set():
+        os._exit(1)
+    result = compute_cell(job)
+    if has_lost_its_gpu(result):
+        _GPU_LOST.set()
+    return result
+
+
+def has_lost_its_gpu(result: JobResult) -> bool:
+    """Return whether a cell failed by an error, such as a failed assertion on the GPU, that ends a process's use of it.
+
+    Every later call of CUDA by the process fails as well, whatever it is asked for.
+    """
+    return result.status == "failed" and "CUDA error" in result.reason
 
 
 @lru_cache(maxsize=1)
@@ -234,9 +257,12 @@ class _Computation:
         torch.set_num_threads(self.job.threads)
         torch.set_default_dtype(torch.float32)  # a plug-in of an earlier cell may have changed these
         torch.set_grad_enabled(True)
+        device = torch.device(self.job.device)
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # also for what a plug-in puts on "cuda"
         callback = _StoreCallback(self.job, run_id, self.store, self.workspace)
         data_dir = Path(self.job.data_dir) if self.job.data_dir else None
-        return Trainer(self.job.cell, torch.device(self.job.device), data_dir, callback, self.checkpoint).run()
+        return Trainer(self.job.cell, device, data_dir, callback, self.checkpoint).run()
 
     def _failed(self, run_id: str, error: BaseException) -> JobResult:
         reason = _reason(error, self.job)

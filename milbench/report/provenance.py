@@ -227,7 +227,9 @@ def _warnings(study: Study) -> list[str]:
     for cell in map(str, study.cells.index):
         for key, value in study.results.provenance.get(cell, {}).items():
             if re.fullmatch(ENVIRONMENT_TAGS, key):
-                seen.setdefault(key, Counter())[str(value)] += 1
+                # Which of a machine's GPUs computed a cell does not matter; their names are another tag.
+                kind = str(value).partition(":")[0] if key == "device" else str(value)
+                seen.setdefault(key, Counter())[kind] += 1
     warnings = []
     for key, counts in sorted(seen.items()):
         if len(counts) > 1:

@@ -49,6 +49,8 @@ BASE = ("run", "--loss", "exact", "--task", TINY)
         ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
         ((*BASE, "--jobs", "0"), "--jobs"),
+        ((*BASE, "--jobs-per-device", "2", "--device", "cpu"), "--jobs-per-device 2 is for GPUs"),
+        ((*BASE, "--jobs-per-device", "2", "--cluster", "local:2"), "a cluster has as many jobs as workers"),
         ((*BASE, "--timeout", "0"), "--timeout"),
         ((*BASE, "--timeout", "inf"), "--timeout"),
         ((*BASE, "--cluster", ""), "expected the address of a scheduler"),

@@ -51,3 +51,18 @@ def test_a_plug_in_that_ends_or_blocks_the_check_before_all_cells_fails_its_cell
     assert ran.code == 1, ran
     cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")
     assert dict(cells.status) == {"hostile": "failed", "exact": "done"}
+
+
+@pytest.mark.parametrize("where", [["--jobs", "1"], ["--cluster", "local:1"]], ids=" ".join)
+def test_a_process_that_has_lost_its_gpu_computes_no_other_cell(
+    milbench: Milbench, root: Path, where: list[str]
+) -> None:
+    if "--cluster" in where:
+        pytest.importorskip("distributed")
+    ran = milbench("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", "loss.hostile.how=assert", *where)
+    assert ran.code == 1, ran
+    results = collect(StoreReader(Workspace(root)))
+    cells = results.cells.set_index("loss")
+    assert dict(cells.status) == {"hostile": "failed", "exact": "done"}
+    assert cells.reason["hostile"].startswith("RuntimeError: CUDA error: device-side assert triggered")
+    assert len({tags["pid"] for tags in results.provenance.values()}) == 2

@@ -48,7 +48,7 @@ def test_cells_made_differently_are_pointed_out() -> None:
     results.provenance[cell] |= {"device": "cuda:0", "dirty": "yes", "pid": "1"}
     results.cells.loc[cell, "data_digest"] = "sha256:other"
     found = provenance(Study(results))
-    assert "Cells differ in device: cpu (3 cells), cuda:0 (1 cell)." in found.warnings
+    assert "Cells differ in device: cpu (3 cells), cuda (1 cell)." in found.warnings
     assert "The code of 1 cell had changes that its revision does not contain." in found.warnings
     assert "Cells of extended-digits were made from different data." in found.warnings
     assert not any("pid" in warning for warning in found.warnings)
