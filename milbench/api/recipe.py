@@ -21,7 +21,8 @@ class Recipe(BaseModel):
         steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
-        precision: of the network in training; the loss and the evaluation always receive float32 logits.
+        precision: of the network in training; the loss and the evaluation always receive float32 logits. tf32: its
+            convolutions and matrix products may use NVIDIA's TF32, forward and backward; float32: nothing does.
         loss_precision: in which the loss is computed in training.
 
     Raises:
@@ -39,5 +40,5 @@ class Recipe(BaseModel):
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
     head_init: Literal["prior", "paper"] = "prior"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     loss_precision: Literal["float32", "float64"] = "float32"

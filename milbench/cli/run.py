@@ -180,6 +180,7 @@ def compute(request: RunRequest, root: Path) -> int:
         UsageError: The request is wrong. Nothing was written then.
     """
     from milbench.data import catalog
+    from milbench.engine.precision import check_precision
     from milbench.engine.runner import Launch, worker_devices
     from milbench.engine.spec import make_plan
     from milbench.store.reader import StoreReader
@@ -196,6 +197,7 @@ def compute(request: RunRequest, root: Path) -> int:
 
         plan = shrink(plan)
     # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
+    check_precision(plan.cells, devices)
     devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
     workspace = Workspace(root) if request.dry_run else Workspace(root).make()
     if not request.dry_run:

@@ -15,6 +15,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
 from milbench.api.task import Network
 from milbench.engine.checkpoints import Generators
+from milbench.engine.precision import tf32
 from milbench.engine.psgd import KroneckerPSGD
 
 
@@ -90,7 +91,8 @@ class Objective:
     def _losses(self, bags: Bags, logits: Tensor, epoch: int, step: int) -> Tensor:
         self._check_finite("logits", logits, epoch, step)
         target = make_target(self.loss.target_kind, bags, logits, self.network)
-        losses: Tensor = self.loss(logits, bags.labels, bags.mask, target)
+        with tf32(False):
+            losses: Tensor = self.loss(logits, bags.labels, bags.mask, target)
         self._check_finite("loss", losses, epoch, step)
         return losses
 

@@ -29,6 +29,7 @@ from milbench.engine.checkpoints import Checkpoint, Generators
 from milbench.engine.memory import halving, is_out_of_memory
 from milbench.engine.objective import Objective, network_logits
 from milbench.engine.optimizers import backward, learning_rate, make_optimizer, optimizer_step
+from milbench.engine.precision import forbid_tf32, tf32
 from milbench.errors import UsageError
 
 T = TypeVar("T")
@@ -135,6 +136,7 @@ class Trainer:
     def _set_up(self) -> None:
         cell = self.cell
         check_unchanged(cell)
+        forbid_tf32()
         self.recipe = Recipe(**cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
         if cell.smoke:
@@ -217,7 +219,8 @@ class Trainer:
             self.callback.micro_batch(size, epoch, step)
 
         def gradient(size: int) -> Tensor:
-            return backward(self.optimizer, self.objective.terms(bags, size, epoch, step))
+            with tf32(self.recipe.precision == "tf32"):
+                return backward(self.optimizer, self.objective.terms(bags, size, epoch, step))
 
         if self.objective.divisible(self.optimizer):
             loss = self._fitting(len(bags), state.micro_batch, gradient, smaller)

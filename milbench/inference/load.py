@@ -14,6 +14,7 @@ from milbench.api.loss import Loss
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
+from milbench.engine.precision import forbid_tf32
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
@@ -94,6 +95,7 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
             f"run {run_id} ({cell}) has no weights: it was imported from an export without them (--no-weights)"
         )
     check_unchanged(cell)
+    forbid_tf32()
     task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
     if task.network_needs_data:

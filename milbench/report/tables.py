@@ -47,6 +47,10 @@ _FEW_SEEDS = (
     "about 75 % of the time with 3 seeds, 84 % with 5, 90 % with 10. Ties are therefore decided by Student's interval "
     "of the paired differences, below."
 )
+_TF32 = (
+    "precision=tf32: in training, the GPU multiplies float32 numbers in the network of which it reads the first 11 "
+    "significant bits (NVIDIA's TensorFloat-32); losses, optimisers and evaluation compute in float32."
+)
 
 _VERDICT_NOTE = (
     "Verdict: worse (or better) where Student's 95 % interval, widened for the number of comparisons under the same "
@@ -373,6 +377,8 @@ def _main_notes(study: Study) -> list[str]:
         len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
     ):
         notes.append("One seed (n=1): no interval and no test; a bold number is merely the best one observed.")
+    if any(study.results.params.get(str(cell), {}).get("recipe.precision") == "tf32" for cell in study.cells.index):
+        notes.append(_TF32)
     return notes
 
 

@@ -53,7 +53,13 @@ def test_a_plug_in_that_ends_or_blocks_the_check_before_all_cells_fails_its_cell
     assert dict(cells.status) == {"hostile": "failed", "exact": "done"}
 
 
-@pytest.mark.parametrize("where", [["--jobs", "1"], ["--cluster", "local:1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(["--jobs", "1"], id="jobs"),
+        pytest.param(["--cluster", "local:1"], id="cluster", marks=pytest.mark.kills),  # two slow starts of a worker
+    ],
+)
 def test_a_process_that_has_lost_its_gpu_computes_no_other_cell(
     milbench: Milbench, root: Path, where: list[str]
 ) -> None:

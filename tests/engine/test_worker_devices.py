@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from milbench import UsageError
-from milbench.engine import pools
+from milbench.engine import pools, worker
 from milbench.engine.pools import Processes
 from milbench.engine.runner import worker_devices
 from milbench.engine.spec import make_plan, make_spec
@@ -56,15 +56,14 @@ def test_a_cell_is_computed_on_the_device_of_the_process_it_comes_to(
     """Both processes wait for each other, so that each gets one of every two cells."""
     together = threading.Barrier(2)
 
-    def compute(worker: pools.WorkerProcess, job: Job, stopping: threading.Event) -> JobResult:
+    def compute(process: pools.WorkerProcess, job: Job, stopping: threading.Event) -> JobResult:
         together.wait(timeout=30)
-        assert job.device == worker.device
+        assert job.device == process.device
         return JobResult(job.cell.id, "done", job.device)
 
     monkeypatch.setattr(pools.WorkerProcess, "compute", compute)
-    cell = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}), None).cells[0]
-    job = Job(cell, "t", "launch", str(tmp_path), None, "cuda:0", 1, None)
-    jobs = [replace(job, cell=replace(cell, seed=seed)) for seed in range(8)]
+    job = some_job(tmp_path)
+    jobs = [replace(job, cell=replace(job.cell, seed=seed)) for seed in range(8)]
     results = list(Processes(TWO, threading.Event()).results(jobs))
     assert Counter(result.reason for result in results) == {"cuda:0": 4, "cuda:1": 4}
     assert len({result.cell_id for result in results}) == 8
@@ -77,3 +76,28 @@ def test_a_launch_on_several_gpus_is_planned_without_touching_them(
     words = ("run", "--loss", "exact", "--task", TINY, "--device", "cuda", "--dry-run")
     assert milbench(*words, "--jobs-per-device", "2").code == 0
     assert "exclude each other" in milbench(*words, "--jobs-per-device", "2", "--jobs", "2").complaint()
+
+
+def test_a_process_of_a_cluster_that_has_lost_its_gpu_ends_before_the_next_cell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Ended(BaseException):
+        """Stands for the end of the process."""
+
+    def end(code: int) -> None:
+        raise Ended
+
+    reasons = iter(["ValueError: wrong", "RuntimeError: CUDA error: device-side assert triggered"])
+    monkeypatch.setattr(worker, "_GPU_LOST", threading.Event())
+    monkeypatch.setattr(worker, "compute_cell", lambda job: JobResult(job.cell.id, "failed", next(reasons)))
+    monkeypatch.setattr("os._exit", end)
+    job = some_job(tmp_path)
+    assert worker.compute_in_cluster(job).reason.startswith("ValueError")
+    assert worker.compute_in_cluster(job).reason.startswith("RuntimeError"), "its result is delivered"
+    with pytest.raises(Ended):
+        worker.compute_in_cluster(job)
+
+
+def some_job(folder: Path) -> Job:
+    cell = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}), None).cells[0]
+    return Job(cell, "t", "launch", str(folder), None, "cuda:0", 1, None)

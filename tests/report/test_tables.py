@@ -83,6 +83,14 @@ def test_one_seed_has_no_interval_and_no_test_and_says_so() -> None:
     assert "worse" not in findings(study)[0][1], "no rank from one seed"
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_the_main_table_says_what_tf32_is_where_a_recipe_has_it(precision: str) -> None:
+    results = make_results(None, LOSSES, ONE, 1, 3)
+    params = {cell: {**known, "recipe.precision": precision} for cell, known in results.params.items()}
+    notes = main_table(Study(replace(results, params=params))).notes
+    assert any(note.startswith("precision=tf32: ") for note in notes) == (precision == "tf32")
+
+
 def test_five_seeds_say_what_they_cannot_reach() -> None:
     paired = paired_table(Study(make_results(None, TWO, ONE, 5, 3)), "extended-digits")
     assert paired is not None
