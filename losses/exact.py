@@ -67,7 +67,8 @@ class Exact(Loss):
         """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""
         # `forward` has checked logits and labels, and a softmax sums to 1: nothing is left to validate.
         if self.method in ("upper", "lower"):
-            bounds = bag_log_prob_bounds(logits.log_softmax(dim=1), labels, mask, validate=False)
+            log_probs = logits.log_softmax(dim=1)
+            bounds = bag_log_prob_bounds(log_probs, labels, mask, validate=False, max_labels=self.max_labels)
             return bounds.upper if self.method == "upper" else bounds.lower
         if min(labels.shape[1], self.max_labels or labels.shape[1]) <= EXACT_LABEL_LIMIT:
             return bag_log_prob_from_logits(logits, labels, mask, validate=False, max_labels=self.max_labels)

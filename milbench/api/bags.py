@@ -8,6 +8,8 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor
 
+from milbench._utils.devices import to_device
+
 T = TypeVar("T")
 
 
@@ -110,5 +112,6 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
 
 
 def _moved(value: T, device: torch.device) -> T:
-    moved = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
-    return type(value)(**{k: v.to(device) if v is not None else None for k, v in moved.items()})
+    parts = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
+    moved = {k: to_device(v, device) if isinstance(v, Tensor) else v and v.to(device) for k, v in parts.items()}
+    return type(value)(**moved)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from milbench._utils.devices import to_device
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, Columns
@@ -37,6 +39,7 @@ def bag_log_prob_bounds(
     order: int = 2,
     exact_labels: int = 6,
     validate: bool | None = None,
+    max_labels: int | None = None,
 ) -> Bounds:
     """Return certified bounds of the log-likelihood of every bag's label set, for any |L|; differentiable.
 
@@ -54,8 +57,8 @@ def bag_log_prob_bounds(
       |T| < |L|; no lower bound.
     - "auto": the best of all but "beta".
 
-    Memory: 8 bytes * K * (n + C(n, order)) a bag with n = |L|, and one `bag_log_prob` of n - exact_labels + 1 bags of
-    exact_labels classes.
+    Memory: 8 bytes * K * (n^2 + C(n, order)) a bag with n the largest |L|, and one `bag_log_prob` of
+    n - exact_labels + 1 bags of exact_labels classes for each bag.
 
     Args:
         log_probs: (B, C+1, *positions) floating point, natural logarithms of probabilities that sum to 1 over dim 1,
@@ -66,6 +69,8 @@ def bag_log_prob_bounds(
         order: the largest |T| of "bonferroni" and "beta", at least 0.
         exact_labels: the number of classes that "hybrid" sums exactly, from 0 to EXACT_LABEL_LIMIT.
         validate: whether values are checked as well as shapes, as in `bag_log_prob`.
+        max_labels: an upper bound of |L|. With it, and without validation, an accelerator needs no synchronisation to
+            find the largest |L|; a larger label set then gives NaN.
 
     Returns:
         `lower` and `upper`, both (B,), in nats and with rounding errors included. A method without a lower bound has
@@ -96,143 +101,213 @@ def bag_log_prob_bounds(
     if order < 0 or not 0 <= exact_labels <= EXACT_LABEL_LIMIT:
         raise UsageError(f"order must be >= 0 and exact_labels 0 to {EXACT_LABEL_LIMIT}, got {order}, {exact_labels}")
     labels = labels.bool()
+    if len(labels) == 0:
+        return Bounds(*log_probs.new_zeros(2, 0, dtype=columns.result_dtype(log_probs)))
     values = columns.flat(log_probs, mask)
-    pairs = [_one_bag(values[i], labels[i], method, order, exact_labels) for i in range(len(values))]
-    if not pairs:
-        return Bounds(values.new_zeros(0), values.new_zeros(0))
-    lower, upper = (torch.stack(side) for side in zip(*pairs, strict=True))
+    slots, settings = _slots(labels, validate, max_labels), (method, order, exact_labels)
+    if values.device.type == "cpu" and not checks.tracing():
+        lower, upper = _by_size(values, labels, settings)
+    else:
+        lower, upper = _bounds(values, labels, slots, settings)
     return _outward(lower, upper, values.shape[-1], columns.result_dtype(log_probs))
 
 
-class _Bag(NamedTuple):
-    """One bag: its columns (a batch of one); log(1 - A_l) and log A_l, both (n,); and the settings of the methods."""
+def _by_size(values: Tensor, labels: Tensor, settings: tuple[str, int, int]) -> tuple[Tensor, Tensor]:
+    """Return both bounds, one |L| at a time: no work is done for slots that a bag does not use."""
+    sizes = labels.sum(dim=1)
+    lower, upper = values.new_zeros(2, len(values)).unbind()
+    for size in sizes.unique().tolist():
+        rows = torch.nonzero(sizes == size).squeeze(1)
+        below, above = _bounds(values[rows], labels[rows], size, settings)
+        lower, upper = lower.index_put((rows,), below), upper.index_put((rows,), above)
+    return lower, upper
+
+
+def _bounds(values: Tensor, labels: Tensor, slots: int, settings: tuple[str, int, int]) -> tuple[Tensor, Tensor]:
+    """Return both bounds, (B,) each; NaN for bags of more classes than `slots`. No operation looks at a value."""
+    method, order, exact_labels = settings
+    bags = _Bags.of(columns.select(values, labels, slots), order, exact_labels)
+    rules = [_beta] if method == "beta" else [rule for name, rule in _METHODS.items() if method in ("auto", name)]
+    pairs = [(bags.nothing_below, bags.nothing_above), *(rule(bags) for rule in rules)]
+    below, above = (torch.stack(side) for side in zip(*pairs, strict=True))
+    lower, upper = (columns.floor_to_infinity(bags.parts.log_scale + r) for r in (below.amax(dim=0), above.amin(dim=0)))
+    impossible, too_many = bags.size > values.shape[-1], bags.size > slots
+    lower, upper = (side.masked_fill(impossible, -torch.inf) for side in (lower, upper))
+    return lower.masked_fill(too_many, torch.nan), upper.masked_fill(too_many, torch.nan)
+
+
+def _slots(labels: Tensor, validate: bool | None, max_labels: int | None) -> int:
+    """Return the number of slots for classes; only without `max_labels`, or to check it, are the labels looked at."""
+    most = labels.shape[1] if max_labels is None else min(max_labels, labels.shape[1])
+    looks = max_labels is None or validate is None or validate
+    if checks.tracing() or not looks:
+        return most
+    largest = int(labels.sum(dim=1).max())
+    if largest > most:
+        raise UsageError(
+            f"labels {tuple(labels.shape)} have a bag with |L| = {largest}, above max_labels = {max_labels}"
+        )
+    return largest
+
+
+class _Bags(NamedTuple):
+    """Bags whose classes are in n slots, the first |L| of which are used; and the settings of the methods.
+
+    Attributes:
+        parts: the shares of classes and background.
+        used: (B, n), True for slots with a class.
+        present: (B, n), log(1 - A_l); 0 in unused slots.
+        absent: (B, n), log A_l; -inf in unused slots.
+    """
 
     parts: Columns
+    used: Tensor
     present: Tensor
     absent: Tensor
     order: int
     exact_labels: int
+
+    @classmethod
+    def of(cls, parts: Columns, order: int, exact_labels: int) -> _Bags:
+        own = torch.cat([parts.required, parts.background.unsqueeze(1)], dim=1)
+        used = torch.arange(parts.required.shape[1], device=own.device) < parts.size.unsqueeze(1)
+        present = presence_log_prob(own, validate=False).clamp(min=FLOOR)
+        absent = (present - presence_log_odds(own, validate=False).clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
+        present, absent = present.masked_fill(~used, 0.0), absent.masked_fill(~used, -torch.inf)
+        return cls(parts, used, present, absent, order, exact_labels)
+
+    @property
+    def size(self) -> Tensor:
+        """Return (B,), |L|."""
+        return self.parts.size
 
     @property
     def slack(self) -> float:
         """Return a bound of the relative rounding error of a sum of probabilities, each a product over positions."""
         return torch.finfo(self.parts.required.dtype).eps * (4 * self.parts.required.shape[-1] + 256)
 
+    @property
+    def nothing_below(self) -> Tensor:
+        """Return (B,), the lower bound of log R where a method has none."""
+        return torch.full_like(self.parts.log_scale, FLOOR)
 
-def _one_bag(values: Tensor, labels: Tensor, method: str, order: int, exact_labels: int) -> tuple[Tensor, Tensor]:
-    """Return the lower and the upper bound, scalars, from log-probabilities (C+1, K) and labels (C,)."""
-    chosen = torch.nonzero(labels)[:, 0]
-    size = labels.sum().reshape(1)
-    parts = columns.renormalised(values[-1:], values[chosen].unsqueeze(0), size)
-    if len(chosen) > values.shape[-1]:
-        impossible = torch.full_like(parts.log_scale[0], -torch.inf)
-        return impossible, impossible
-    own = torch.cat([parts.required, parts.background.unsqueeze(1)], dim=1)
-    present = presence_log_prob(own, validate=False)[0].clamp(min=FLOOR)
-    absent = (present - presence_log_odds(own, validate=False)[0].clamp(FLOOR, -FLOOR)).clamp(min=FLOOR)
-    bag = _Bag(parts, present, absent, order, exact_labels)
-    if method == "beta":
-        pairs = [_beta(bag)]
-    else:
-        pairs = [rule(bag) for name, rule in _METHODS.items() if method in ("auto", name)]
-    none = torch.full_like(parts.log_scale[0], FLOOR), torch.zeros_like(parts.log_scale[0])
-    lower, upper = (torch.stack(side) for side in zip(none, *pairs, strict=True))
-    return _total(parts, lower.amax(dim=0)), _total(parts, upper.amin(dim=0))
+    @property
+    def nothing_above(self) -> Tensor:
+        """Return (B,), the upper bound of log R where a method has none."""
+        return torch.zeros_like(self.parts.log_scale)
+
+    @property
+    def empty_set(self) -> Tensor:
+        """Return (B,), a lower bound of log R: 0, which it is, for a bag without classes."""
+        return torch.where(self.size == 0, self.nothing_above, self.nothing_below)
 
 
-def _total(parts: Columns, ratio: Tensor) -> Tensor:
-    """Return log Prb from log R."""
-    return columns.floor_to_infinity(parts.log_scale[0] + ratio)
+def _noisy_or(bags: _Bags) -> tuple[Tensor, Tensor]:
+    return bags.nothing_below, bags.present.sum(dim=1)
 
 
-def _nothing_below(bag: _Bag) -> Tensor:
-    """Return the lower bound of log R where a method has none."""
-    return torch.full_like(bag.parts.log_scale[0], FLOOR)
+def _union(bags: _Bags) -> tuple[Tensor, Tensor]:
+    least = functional.pad(bags.present, (0, 1)).amin(dim=1)  # 0 for a bag without classes
+    return _safe_log(1 - bags.absent.exp().sum(dim=1) - bags.slack * bags.size.clamp(min=1)), least
 
 
-def _noisy_or(bag: _Bag) -> tuple[Tensor, Tensor]:
-    return _nothing_below(bag), bag.present.sum()
-
-
-def _union(bag: _Bag) -> tuple[Tensor, Tensor]:
-    least = bag.present.amin() if len(bag.present) else torch.zeros_like(bag.parts.log_scale[0])
-    return _safe_log(1 - bag.absent.exp().sum() - bag.slack * max(1, len(bag.absent))), least
-
-
-def _bonferroni(bag: _Bag) -> tuple[Tensor, Tensor]:
+def _bonferroni(bags: _Bags) -> tuple[Tensor, Tensor]:
     """Bound R by the series cut after |T| = t, for every t up to `order`: from above for even t, below for odd t."""
-    share, background = bag.parts.required[0].exp(), bag.parts.background[0].exp()
-    slots = len(share)
-    total, weight = torch.ones_like(bag.parts.log_scale[0]), 1.0
-    lower, upper = [_nothing_below(bag)], [torch.zeros_like(total)]
-    for t in range(1, min(bag.order, slots) + 1):
-        absent = torch.tensor(list(itertools.combinations(range(slots), t)), device=share.device)
-        keep = torch.ones(len(absent), slots, dtype=share.dtype, device=share.device).scatter(1, absent, 0.0)
-        tiny = torch.finfo(share.dtype).tiny
-        terms = (background + keep @ share).clamp(min=tiny).log().sum(dim=-1).exp()
-        total = total + (-1) ** t * terms.sum()
-        weight += float(terms.detach().sum())
-        if t % 2 or t == slots:
-            lower.append(_safe_log(total - bag.slack * weight))
-        if t % 2 == 0 or t == slots:
-            upper.append(_safe_log(total + bag.slack * weight))
+    share, background = bags.parts.required.exp(), bags.parts.background.exp().unsqueeze(1)
+    slots = share.shape[1]
+    total = torch.ones_like(bags.parts.log_scale)
+    weight = torch.ones_like(total)
+    lower, upper = [bags.empty_set], [bags.nothing_above]
+    for t in range(1, min(bags.order, slots) + 1):
+        sets, used = _sets(bags, [t])
+        kept = background + (~sets).to(share) @ share
+        terms = kept.clamp(min=torch.finfo(share.dtype).tiny).log().sum(dim=-1).exp().masked_fill(~used, 0.0)
+        total = total + (-1) ** t * terms.sum(dim=1)
+        weight = weight + terms.detach().sum(dim=1)
+        complete = bags.size <= t  # the whole series is R, up to rounding
+        below, above = (_safe_log(total + sign * bags.slack * weight) for sign in (-1, 1))
+        lower.append(below if t % 2 else torch.where(complete, below, bags.nothing_below))
+        upper.append(torch.where(complete, above, bags.nothing_above) if t % 2 else above)
     return torch.stack(lower).amax(dim=0), torch.stack(upper).amin(dim=0)
 
 
-def _partition(bag: _Bag) -> tuple[Tensor, Tensor]:
+def _sets(bags: _Bags, sizes: Iterable[int]) -> tuple[Tensor, Tensor]:
+    """Return (T, n) all sets of so many slots, and (B, T), True for a bag that uses all slots of the set."""
+    slots = bags.used.shape[1]
+    all_sets = [set(chosen) for size in sizes for chosen in itertools.combinations(range(slots), size)]
+    sets = torch.tensor([[slot in chosen for slot in range(slots)] for chosen in all_sets], dtype=torch.bool)
+    sets = sets.view(len(all_sets), slots)
+    sets = to_device(sets, bags.used.device)
+    return sets, ~(sets & ~bags.used.unsqueeze(1)).any(dim=2)
+
+
+def _partition(bags: _Bags) -> tuple[Tensor, Tensor]:
     """Assign every position to one class: first its best free position to each class, rare classes first."""
-    share = bag.parts.required[0]
-    if len(share) == 0:
-        return torch.zeros_like(bag.parts.log_scale[0]), torch.zeros_like(bag.parts.log_scale[0])
+    share = bags.parts.required
+    slots, positions = share.shape[1:]
+    if slots == 0 or positions == 0:
+        return bags.empty_set, bags.nothing_above
     with torch.no_grad():
-        owner = (share - bag.present.unsqueeze(-1)).argmax(dim=0)
-        taken = torch.zeros(share.shape[-1], dtype=torch.bool, device=share.device)
-        for label in bag.present.argsort().tolist():
-            best = int(share[label].masked_fill(taken, -torch.inf).argmax())
-            owner[best], taken[best] = label, True
-        mine = owner == torch.arange(len(share), device=share.device).unsqueeze(-1)
-    own = torch.where(mine, share, torch.full_like(share, FLOOR))
-    rest = torch.where(mine, _others(bag.parts), torch.zeros_like(share))
-    occurs = presence_log_prob(torch.stack([own, rest], dim=1), validate=False)[:, 0]
-    return occurs.clamp(min=FLOOR).sum(), torch.zeros_like(bag.parts.log_scale[0])
+        unused = ~bags.used.unsqueeze(-1)
+        owner = (share - bags.present.unsqueeze(-1)).masked_fill(unused, -torch.inf).argmax(dim=1)
+        free = torch.ones_like(owner, dtype=torch.bool)
+        at = torch.arange(positions, device=share.device)
+        for slot in bags.present.masked_fill(~bags.used, torch.inf).argsort(dim=1).split(1, dim=1):
+            shares = share.gather(1, slot.unsqueeze(-1).expand(-1, -1, positions)).squeeze(1)
+            best = at == shares.masked_fill(~free, -torch.inf).argmax(dim=1, keepdim=True)
+            best &= bags.used.gather(1, slot)
+            owner, free = torch.where(best, slot, owner), free & ~best
+        mine = (owner.unsqueeze(1) == torch.arange(slots, device=share.device).unsqueeze(-1)) & ~unused
+    own, rest = share.masked_fill(~mine, FLOOR), _others(bags.parts).masked_fill(~mine, 0.0)
+    occurs = presence_log_prob(torch.stack([own, rest], dim=2).flatten(0, 1), validate=False).view(-1, slots)
+    return occurs.clamp(min=FLOOR).masked_fill(~bags.used, 0.0).sum(dim=1), bags.nothing_above
 
 
 def _others(parts: Columns) -> Tensor:
-    """Return (n, K), the log of one minus each class's share, summed from the other shares."""
-    share, background = parts.required[0], parts.background[0]
-    eye = torch.eye(len(share), dtype=torch.bool, device=share.device).unsqueeze(-1)
-    every = share.unsqueeze(0).masked_fill(eye, FLOOR)
-    return torch.logsumexp(torch.cat([every, background.expand(len(share), 1, -1)], dim=1), dim=1)
+    """Return (B, n, K), the log of one minus each class's share, summed from the other shares."""
+    slots = parts.required.shape[1]
+    return _left_out(parts.required, parts.background, torch.eye(slots, dtype=torch.bool, device=parts.size.device))
 
 
-def _hybrid(bag: _Bag) -> tuple[Tensor, Tensor]:
+def _left_out(share: Tensor, background: Tensor, left_out: Tensor) -> Tensor:
+    """Return (B, m, K), the log of background (B, K) plus the shares (B, n, K) that are not in `left_out` (m, n)."""
+    shape = len(share), *left_out.shape, share.shape[-1]
+    every = share.unsqueeze(1).expand(shape).masked_fill(left_out.unsqueeze(-1), FLOOR)
+    return torch.logsumexp(torch.cat([every, background[:, None, None].expand(-1, shape[1], -1, -1)], dim=2), dim=2)
+
+
+def _hybrid(bags: _Bags) -> tuple[Tensor, Tensor]:
     """Sum the least certain classes exactly: one bag with all others as background, one more without each of them."""
-    order = bag.absent.argsort(descending=True)
-    exact, others = order[: bag.exact_labels], order[bag.exact_labels :]
-    share, background = bag.parts.required[0], bag.parts.background[0]
-    left_out = torch.eye(len(others) + 1, dtype=torch.bool, device=share.device)[:, 1:]
-    joint = share[others].expand(len(left_out), -1, -1).masked_fill(left_out.unsqueeze(-1), FLOOR)
-    joint = torch.logsumexp(torch.cat([joint, background.expand(len(left_out), 1, -1)], dim=1), dim=1)
-    virtual = torch.cat([share[exact].expand(len(left_out), -1, -1), joint.unsqueeze(1)], dim=1)
-    required = torch.ones(len(left_out), len(exact), dtype=torch.bool, device=share.device)
-    value = bag_log_prob(virtual, required, validate=False).clamp(min=FLOOR)
-    rest = value[1:].exp().sum()
-    lower = _safe_log(value[0].exp() - rest - bag.slack * (value[0].exp() + rest).detach())
-    if len(others) == 0:
-        return value[0], value[0]
-    return lower, value[0] + bag.present[others].sum()
+    share, slots = bags.parts.required, bags.used.shape[1]
+    exact, others = bags.absent.argsort(dim=1, descending=True).tensor_split([min(bags.exact_labels, slots)], dim=1)
+
+    def shares_of(which: Tensor) -> Tensor:
+        return share.gather(1, which.unsqueeze(-1).expand(-1, -1, share.shape[-1]))
+
+    left_out = torch.eye(others.shape[1] + 1, dtype=torch.bool, device=share.device)[:, 1:]
+    joint = _left_out(shares_of(others), bags.parts.background, left_out)
+    alone = shares_of(exact).unsqueeze(1).expand(-1, len(left_out), -1, -1)
+    virtual = torch.cat([alone, joint.unsqueeze(2)], dim=2).flatten(0, 1)
+    required = bags.used.gather(1, exact).unsqueeze(1).expand(-1, len(left_out), -1).flatten(0, 1)
+    value = bag_log_prob(virtual, required, validate=False, max_labels=exact.shape[1]).clamp(min=FLOOR)
+    value = value.view(len(share), -1)
+    first, rest = value[:, 0], value[:, 1:].exp().masked_fill(~bags.used.gather(1, others), 0.0).sum(dim=1)
+    lower = _safe_log(first.exp() - rest - bags.slack * (first.exp() + rest).detach())
+    lower = torch.where(bags.size <= bags.exact_labels, first, lower)
+    return lower, first + bags.present.gather(1, others).sum(dim=1)
 
 
-def _beta(bag: _Bag) -> tuple[Tensor, Tensor]:
+def _beta(bags: _Bags) -> tuple[Tensor, Tensor]:
     """Bound R by one minus the probabilities of smaller label sets."""
-    slots = len(bag.present)
-    sets = [t for size in range(min(bag.order, slots - 1) + 1) for t in itertools.combinations(range(slots), size)]
-    required = torch.zeros(len(sets), slots, dtype=torch.bool, device=bag.present.device)
-    for row, chosen in enumerate(sets):
-        required[row, list(chosen)] = True
-    own = torch.cat([bag.parts.required, bag.parts.background.unsqueeze(1)], dim=1)
-    smaller = bag_log_prob(own.expand(len(sets), -1, -1), required, validate=False).exp().sum()
-    return _nothing_below(bag), _safe_log(1 - smaller + bag.slack)
+    slots = bags.used.shape[1]
+    largest = min(bags.order, slots - 1)
+    sets, used = _sets(bags, range(largest + 1))
+    used = used & (sets.sum(dim=1) < bags.size.unsqueeze(1))
+    own = torch.cat([bags.parts.required, bags.parts.background.unsqueeze(1)], dim=1)
+    own = own.unsqueeze(1).expand(-1, len(sets), -1, -1).flatten(0, 1)
+    required = sets.expand(len(used), -1, -1).flatten(0, 1)
+    smaller = bag_log_prob(own, required, validate=False, max_labels=max(largest, 0)).view(used.shape).exp()
+    return bags.nothing_below, _safe_log(1 - smaller.masked_fill(~used, 0.0).sum(dim=1) + bags.slack)
 
 
 def _safe_log(x: Tensor) -> Tensor:
@@ -253,7 +328,7 @@ def _outward(lower: Tensor, upper: Tensor, positions: int, dtype: torch.dtype) -
     return Bounds(lower.to(dtype), upper.to(dtype))
 
 
-_METHODS: dict[str, Callable[[_Bag], tuple[Tensor, Tensor]]] = {
+_METHODS: dict[str, Callable[[_Bags], tuple[Tensor, Tensor]]] = {
     "noisy-or": _noisy_or,
     "union": _union,
     "bonferroni": _bonferroni,

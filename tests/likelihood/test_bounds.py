@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milbench import UsageError
 from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_bounds,
@@ -69,3 +70,32 @@ def test_bounds_are_differentiable() -> None:
 def test_more_classes_than_positions_is_bounded_by_minus_infinity() -> None:
     lower, upper = bag_log_prob_bounds(torch.zeros(1, 5, 2).log_softmax(1), torch.ones(1, 4).bool())
     assert lower.item() == upper.item() == -torch.inf
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bags_of_all_sizes_side_by_side_have_the_bounds_they_have_alone(method: str) -> None:
+    """As on an accelerator, and inside torch.func: every bag then has as many slots as the largest may need."""
+    labels = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, 0, 1], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]], dtype=torch.bool)
+    logits = torch.randn(4, 6, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(7) < torch.tensor([[7], [4], [7], [2]])
+
+    def bounds(z: torch.Tensor, which: slice = slice(None)) -> torch.Tensor:
+        args = z.log_softmax(dim=1), labels[which], mask[which]
+        return torch.stack(bag_log_prob_bounds(*args, method=method, exact_labels=3, max_labels=5))
+
+    def total(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = bounds(z)
+        return found.masked_fill(found.isinf(), 0.0).sum(), found
+
+    gradient, (_, together) = torch.func.grad_and_value(total, has_aux=True)(logits)
+    assert gradient.isfinite().all()
+    alone = torch.cat([bounds(logits[b : b + 1], slice(b, b + 1)) for b in range(4)], dim=1)
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
+
+
+def test_a_larger_label_set_than_was_promised_is_an_error_where_values_are_checked_and_nan_elsewhere() -> None:
+    log_probs, labels = torch.zeros(1, 4, 5).log_softmax(dim=1), torch.ones(1, 3, dtype=torch.bool)
+    with pytest.raises(UsageError, match=r"\|L\| = 3, above max_labels = 2"):
+        bag_log_prob_bounds(log_probs, labels, max_labels=2)
+    lower = torch.func.vmap(lambda p: bag_log_prob_bounds(p, labels, max_labels=2).lower)(log_probs.unsqueeze(0))
+    assert lower.isnan().all()
