@@ -12,6 +12,7 @@ import torch
 
 from milbench import UsageError
 from milbench.engine import pools, worker
+from milbench.engine.checkpoints import Generators
 from milbench.engine.pools import Processes
 from milbench.engine.runner import worker_devices
 from milbench.engine.spec import make_plan, make_spec
@@ -101,3 +102,12 @@ def test_a_process_of_a_cluster_that_has_lost_its_gpu_ends_before_the_next_cell(
 def some_job(folder: Path) -> Job:
     cell = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0}), None).cells[0]
     return Job(cell, "t", "launch", str(folder), None, "cuda:0", 1, None)
+
+
+def test_a_checkpoint_keeps_the_generator_of_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"cuda:0": torch.zeros(2, dtype=torch.uint8), "cuda:1": torch.ones(2, dtype=torch.uint8)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: states[str(device)])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: states.update({str(device): state}))
+    kept = Generators.now(torch.device("cuda:1"))
+    kept.restore(torch.device("cuda:0"))  # where the cell goes on
+    assert states["cuda:0"].tolist() == [1, 1]
