@@ -22,7 +22,9 @@ class Recipe(BaseModel):
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
         precision: of the network in training; the loss and the evaluation always receive float32 logits. tf32: its
-            convolutions and matrix products may use NVIDIA's TF32, forward and backward; float32: nothing does.
+            convolutions and matrix products may use NVIDIA's TF32, forward and backward; float32: nothing does. auto:
+            bfloat16 where it makes the task's network quicker on the machine that plans the cells, else float32; this
+            is measured once, and cells have the precision that was chosen.
         loss_precision: in which the loss is computed in training.
 
     Raises:
@@ -40,5 +42,5 @@ class Recipe(BaseModel):
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
     head_init: Literal["prior", "paper"] = "prior"
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16", "auto"] = "float32"
     loss_precision: Literal["float32", "float64"] = "float32"

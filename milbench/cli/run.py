@@ -202,6 +202,7 @@ def compute(request: RunRequest, root: Path) -> int:
     workspace = Workspace(root) if request.dry_run else Workspace(root).make()
     if not request.dry_run:
         options.deliver(workspace)
+    plan = _with_precision(plan, devices, request, workspace)
     known = StoreReader(workspace).cell_runs() if options.has_store(workspace) else {}
     launch = Launch(plan, known, request.rerun)
     display = _display(launch, workspace, request.output)
@@ -229,6 +230,22 @@ def _devices(request: RunRequest) -> list[str]:
     return [str(resolve(request.device))]
 
 
+def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspace: Workspace) -> Plan:
+    """Return the plan with a precision for the cells whose recipe leaves it to a measurement."""
+    if not any(cell.recipe["precision"] == "auto" for cell in plan.cells):
+        return plan
+    import torch
+
+    from milbench.engine.auto_precision import choose
+
+    return choose(plan, torch.device(devices[0]), _threads(request, devices), request.data_dir, workspace.precision)
+
+
+def _threads(request: RunRequest, devices: list[str]) -> int:
+    """Return the number of threads of each cell."""
+    return request.threads or max(1, (os.cpu_count() or 1) // len(devices))
+
+
 def _display(
     launch: Launch, workspace: Workspace, output: Literal["text", "quiet", "json"]
 ) -> Display | Events | Failures:
@@ -250,7 +267,7 @@ def _execute(
 
     how = Options(
         devices=devices,
-        threads=request.threads or max(1, (os.cpu_count() or 1) // len(devices)),
+        threads=_threads(request, devices),
         data_dir=request.data_dir,
         fail_fast=request.fail_fast,
         cluster=request.cluster,

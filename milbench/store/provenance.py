@@ -33,9 +33,9 @@ def tags(device: str, threads: int) -> dict[str, str]:
         "dirty": dirty,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "machine": _processor(),
+        "machine": processor(),
         "device": device,
-        "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor(),
+        "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else processor(),
         "threads": str(threads),
         "pid": str(os.getpid()),
     }
@@ -74,7 +74,8 @@ def code_version(package: Path = PACKAGE) -> tuple[str, str]:
         return "", ""
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the CPU, as far as the system tells it."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):

@@ -1,0 +1,122 @@
+"""The precision `auto` of a recipe: bfloat16 where it makes a task's network quicker on this machine, else float32.
+
+It is measured once a task and store, before cells are planned, and every cell gets the precision that was chosen: its
+results do not depend on when or where the cell itself is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from milbench._utils.files import write_atomically
+from milbench._utils.seeding import generator
+from milbench.api.plan import Cell, Plan, labels
+from milbench.api.registry import tasks
+from milbench.engine.objective import network_logits
+from milbench.engine.profiling import paired_seconds
+from milbench.store.provenance import processor
+
+LEAST_GAIN = 1.2
+"""bfloat16 is chosen where float32 takes at least this many times as long: a smaller gain may be noise."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` means for the network of a task.
+
+    Args:
+        precision: that was chosen.
+        float32_seconds: how long the network's forward and backward pass on a training batch take, the median.
+        bfloat16_seconds: the same in bfloat16.
+        machine: on which this was measured.
+    """
+
+    precision: Literal["float32", "bfloat16"]
+    float32_seconds: float
+    bfloat16_seconds: float
+    machine: str
+
+    def __str__(self) -> str:
+        ratio = self.float32_seconds / self.bfloat16_seconds
+        times = f"{1000 * self.float32_seconds:.3g} ms in float32, {1000 * self.bfloat16_seconds:.3g} ms in bfloat16"
+        return f"{self.precision}, chosen by measurement: {times} a batch (ratio {ratio:.2f}) on {self.machine}"
+
+
+def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None, kept: Path) -> Plan:
+    """Return the plan with a precision in place of every `auto`, and a note for the report on each choice.
+
+    Args:
+        plan: whose recipes may have the precision `auto`.
+        device: on which the networks are measured.
+        threads: how many threads a cell uses.
+        data_dir: the folder of the data; None: the default one.
+        kept: the file with the choices of earlier launches, which are made once and for all; updated where its folder
+            is there.
+    """
+    wanting = {_key(cell, device): cell for cell in plan.cells if cell.recipe["precision"] == "auto"}
+    if not wanting:
+        return plan
+    choices = _read(kept)
+    for key, cell in wanting.items():
+        if key not in choices:
+            choices[key] = _measured(cell, device, threads, data_dir)
+    if kept.parent.is_dir():
+        _write(kept, choices)
+    cells = [_with_choice(cell, choices.get(_key(cell, device))) for cell in plan.cells]
+    notes = [f"Precision `auto` of {cell.task}: {choices[key]}." for key, cell in wanting.items()]
+    return replace(plan, cells=cells, labels=labels(cells), notes=[*plan.notes, *notes])
+
+
+def _with_choice(cell: Cell, choice: Choice | None) -> Cell:
+    if choice is None or cell.recipe["precision"] != "auto":
+        return cell
+    return replace(cell, recipe={**cell.recipe, "precision": choice.precision})
+
+
+def _key(cell: Cell, device: torch.device) -> str:
+    """Return what a choice holds for: the network and the batches of a task, and the kind of device."""
+    return json.dumps([cell.task, cell.task_params, cell.task_revision, device.type], sort_keys=True)
+
+
+def _measured(cell: Cell, device: torch.device, threads: int, data_dir: Path | None) -> Choice:
+    """Return the choice for the task of a cell, by timing both precisions in turn."""
+    task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task.prepare(data_dir, device)
+    network = task.network(cell.seed).move_to(device)
+    bags = next(iter(task.train_batches(0, generator("auto precision", task.name))))
+
+    def step(half: bool) -> Callable[[], object]:
+        def forward_and_backward() -> None:
+            network.zero_grad(set_to_none=True)
+            network_logits(network, bags, device, half=half).square().mean().backward()
+
+        return forward_and_backward
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        slow, quick = paired_seconds([step(False), step(True)], repeats=7)
+    finally:
+        torch.set_num_threads(before)
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{processor()}, {threads} threads"
+    return Choice("bfloat16" if slow >= LEAST_GAIN * quick else "float32", slow, quick, machine)
+
+
+def _read(kept: Path) -> dict[str, Choice]:
+    """Return the choices in a file; none where it is missing or not what `_write` writes."""
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(kept.read_text("utf-8"))
+        return {key: Choice(**value) for key, value in found.items() if value["precision"] in ("float32", "bfloat16")}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _write(kept: Path, choices: dict[str, Choice]) -> None:
+    content = json.dumps({key: asdict(choice) for key, choice in choices.items()}, indent=1)
+    write_atomically(kept, lambda temporary: temporary.write_text(content, "utf-8"))

@@ -1,0 +1,107 @@
+"""The precision `auto`: measured once, the same for every cell, and named in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from milbench.api.plan import Plan
+from milbench.engine import auto_precision
+from milbench.engine.spec import make_plan, make_spec
+from tests._helpers.command_line import Milbench
+
+CPU = torch.device("cpu")
+
+
+def plan(precision: str) -> Plan:
+    values = {"losses": ["exact", "noisy-or"], "tasks": ["synthetic-bags"], "seeds": "0-1", "name": "bags"}
+    return make_plan(make_spec({**values, "recipe": {"precision": precision}}), None)
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, float32: float, bfloat16: float) -> None:
+    monkeypatch.setattr(auto_precision, "paired_seconds", lambda fns, repeats: [float32, bfloat16])
+
+
+def chosen(kept: Path, given: str = "auto") -> Plan:
+    return auto_precision.choose(plan(given), CPU, 1, None, kept)
+
+
+@pytest.mark.parametrize(("float32", "bfloat16", "expected"), [(2.0, 1.0, "bfloat16"), (1.1, 1.0, "float32")])
+def test_the_quicker_precision_is_that_of_every_cell(
+    float32: float, bfloat16: float, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, float32, bfloat16)
+    found = chosen(tmp_path / "precision.json")
+    explicit = plan(expected)
+    assert [cell.id for cell in found.cells] == [
+        cell.id for cell in explicit.cells
+    ]  # the same cells as if it were named
+    assert found.labels == explicit.labels
+    (note,) = found.notes
+    assert f"synthetic-bags: {expected}, chosen by measurement" in note
+    assert f"{1000 * float32:.3g} ms in float32, {1000 * bfloat16:.3g} ms in bfloat16" in note
+
+
+def test_the_choice_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "precision.json"
+    measured(monkeypatch, 2.0, 1.0)
+    first = chosen(kept)
+    measured(monkeypatch, 1.0, 2.0)
+    again = chosen(kept)
+    assert [cell.id for cell in again.cells] == [cell.id for cell in first.cells]
+    assert again.notes == first.notes
+    kept.write_text('{"half a file')
+    assert {cell.recipe["precision"] for cell in chosen(kept).cells} == {"float32"}
+
+
+def test_recipes_that_name_their_precision_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, 2.0, 1.0)
+    assert chosen(tmp_path / "precision.json", "float32") == plan("float32")
+    assert not (tmp_path / "precision.json").exists()
+
+
+class Products(TorchDispatchMode):
+    """Collects the types of the matrix products that run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
+            self.types.append(result.dtype)
+        return result
+
+
+def test_forward_and_backward_passes_are_timed_in_both_precisions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = []
+
+    def run_each(fns: list[Callable[[], object]], repeats: int) -> list[float]:
+        assert repeats >= 5
+        for fn in fns:
+            with Products() as products:
+                fn()
+            seen.append((len(products.types), {*products.types}))
+        return [1.0, 1.0]
+
+    monkeypatch.setattr(auto_precision, "paired_seconds", run_each)
+    chosen(tmp_path / "precision.json")
+    # Three layers: a product each forwards, and two each backwards, but one in the first layer.
+    assert seen == [(8, {torch.float32}), (8, {torch.bfloat16})]
+
+
+def test_the_report_says_what_was_chosen(milbench: Milbench, root: Path) -> None:
+    settings = ["task.bags_per_epoch=32", "recipe.epochs=1", "recipe.precision=auto"]
+    command = ["run", "--loss", "exact", "--task", "synthetic-bags", *(w for s in settings for w in ("-p", s))]
+    assert milbench(*command).code == 0
+    assert "nothing to run" in milbench(*command).out
+    assert milbench("report").code == 0
+    (page,) = (root / "reports").glob("*/index.html")
+    assert "chosen by measurement" in page.read_text("utf-8")
