@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from milbench.data import crop_cache
-from milbench.data.crop_cache import FOLDER, load
+from milbench.data.crop_cache import FOLDER, Crops, load
 from milbench.data.crops import crop
 from milbench.data.digit_struct import read
 from milbench.errors import UsageError
@@ -249,3 +249,13 @@ def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, t
     assert len(crops) == 3
     assert [p.name for p in folder.parent.iterdir()] == ["train"]
     assert len(list((tmp_path / "cache/milbench/crops").glob("*/train-paper/cache.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "most"), [([[7, 7, 7], [2, -1, -1]], 1), ([[7, 0, 7], [2, 2, -1]], 2), ([[3, 1, 2], [0, 0, -1]], 3)]
+)
+def test_the_most_classes_of_a_number_count_a_repeated_digit_once(numbers: list[list[int]], most: int) -> None:
+    classes, nothing = np.array(numbers, dtype=np.int8), np.zeros((2, 3, 4), dtype=np.float32)
+    crops = np.zeros((2, 64, 64, 3), dtype=np.uint8)
+    known = Crops(crops, classes, nothing, nothing[:, 0].astype(np.int32), np.array(["a", "b"]), "")
+    assert known.most_classes() == most
