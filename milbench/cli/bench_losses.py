@@ -10,13 +10,18 @@ import torch
 from torch import Tensor
 
 from milbench._utils.seeding import generator
-from milbench.engine.profiling import paired_seconds, peak_bytes
+from milbench.cli.bench_files import Row, Seconds
+from milbench.engine.profiling import paired_timings, peak_bytes
 from milbench.likelihood import bag_log_prob
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Value = Callable[[Tensor, Tensor], Tensor]
+
+
+TIMINGS = "timings"
+"""A column with what the others are computed from, by the name of the function: it is not printed."""
 
 
 class Config(NamedTuple):
@@ -87,7 +92,8 @@ def measure(device: str = "cpu", *, quick: bool = False) -> pd.DataFrame:
         quick: Take 3 repetitions instead of 21, and leave out the configurations without a plain loop.
 
     Returns:
-        Bags per second, ratios of times (medians; the functions are called in turn) and peak memory in MiB.
+        Bags per second, ratios of times (medians; the functions are called in turn), peak memory in MiB, and the column
+        TIMINGS.
     """
     import pandas as pd
 
@@ -111,9 +117,11 @@ def _row(config: Config, device: str, repeats: int) -> dict[str, Any]:
     if config.loop:
         measured["loop forward"] = _forward(series_loop, logits, labels)
         measured["loop both"] = _both(series_loop, logits, labels)
-    taken = dict(zip(measured, paired_seconds(list(measured.values()), repeats), strict=True))
+    timings = dict(zip(measured, paired_timings(list(measured.values()), repeats), strict=True))
+    taken = {name: timing.median for name, timing in timings.items()}
     loop, loop_both = taken.get("loop forward", float("nan")), taken.get("loop both", float("nan"))
     return {
+        TIMINGS: timings,
         "configuration": config.label(),
         "bags/s": config.bags / taken["forward"],
         "bags/s fwd+bwd": config.bags / taken["both"],
@@ -155,6 +163,18 @@ def _cross_entropy(logits: Tensor) -> Callable[[], object]:
     return call
 
 
+def as_rows(frame: pd.DataFrame) -> list[Row]:
+    """Return what `measure` returned as rows of a file."""
+    return [
+        Row(
+            record["configuration"],
+            {name: Seconds.of(timing) for name, timing in record[TIMINGS].items()},
+            {name.removesuffix("MiB").strip() or "exact": 2**20 * record[name] for name in ("MiB", "CE MiB")},
+        )
+        for record in frame.to_dict("records")
+    ]
+
+
 def print_table(frame: pd.DataFrame) -> None:
     """Print the table."""
     from rich.table import Table
@@ -164,6 +184,7 @@ def print_table(frame: pd.DataFrame) -> None:
     table = Table(
         title=f"exact likelihood: bags x classes x positions, float64, {torch.get_num_threads()} threads, medians"
     )
+    frame = frame.drop(columns=TIMINGS)
     for column in frame.columns:
         table.add_column(column, justify="left" if column == "configuration" else "right", no_wrap=True)
     for row in frame.itertuples(index=False):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from milbench.cli.bench_files import Row, Seconds
 from milbench.errors import UsageError
 
 SIZES = (10, 100, 1000, 5000)
@@ -89,6 +90,18 @@ def _measured(words: list[str]) -> Measured:
     if code != 0:
         raise UsageError(f"milbench {words[0]} ended with exit code {code}")
     return Measured(seconds, peak)
+
+
+def as_rows(measured: list[dict[str, Any]]) -> list[Row]:
+    """Return what `measure` returned as rows of a file; every command ran once, so there is no spread."""
+    return [
+        Row(
+            f"{row['cells']} cells",
+            {name.removesuffix(" s"): Seconds(row[name], row[name]) for name in row if name.endswith(" s")},
+            {name.removesuffix(" MiB"): 2**20 * row[name] for name in row if name.endswith(" MiB")},
+        )
+        for row in measured
+    ]
 
 
 def print_table(rows: list[dict[str, Any]], jobs: int) -> None:

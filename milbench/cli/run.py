@@ -95,7 +95,7 @@ def run(
 ) -> int:
     """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
     given: dict[str, Any] = {
-        "losses": _names(loss), "tasks": _names(task), "seeds": seeds, "name": name, "supervision": _names(supervision)
+        "losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name, "supervision": names(supervision)
     }  # fmt: skip
     shorthands = {"recipe.epochs": epochs, "recipe.steps_per_epoch": steps_per_epoch}
     if in_process and cluster is not None:
@@ -361,7 +361,7 @@ def _requested_spec(request: RunRequest) -> Spec:
     return make_spec(values)
 
 
-def _names(text: str | None) -> list[str] | None:
+def names(text: str | None) -> list[str] | None:
     """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
     if text is None:
         return None

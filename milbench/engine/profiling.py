@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import sys
 import time
 import weakref
@@ -101,11 +100,11 @@ def timed(fn: Callable[[], object]) -> Timing:
     taken: list[float] = []
     begun = time.perf_counter()
     while len(taken) < FEWEST_CALLS or time.perf_counter() - begun < WINDOW:
-        taken.append(_seconds(fn))
+        taken.append(seconds_of(fn))
     return Timing.of(taken)
 
 
-def _seconds(fn: Callable[[], object]) -> float:
+def seconds_of(fn: Callable[[], object]) -> float:
     """Return how long a call takes until the accelerator has finished too."""
     synchronise()
     start = time.perf_counter()
@@ -140,8 +139,8 @@ class OtherLoad:
         return min(max((busy - own) / total, 0.0), 1.0)
 
 
-def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
-    """Return the median seconds of each function over `repeats` calls, after one call that is not counted.
+def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Timing]:
+    """Return how long each function takes over `repeats` calls, after one call that is not counted.
 
     The functions are called in turn, so that other work on the machine slows all of them alike. Each measurement waits
     for the accelerator to finish.
@@ -149,10 +148,10 @@ def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[fl
     taken: list[list[float]] = [[] for _ in fns]
     for turn in range(repeats + 1):
         for fn, times in zip(fns, taken, strict=True):
-            seconds = _seconds(fn)
+            seconds = seconds_of(fn)
             if turn:
                 times.append(seconds)
-    return [statistics.median(times) for times in taken]
+    return [Timing.of(times) for times in taken]
 
 
 def synchronise() -> None:

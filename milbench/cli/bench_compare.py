@@ -1,0 +1,121 @@
+"""Two measurements of one benchmark, side by side: the ratio of every time and of every memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from milbench.cli.bench_files import Measured, Row, Seconds
+from milbench.errors import UsageError
+
+SAME = "not told apart by the spread"
+ONCE = "measured once: no spread"
+LOAD_MATTERS = 0.5
+"""How much the load of the machine may differ without a remark."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One quantity of one row.
+
+    Args:
+        row: its name.
+        quantity: such as "step" or "memory, step".
+        before: in seconds or bytes.
+        after: the same.
+        remark: whether the difference can be told from noise; "" where it can.
+    """
+
+    row: str
+    quantity: str
+    before: float
+    after: float
+    remark: str
+
+    @property
+    def value(self) -> float:
+        """The second measurement by the first one: below 1 where the second one is faster or smaller; NaN of 0 by 0."""
+        if self.before:
+            return self.after / self.before
+        return math.inf if self.after else math.nan
+
+
+def ratios(before: Measured, after: Measured) -> list[Ratio]:
+    """Return the ratios of everything that both files hold, in the order of the first one.
+
+    Raises:
+        UsageError: the files are of different benchmarks, or have no row in common.
+    """
+    if before.kind != after.kind:
+        raise UsageError(f"the files are of different benchmarks: {before.kind} and {after.kind}")
+    others = {row.name: row for row in after.rows}
+    found = [ratio for row in before.rows if row.name in others for ratio in _of_row(row, others[row.name])]
+    if not found:
+        raise UsageError(
+            f"the files have no row in common: {_first_name(before)!r}, ... and {_first_name(after)!r}, ..."
+        )
+    return found
+
+
+def _first_name(measured: Measured) -> str:
+    return measured.rows[0].name if measured.rows else ""
+
+
+def _of_row(before: Row, after: Row) -> Iterator[Ratio]:
+    for name in before.seconds:
+        if name in after.seconds:
+            one, other = before.seconds[name], after.seconds[name]
+            yield Ratio(before.name, name, one.median, other.median, _remark(one, other))
+    for name in before.bytes:
+        if name in after.bytes:
+            yield Ratio(before.name, f"memory, {name}", before.bytes[name], after.bytes[name], "")
+
+
+def _remark(one: Seconds, other: Seconds) -> str:
+    """Return whether medians differ by no more than the widths of the middle halves of both together."""
+    if one.spread is None or other.spread is None:
+        return ONCE
+    return SAME if abs(one.median - other.median) <= one.spread + other.spread else ""
+
+
+def differences(before: Measured, after: Measured) -> list[str]:
+    """Return the facts in which the machines, or the code, differ, a line each."""
+    lines = []
+    for name in dict.fromkeys([*before.machine, *after.machine]):
+        one, other = before.machine.get(name), after.machine.get(name)
+        near = name == "load" and None not in (one, other) and abs(float(one or 0) - float(other or 0)) < LOAD_MATTERS
+        if one != other and not near:
+            lines.append(f"{name}: {one} and {other}")
+    return lines
+
+
+def print_comparison(before: Measured, after: Measured) -> None:
+    """Print in what the machines differ, the ratios, and the rows that only one file has."""
+    from rich.table import Table
+
+    from milbench.cli.console import console
+
+    found = ratios(before, after)
+    for line in differences(before, after):
+        console.print(f"the measurements differ in {line}", markup=False, soft_wrap=True)
+    table = Table(title="second by first: below 1 the second is faster, or smaller", title_justify="left")
+    for heading in ("row", "what", "first", "second", "ratio", ""):
+        table.add_column(heading, justify="right" if heading in ("first", "second", "ratio") else "left", no_wrap=True)
+    for one in found:
+        unit = _bytes if one.quantity.startswith("memory, ") else _seconds
+        ratio = "" if math.isnan(one.value) else f"{one.value:.3f}"
+        table.add_row(one.row, one.quantity, unit(one.before), unit(one.after), ratio, one.remark)
+    console.print(table, markup=False)
+    names = [{row.name for row in measured.rows} for measured in (before, after)]
+    for which, alone in (("first", names[0] - names[1]), ("second", names[1] - names[0])):
+        if alone:
+            console.print(f"only in the {which}: {'; '.join(sorted(alone))}", markup=False, soft_wrap=True)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 2**20:,.1f} MiB"

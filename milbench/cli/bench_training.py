@@ -1,0 +1,306 @@
+"""Whole training steps and evaluations of the trainer, beside a plain loop that trains the same network."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags
+from milbench.api.plan import Plan
+from milbench.api.registry import losses
+from milbench.api.supervision import SUPERVISIONS
+from milbench.cli.bench_files import Row, Seconds
+from milbench.cli.bench_plain_loop import PlainLoop
+from milbench.data import catalog
+from milbench.engine.callback import Callback
+from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.objective import Objective
+from milbench.engine.profiling import Timing, peak_bytes, seconds_of, synchronise
+from milbench.engine.spec import make_plan, make_spec, parse_setting
+from milbench.engine.trainer import Trainer, network_for
+
+PARTS = ("data", "forward", "loss", "backward", "optimiser")
+"""The parts of a step. The optimiser's is all that is left of the step: schedule, clipping and the step itself."""
+WITHOUT_DATA = ("extended-digits", "synthetic-bags")
+"""The tasks that are measured where none is named: these need no files."""
+WHERE_FOUND = {"extended-mnist": "mnist"}
+"""Further ones, with the data set whose files they need."""
+REPEATS, QUICK_REPEATS = 5, 3
+WINDOW, QUICK_WINDOW = 1.0, 0.1
+"""For how many seconds at least a repeat makes steps, and how often it is repeated."""
+FEWEST_STEPS = 4
+EVALUATING = 10.0
+"""After so many seconds an evaluation is not repeated."""
+MATRIX = 2048
+"""Side of the matrices whose product shows how fast this machine is at most."""
+
+
+class Clock:
+    """Adds up the seconds of parts that do not overlap, each until the accelerator has finished it."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the block as a part. Parts inside it are counted as theirs alone."""
+        synchronise()
+        begun, inside = time.perf_counter(), sum(self.seconds.values())
+        yield
+        synchronise()
+        inside = sum(self.seconds.values()) - inside
+        self.seconds[name] += time.perf_counter() - begun - inside
+
+
+@dataclass
+class TimedObjective(Objective):
+    """The objective of a trainer, with a clock for its parts."""
+
+    clock: Clock
+
+    def terms(self, bags: Bags, size: int, epoch: int, step: int) -> Iterator[Tensor]:
+        """Yield the terms; the gradient of each is computed until the next one is asked for."""
+        for term in super().terms(bags, size, epoch, step):
+            with self.clock.part("backward"):
+                yield term
+
+    def logits(self, bags: Bags) -> Tensor:
+        """Return the logits of training."""
+        with self.clock.part("forward"):
+            return super().logits(bags)
+
+    def _losses(self, bags: Bags, logits: Tensor, epoch: int, step: int) -> Tensor:
+        with self.clock.part("loss"):
+            return super()._losses(bags, logits, epoch, step)
+
+
+class MeasuredTrainer(Trainer):
+    """A trainer whose steps and evaluations are made one by one, to measure them."""
+
+    def prepare(self) -> None:
+        """Load the data, and make the network, the loss and the optimiser."""
+        self._set_up()
+        self._state = Checkpoint(self.cell.id)
+
+    def steps_timed(self, count: int) -> dict[str, float]:
+        """Make the first steps of an epoch.
+
+        Args:
+            count: how many steps to time, after one that is not: it shuffles the epoch.
+
+        Returns:
+            The mean seconds of each part of a step.
+        """
+        clock = Clock()
+        self.objective = TimedObjective(self.network, self.loss, self.recipe, self.device, clock)
+        batches = self._batches(0)
+        for step in range(count + 1):
+            if step == 1:
+                clock.seconds = dict.fromkeys(PARTS, 0.0)
+            with clock.part("data"):
+                bags = next(batches)
+            with clock.part("optimiser"):
+                self.step(bags)
+        return {name: seconds / count for name, seconds in clock.seconds.items()}
+
+    def step(self, bags: Bags) -> None:
+        """Make a step."""
+        self.network.train()
+        self._train_step(bags, self._state, 1)
+
+    def batches(self, count: int) -> list[Bags]:
+        """Return the batches that `steps_timed` is timed on."""
+        return list(islice(self._batches(0), 1, count + 1))
+
+    def evaluate(self) -> None:
+        """Evaluate as after the last epoch."""
+        self.task.evaluate(self._score)
+
+    def plain_loop(self) -> PlainLoop | None:
+        """Return a plain loop that trains the same network from the same weights; None for other targets than sets."""
+        if self.loss.target_kind != "labels":
+            return None
+        loss = losses().create(self.cell.loss_file or self.cell.loss, self.cell.loss_params).to(self.device)
+        network = network_for(loss, self.task, self.cell.seed)
+        if self.recipe.head_init == "prior" and loss.head != "class":
+            network.start_at_prior(self.task.positions)
+        return PlainLoop(self.task, loss, network, self.recipe, self.device, self.data_dir)
+
+
+def plan(
+    loss_names: Sequence[str] | None, task_names: Sequence[str] | None, settings: Sequence[str], data_dir: Path | None
+) -> Plan:
+    """Return the cells to measure, with one seed.
+
+    Args:
+        loss_names: names or paths of files; None: all losses of set supervision that come with milbench.
+        task_names: the same of tasks; None: those that need no files or whose files are here.
+        settings: as `-p` of `milbench run`.
+        data_dir: the folder of the data; None: the default one.
+
+    Raises:
+        UsageError: a name, a setting or the data of a task are wrong.
+    """
+    if task_names is None:
+        root = catalog.data_dir(data_dir)
+        found = [task for task, files in WHERE_FOUND.items() if not catalog.DATASETS[files].missing(root)]
+        task_names = [*WITHOUT_DATA, *found]
+    if loss_names is None:
+        loss_names = [name for name in losses().names() if _is_own_of_sets(name)]
+    values: dict[str, Any] = {"name": "bench", "losses": [*loss_names], "tasks": [*task_names]}
+    for setting in settings:
+        parse_setting(values, setting)
+    return make_plan(make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]}), data_dir)
+
+
+def _is_own_of_sets(name: str) -> bool:
+    loss = losses().cls(name)
+    return losses().entry(name).origin == "milbench" and loss.supervision == "set" and loss.head != "class"
+
+
+def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick: bool = False) -> list[Row]:
+    """Measure every cell, one after the other; return a row for each.
+
+    Args:
+        planned: from `plan`.
+        device: of network, loss and data.
+        data_dir: the folder of the data; None: the default one.
+        quick: whether to make fewer and shorter repetitions.
+    """
+    ceilings: dict[str, float] = {}
+    rows = []
+    for cell in planned.cells:
+        precision = str(cell.recipe["precision"])
+        if precision not in ceilings:
+            ceilings[precision] = matrix_product_flops(getattr(torch, precision), device)
+        loss, task, recipe = planned.labels[cell.id]
+        trainer = MeasuredTrainer(cell, device, data_dir, Callback(), Path())
+        rows.append(_row(", ".join(filter(None, (task, loss, recipe))), trainer, ceilings[precision], quick=quick))
+    return rows
+
+
+def matrix_product_flops(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the most floating-point operations a second that a product of large matrices reached here and now."""
+    left, right = (torch.randn(MATRIX, MATRIX, device=device).to(dtype) for _ in range(2))
+    fastest = min(seconds_of(lambda: left @ right) for _ in range(6))
+    return 2.0 * MATRIX**3 / fastest
+
+
+def _row(name: str, trainer: MeasuredTrainer, ceiling: float, *, quick: bool) -> Row:
+    trainer.prepare()
+    plain = trainer.plain_loop()
+    window, repeats = (QUICK_WINDOW, QUICK_REPEATS) if quick else (WINDOW, REPEATS)
+    count = _steps_in(window, trainer)
+    batches = trainer.batches(count)
+    taken, plain_taken = _alternating(trainer, plain, batches, repeats)
+    steps = Timing.of([sum(parts.values()) for parts in taken])
+    with FlopCounterMode(display=False) as counter:
+        for bags in batches:
+            trainer.step(bags)
+    flops = counter.get_total_flops() / count
+    largest = max(batches, key=lambda bags: bags.instances.numel())
+    timings = {"step": steps} | {part: Timing.of([parts[part] for parts in taken]) for part in PARTS}
+    evaluation = _evaluation(trainer, 1 if quick else 3)
+    numbers = {
+        "bags/s": sum(map(len, batches)) / count / steps.median,
+        "data share": statistics.median(parts["data"] / sum(parts.values()) for parts in taken),
+        "GFLOP a step": flops / 1e9,
+        "GFLOP/s of a matrix product": ceiling / 1e9,
+        "share of a matrix product": flops / steps.median / ceiling,
+        "evaluation share": _evaluation_share(trainer, evaluation.median, steps.median),
+    }
+    if plain:
+        timings["plain step"] = Timing.of(plain_taken)
+        ratios = [their / sum(ours.values()) for their, ours in zip(plain_taken, taken, strict=True)]
+        numbers["plain/ours"] = statistics.median(ratios)
+    return Row(
+        name,
+        {part: Seconds.of(timing) for part, timing in timings.items()} | {"evaluation": evaluation},
+        {"step": peak_bytes(lambda: trainer.step(largest))},
+        numbers,
+    )
+
+
+def _steps_in(window: float, trainer: MeasuredTrainer) -> int:
+    """Return how many steps take the time of a repeat."""
+    seconds = sum(trainer.steps_timed(2).values())
+    return max(1, min(max(FEWEST_STEPS, round(window / seconds)), trainer.steps - 1))
+
+
+def _alternating(
+    trainer: MeasuredTrainer, plain: PlainLoop | None, batches: list[Bags], repeats: int
+) -> tuple[list[dict[str, float]], list[float]]:
+    """Return the seconds of a step by part, and those of the plain loop, which other work disturbs alike."""
+    ours, theirs = [], []
+    for repeat in range(repeats):
+        rng = generator("bench-training", repeat)
+        ours.append(trainer.steps_timed(len(batches)))
+        if plain:
+            plain.step(batches[0], rng)
+            loop = plain
+
+            def steps(rng: torch.Generator = rng, loop: PlainLoop = loop) -> None:
+                for bags in batches:
+                    loop.step(bags, rng)
+
+            theirs.append(seconds_of(steps) / len(batches))
+    return ours, theirs
+
+
+def _evaluation(trainer: MeasuredTrainer, repeats: int) -> Seconds:
+    taken: list[float] = []
+    while len(taken) < repeats and sum(taken) < EVALUATING:
+        taken.append(seconds_of(trainer.evaluate))
+    return Seconds.of(Timing.of(taken)) if len(taken) > 1 else Seconds(taken[0], taken[0])
+
+
+def _evaluation_share(trainer: MeasuredTrainer, evaluation: float, step: float) -> float:
+    """Return how long the evaluations of a whole training take, as a share of its steps."""
+    return evaluation / (step * trainer.steps)
+
+
+def print_table(rows: Sequence[Row], threads: int) -> None:
+    """Print the table."""
+    from rich.table import Table
+
+    from milbench.cli.console import PlainConsole
+
+    table = Table(title=f"training steps, {threads} threads: medians ± half the width of the middle half")
+    table.add_column("task, loss", no_wrap=True)
+    for heading in ("bags/s", "ms a step", *PARTS, "product", "MiB", "evaluation s", "share", "plain/ours"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row.name, *_cells(row))
+    console = PlainConsole(width=170)
+    console.print(table)
+    console.print(
+        "data to optimiser: ms of a step. product: FLOP/s of the step as a share of those of a large matrix product in "
+        "its precision, here and now.\nMiB: the most that the tensors of a step occupy. share: of all evaluations of a "
+        "training in the time of its steps.\nplain/ours: time of a plain loop in float32 that draws bags one by one, "
+        "with the same loss and network, in that of ours.",
+        markup=False,
+    )
+
+
+def _cells(row: Row) -> Iterator[str]:
+    step, numbers = row.seconds["step"], row.numbers
+    yield f"{numbers['bags/s']:,.0f}"
+    yield f"{1e3 * step.median:.3g} ± {500 * (step.spread or 0):.2g}"
+    for part in PARTS:
+        yield f"{1e3 * row.seconds[part].median:.3g}"
+    yield f"{numbers['share of a matrix product']:.0%}"
+    yield f"{row.bytes['step'] / 2**20:,.0f}"
+    yield f"{row.seconds['evaluation'].median:.3g}"
+    yield f"{numbers['evaluation share']:.1%}"
+    yield f"{numbers['plain/ours']:.2f}" if "plain/ours" in numbers else ""
