@@ -18,7 +18,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, limited
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
@@ -29,7 +29,8 @@ _PREPARED = ("_key", "_eval_splits", "_placed")
 """The attributes that follow from the others."""
 # The cells of a comparison that one process computes share the bags and their optimum.
 _last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
-_optima: dict[_Key, dict[str, float]] = {}
+_optima: dict[tuple[type, str, int | None], dict[str, float]] = {}
+"""By the key of the bags, and how many of them are evaluated."""
 
 
 class SyntheticBags(Task):
@@ -126,15 +127,13 @@ class SyntheticBags(Task):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW."""
-        return Recipe(lr=1e-2, epochs=20)
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=5)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        reached = evaluate_splits(score, self._eval_splits)
-        excess = {
-            key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in self._bayes.items()
-        }
-        return Evaluation(reached | self._bayes | excess)
+        reached, best = evaluate_splits(score, self._eval_splits, limit=self.evaluation_limit), self._bayes
+        excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
+        return Evaluation(reached | best | excess)
 
     def gallery(self) -> Bags:
         """Return eight test bags."""
@@ -142,14 +141,15 @@ class SyntheticBags(Task):
 
     @property
     def _bayes(self) -> dict[str, float]:
-        """The errors of the optimal decisions on the fixed bags, by `split/bayes_metric`."""
-        if self._key not in _optima:
-            _optima[self._key] = {
+        """The errors of the optimal decisions on the bags that are evaluated, by `split/bayes_metric`."""
+        key = (*self._key, self.evaluation_limit)
+        if key not in _optima:
+            _optima[key] = {
                 f"{s}/bayes_{k}": v
                 for s, split_bags in self._eval_splits.items()
-                for k, v in self.bayes_errors(split_bags).items()
+                for k, v in self.bayes_errors(limited(split_bags, self.evaluation_limit)).items()
             }
-        return _optima[self._key]
+        return _optima[key]
 
     def _drawn_from(self) -> _Key:
         """Return all that the fixed bags depend on: class, revision, their number, every attribute, the device."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+INTERIM = "interim/"
+"""Before the names of metrics of an evaluation on some of the bags, see `milbench.api.recipe.Recipe.interim_bags`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+ADDED_LATER = ("evaluate_every", "interim_bags")
+"""Fields that recipes of earlier versions lack. With its default such a field is left out of what is stored, so that
+the same training keeps its content hash and its results."""
 
 
 class Recipe(BaseModel):
@@ -26,6 +30,10 @@ class Recipe(BaseModel):
             bfloat16 where it makes the task's network quicker on the machine that plans the cells, else float32; this
             is measured once, and cells have the precision that was chosen.
         loss_precision: in which the loss is computed in training.
+        evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
+        interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
+            the network in `precision` as well; its metrics are named interim/..., and no epoch is chosen by them. None:
+            every evaluation uses all bags.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
@@ -44,3 +52,14 @@ class Recipe(BaseModel):
     head_init: Literal["prior", "paper"] = "prior"
     precision: Literal["float32", "tf32", "bfloat16", "auto"] = "float32"
     loss_precision: Literal["float32", "float64"] = "float32"
+    evaluate_every: int = Field(default=1, ge=1)
+    interim_bags: int | None = Field(default=None, ge=1)
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {name: type(self).model_fields[name].default for name in ADDED_LATER}
+        return {k: v for k, v in serialize(self).items() if k not in defaults or v != defaults[k]}
+
+    def evaluated_epochs(self) -> list[int]:
+        """Return the epochs (from 1) after which the network is evaluated."""
+        return [*range(self.evaluate_every, self.epochs, self.evaluate_every), self.epochs]

@@ -158,8 +158,9 @@ class Task(ABC):
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     evaluation_limit: int | None = None
-    """At most how many bags of each kind to evaluate on, set before `prepare` where cells are only tried out; None:
-    all. A task that does not heed it is tried out with its whole evaluation."""
+    """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
+    tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
+    evaluated as a whole."""
     figures: ClassVar[tuple[str, ...]] = ()
     """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
     `figure_pictures`."""

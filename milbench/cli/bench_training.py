@@ -36,12 +36,25 @@ WITHOUT_DATA = ("extended-digits", "synthetic-bags")
 """The tasks that are measured where none is named: these need no files."""
 WHERE_FOUND = {"extended-mnist": "mnist"}
 """Further ones, with the data set whose files they need."""
-REPEATS, QUICK_REPEATS = 5, 3
-WINDOW, QUICK_WINDOW = 1.0, 0.1
-"""For how many seconds at least a repeat makes steps, and how often it is repeated."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Args:
+        repeats: how often everything is measured, at most.
+        window: for about how many seconds a repeat makes steps.
+        evaluating: after so many seconds an evaluation is not repeated.
+    """
+
+    repeats: int
+    window: float
+    evaluating: float
+
+
+USUAL, QUICK = Effort(5, 1.0, 10.0), Effort(3, 0.1, 0.5)
 FEWEST_STEPS = 4
-EVALUATING = 10.0
-"""After so many seconds an evaluation is not repeated."""
 MATRIX = 2048
 """Side of the matrices whose product shows how fast this machine is at most."""
 
@@ -123,9 +136,10 @@ class MeasuredTrainer(Trainer):
         """Return the batches that `steps_timed` is timed on."""
         return list(islice(self._batches(0), 1, count + 1))
 
-    def evaluate(self) -> None:
-        """Evaluate as after the last epoch."""
-        self.task.evaluate(self._score)
+    def evaluate(self, epoch: int) -> None:
+        """Evaluate as after an epoch (from 1)."""
+        self._state.epoch = epoch - 1
+        self._evaluate(self._state)
 
     def plain_loop(self) -> PlainLoop | None:
         """Return a plain loop that trains the same network from the same weights; None for other targets than sets."""
@@ -186,7 +200,8 @@ def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick
             ceilings[precision] = matrix_product_flops(getattr(torch, precision), device)
         loss, task, recipe = planned.labels[cell.id]
         trainer = MeasuredTrainer(cell, device, data_dir, Callback(), Path())
-        rows.append(_row(", ".join(filter(None, (task, loss, recipe))), trainer, ceilings[precision], quick=quick))
+        name = ", ".join(filter(None, (task, loss, recipe)))
+        rows.append(_row(name, trainer, ceilings[precision], QUICK if quick else USUAL))
     return rows
 
 
@@ -197,13 +212,12 @@ def matrix_product_flops(dtype: torch.dtype, device: torch.device) -> float:
     return 2.0 * MATRIX**3 / fastest
 
 
-def _row(name: str, trainer: MeasuredTrainer, ceiling: float, *, quick: bool) -> Row:
+def _row(name: str, trainer: MeasuredTrainer, ceiling: float, effort: Effort) -> Row:
     trainer.prepare()
     plain = trainer.plain_loop()
-    window, repeats = (QUICK_WINDOW, QUICK_REPEATS) if quick else (WINDOW, REPEATS)
-    count = _steps_in(window, trainer)
+    count = _steps_in(effort.window, trainer)
     batches = trainer.batches(count)
-    taken, plain_taken = _alternating(trainer, plain, batches, repeats)
+    taken, plain_taken = _alternating(trainer, plain, batches, effort.repeats)
     steps = Timing.of([sum(parts.values()) for parts in taken])
     with FlopCounterMode(display=False) as counter:
         for bags in batches:
@@ -211,14 +225,14 @@ def _row(name: str, trainer: MeasuredTrainer, ceiling: float, *, quick: bool) ->
     flops = counter.get_total_flops() / count
     largest = max(batches, key=lambda bags: bags.instances.numel())
     timings = {"step": steps} | {part: Timing.of([parts[part] for parts in taken]) for part in PARTS}
-    evaluation = _evaluation(trainer, 1 if quick else 3)
+    evaluations = _evaluations(trainer, effort)
     numbers = {
         "bags/s": sum(map(len, batches)) / count / steps.median,
         "data share": statistics.median(parts["data"] / sum(parts.values()) for parts in taken),
         "GFLOP a step": flops / 1e9,
         "GFLOP/s of a matrix product": ceiling / 1e9,
         "share of a matrix product": flops / steps.median / ceiling,
-        "evaluation share": _evaluation_share(trainer, evaluation.median, steps.median),
+        "evaluation share": _evaluation_share(trainer, evaluations, steps.median),
     }
     if plain:
         timings["plain step"] = Timing.of(plain_taken)
@@ -226,7 +240,7 @@ def _row(name: str, trainer: MeasuredTrainer, ceiling: float, *, quick: bool) ->
         numbers["plain/ours"] = statistics.median(ratios)
     return Row(
         name,
-        {part: Seconds.of(timing) for part, timing in timings.items()} | {"evaluation": evaluation},
+        {part: Seconds.of(timing) for part, timing in timings.items()} | evaluations,
         {"step": peak_bytes(lambda: trainer.step(largest))},
         numbers,
     )
@@ -258,16 +272,26 @@ def _alternating(
     return ours, theirs
 
 
-def _evaluation(trainer: MeasuredTrainer, repeats: int) -> Seconds:
-    taken: list[float] = []
-    while len(taken) < repeats and sum(taken) < EVALUATING:
-        taken.append(seconds_of(trainer.evaluate))
-    return Seconds.of(Timing.of(taken)) if len(taken) > 1 else Seconds(taken[0], taken[0])
+def _evaluations(trainer: MeasuredTrainer, effort: Effort) -> dict[str, Seconds]:
+    """Return how long the last evaluation takes, and one before it where that uses fewer bags."""
+    epochs = {"evaluation": trainer.recipe.epochs}
+    if trainer.recipe.interim_bags is not None and len(trainer.recipe.evaluated_epochs()) > 1:
+        epochs["interim evaluation"] = trainer.recipe.evaluated_epochs()[0]
+    found = {}
+    for name, epoch in epochs.items():
+        taken: list[float] = []
+        while len(taken) < effort.repeats and sum(taken) < effort.evaluating:
+            taken.append(seconds_of(lambda epoch=epoch: trainer.evaluate(epoch)))  # type: ignore[misc]
+        found[name] = Seconds.of(Timing.of(taken)) if len(taken) > 1 else Seconds(taken[0], taken[0])
+    return found
 
 
-def _evaluation_share(trainer: MeasuredTrainer, evaluation: float, step: float) -> float:
-    """Return how long the evaluations of a whole training take, as a share of its steps."""
-    return evaluation / (step * trainer.steps)
+def _evaluation_share(trainer: MeasuredTrainer, evaluations: dict[str, Seconds], step: float) -> float:
+    """Return how long all evaluations of a training take, as a share of its steps."""
+    last = evaluations["evaluation"].median
+    before = evaluations.get("interim evaluation", evaluations["evaluation"]).median
+    seconds = last + before * (len(trainer.recipe.evaluated_epochs()) - 1)
+    return seconds / (step * trainer.steps * trainer.recipe.epochs)
 
 
 def print_table(rows: Sequence[Row], threads: int) -> None:
@@ -282,7 +306,7 @@ def print_table(rows: Sequence[Row], threads: int) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.name, *_cells(row))
-    console = PlainConsole(width=170)
+    console = PlainConsole(width=150 + max(len(row.name) for row in rows))
     console.print(table)
     console.print(
         "data to optimiser: ms of a step. product: FLOP/s of the step as a share of those of a large matrix product in "

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from milbench.api.metric_info import describe
+from milbench.api.metric_info import INTERIM, describe
 from milbench.api.plan import Cell, Plan
 from milbench.cli.console import plain
 from milbench.engine.runner import Launch
@@ -147,8 +147,13 @@ class Display:
     def _errors(self, cell: Cell, metrics: dict[str, float]) -> str:
         """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
         shown = dict.fromkeys([self.launch.plan.tasks[cell.task].primary, "set_error"])
-        known = {name: metrics[f"test/{name}"] for name in shown if f"test/{name}" in metrics}
-        return ", ".join(f"{describe(name).label} {_number(name, value)}" for name, value in known.items())
+        known = [
+            f"{when}{describe(name).label} {_number(name, metrics[key])}"
+            for name in shown
+            for when, key in (("", f"test/{name}"), ("on some bags: ", f"{INTERIM}test/{name}"))
+            if key in metrics
+        ]
+        return ", ".join(known)
 
     def _follow(self, over: threading.Event) -> None:
         while not over.wait(FOLLOW_INTERVAL):

@@ -52,7 +52,7 @@ class Checkpoint:
         clipped: in how many of these steps the gradient was longer than the recipe allows.
         seconds: how long these steps took.
         history: the metrics of every finished epoch.
-        decoder: that of the last finished epoch, see `milbench.api.task.Evaluation`.
+        decoder: that of the last evaluation, see `milbench.api.task.Evaluation`.
         micro_batch: how many bags of a batch are computed at a time, since more did not fit into memory; None: all.
         loaded: what `load` read besides, until `restore` has used it.
     """

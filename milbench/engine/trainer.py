@@ -17,6 +17,7 @@ from torch import Tensor
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
+from milbench.api.metric_info import INTERIM
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
@@ -52,7 +53,7 @@ class TrainedCell:
         history: the metrics of every epoch, by `split/metric`.
         costs: seconds and bytes, by the names of `milbench.api.results.Results.costs` after "cost/".
         weights: of the network and the loss after the last epoch, on the CPU.
-        decoder: learnt from validation bags in the last epoch, see `milbench.api.task.Evaluation`.
+        decoder: learnt from validation bags after the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
     """
 
@@ -84,9 +85,10 @@ class Trainer:
     _saved: float = field(default_factory=time.monotonic, init=False)
     _asked: float = field(default=-math.inf, init=False)
     _scored_at_once: int | None = field(default=None, init=False)
+    _scored_in_half: bool = field(default=False, init=False)
 
     def run(self) -> TrainedCell:
-        """Train to the last epoch, with an evaluation after each.
+        """Train to the last epoch, with the evaluations that the recipe asks for.
 
         Raises:
             FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
@@ -120,6 +122,22 @@ class Trainer:
         return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:
+        """Return the evaluation that the recipe asks for after this epoch; without metrics where it asks for none."""
+        epoch = state.epoch + 1
+        if epoch not in self.recipe.evaluated_epochs():
+            return Evaluation({}, state.decoder)
+        if self.recipe.interim_bags is None or epoch == self.recipe.epochs:
+            return self._evaluation(state)
+        limit = self.task.evaluation_limit
+        self.task.evaluation_limit = min(self.recipe.interim_bags, limit or self.recipe.interim_bags)
+        self._scored_in_half = self.recipe.precision == "bfloat16"
+        try:
+            found = self._evaluation(state)
+        finally:
+            self.task.evaluation_limit, self._scored_in_half = limit, False
+        return Evaluation({f"{INTERIM}{name}": value for name, value in found.metrics.items()}, found.decoder)
+
+    def _evaluation(self, state: Checkpoint) -> Evaluation:
         generators = Generators.now(self.device)
         try:
             evaluation: object = self.task.evaluate(self._score)
@@ -261,7 +279,7 @@ class Trainer:
         return self._fitting(len(bags), self._scored_at_once, score, smaller)
 
     def _scores_of(self, bags: Bags) -> Scores:
-        logits = network_logits(self.network, bags, self.device)
+        logits = network_logits(self.network, bags, self.device, half=self._scored_in_half)
         return Scores(
             self.loss.class_scores(logits, bags.mask),
             self.loss.presence_scores(logits, bags.mask),

@@ -353,7 +353,9 @@ class _StoreCallback(Callback):
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
         self.store.log(self.run_id, epoch, metrics)
-        self.progress = replace(self.progress, errors={k: v for k, v in metrics.items() if k.endswith("_error")})
+        # After an epoch without an evaluation the errors of the last one stay.
+        errors = {k: v for k, v in metrics.items() if k.endswith("_error")} or self.progress.errors
+        self.progress = replace(self.progress, errors=errors)
 
     def micro_batch(self, size: int, epoch: int, step: int) -> None:
         text = f"{size} bags at a time, since more did not fit into memory, from epoch {epoch}, step {step} on"

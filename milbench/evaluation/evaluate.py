@@ -61,6 +61,7 @@ def evaluate_splits(
     calibration: Sequence[Bags] | None = None,
     centres: Centres | None = None,
     hook: Hook | None = None,
+    limit: int | None = None,
 ) -> dict[str, float]:
     """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
 
@@ -70,6 +71,7 @@ def evaluate_splits(
         calibration: bags to choose the threshold of the set error on; None: those of the validation split.
         centres: for images, the centres of the positions; None: the hit rate is left out.
         hook: called once with every batch of bags and its scores.
+        limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
 
     Returns:
         Shares in [0, 1] by `split/metric`, and the threshold on presence scores as `chosen/threshold`.
@@ -90,13 +92,14 @@ def evaluate_splits(
         >>> found["validation/set_error"], found["validation/posterior_error"]
         (0.5, 0.25)
     """
+    splits = {name: limited(split, limit) for name, split in splits.items()}
     predictions = {
         name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
     }
     if calibration is None:
         chosen_on = predictions["validation"]
     else:
-        chosen_on = predict_bags(_with_hook(score, "calibration", hook), calibration, centres)
+        chosen_on = predict_bags(_with_hook(score, "calibration", hook), first_bags(calibration, limit), centres)
     threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
     values = {THRESHOLD: threshold}
     for name, split in splits.items():
@@ -112,6 +115,33 @@ def evaluate_splits(
         values[f"{name}/hit_rate"] = math.nan if hits is None else metrics.hit_rate(hits, labels)
         values[f"{name}/posterior_error"] = metrics.share(predictions[name].wrong)
     return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def limited(split: EvalSplit, limit: int | None) -> EvalSplit:
+    """Return the first bags of each kind of a split, at most `limit`; None: all."""
+    bags = first_bags(split.bags, limit)
+    same = split.single_instance is split.bags
+    return EvalSplit(bags if same else first_bags(split.single_instance, limit), bags)
+
+
+def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
+    """Return the batches of the first `limit` bags, the last one cut where needed; None: all.
+
+    Examples:
+        >>> batches = [Bags(torch.zeros(size, 2, 1), torch.zeros(size, 1)) for size in (3, 3, 3)]
+        >>> [len(bags) for bags in first_bags(batches, 4)]
+        [3, 1]
+    """
+    if limit is None:
+        return batches
+    taken: list[Bags] = []
+    left = limit
+    for number in range(len(batches)):  # batches may be made when they are accessed
+        if left <= 0:
+            break
+        taken.append(batches[number].part(0, left))
+        left -= len(taken[-1])
+    return taken
 
 
 def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags]) -> float:

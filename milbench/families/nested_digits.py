@@ -166,7 +166,8 @@ class NestedDigits(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
-        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, self.centres))
+        limit = self.evaluation_limit
+        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, self.centres, limit=limit))
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""

@@ -116,7 +116,8 @@ class OneInstanceImages(Task):
 
         The hit rate is left out: every position of a network depends on the one instance there is.
         """
-        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration))
+        limit = self.evaluation_limit
+        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, limit=limit))
 
     def gallery(self) -> Bags:
         """Return the first eight test images."""

@@ -168,6 +168,8 @@ def _compare(study: Study, task: str, variant: Variant, published: Published) ->
         value, runs = sample.mean, len(sample.by_seed)
     params = [study.results.params.get(str(cell), {}) for cell in study.group(task, variant).index]
     minor = deviations(published.minor, params)
+    if published.rule != "last" and (candidates := study.candidates(task)):
+        minor.append(candidates[0].lower() + candidates[1:].rstrip("."))
     tolerated = ("minor differences: " + ", ".join(minor),) if minor else ()
     obstacles = _obstacles(study, task, variant, published, sample, params)
     if obstacles:

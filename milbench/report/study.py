@@ -183,6 +183,14 @@ class Study:
         """Return the rule of the comparison: validation, or the last epoch where `validated` is False."""
         return "validation" if self.validated(task) else "last"
 
+    def candidates(self, task: str) -> str:
+        """Return in a sentence among which epochs a rule chooses; "" where all were evaluated on all bags."""
+        done = self.cells[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
+        tested = self.history(task, f"test/{self.primary(task)}").groupby("cell")["epoch"].nunique()
+        pairs = sorted({(int(tested.get(cell, 0)), int(epochs)) for cell, epochs in done["epochs"].items()})
+        few = " or ".join(f"{count} of {epochs}" for count, epochs in pairs if 0 < count < epochs)
+        return f"An epoch is chosen among those that were evaluated on all bags, here {few}." if few else ""
+
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task besides the primary one, known ones first."""
         names: set[str] = set()

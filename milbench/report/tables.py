@@ -154,6 +154,8 @@ def rules_table(study: Study, task: str) -> Table:
         "Best on test chooses the epoch by the test bags. It is the paper's rule, and it is optimistic for every loss. "
         "Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
     ]
+    if candidates := study.candidates(task):
+        notes.append(candidates)
     title = f"The choice of the epoch: {metric.heading}"
     return Table(title, ["loss", *(RULES[rule] for rule in rules)], by_supervision(lines), notes)
 
@@ -372,7 +374,7 @@ def _main_notes(study: Study) -> list[str]:
             chosen = f"at the epoch with {best} (the first of equals; the last epoch where all are equal)"
         else:
             chosen = "at the last epoch, since not every finished cell has a validation metric to choose by"
-        notes.append(f"{task}: {chosen}.")
+        notes.append(f"{task}: {chosen}. {study.candidates(task)}".strip())
     if any(
         len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
     ):

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from milbench.cli.progress import Estimate
+import pytest
+from rich.console import Console
+
+from milbench.cli.progress import Display, Estimate
+from milbench.engine.runner import Launch
+from milbench.engine.spec import make_plan, make_spec
+from milbench.store.workspace import Workspace
 
 
 def test_the_time_left_is_reckoned_from_the_work_of_this_launch() -> None:
@@ -22,3 +28,13 @@ def test_the_time_left_is_reckoned_from_the_work_of_this_launch() -> None:
     assert str(estimate) == "about 2 days left"
     estimate.end("c")
     assert estimate.seconds() == 0
+
+
+def test_errors_on_some_bags_are_shown_as_such() -> None:
+    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": ["synthetic-bags"], "seeds": 0}), None)
+    display = Display(Console(), Launch(plan, {}, "missing"), Workspace(Path()))
+    whole = {"test/posterior_error": 0.25, "test/set_error": 0.5, "interim/validation/set_error": 0.1}
+    assert display._errors(plan.cells[0], whole) == "posterior error 25.00 %, set error 50.00 %"
+    some = {f"interim/{name}": value for name, value in whole.items()}
+    shown = display._errors(plan.cells[0], some)
+    assert shown == "on some bags: posterior error 25.00 %, on some bags: set error 50.00 %"

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 
+from milbench.api.results import Results
 from milbench.report.figures import charts
 from milbench.report.provenance import provenance, results_frame
+from milbench.report.published import comparisons
 from milbench.report.study import Study, Variant
 from milbench.report.tables import cost_table, findings, main_table, metrics_table, paired_table, rules_table
 from tests._helpers.report_data import ONE, TWO, constant, make_results
@@ -61,3 +64,51 @@ def _searches(seeds: int, monkeypatch: pytest.MonkeyPatch) -> int:
         for about in (main_table, findings, provenance, results_frame):
             about(study)
     return count
+
+
+def kept(results: Results, epochs: set[int], interim: bool = False) -> Results:
+    """Return results whose networks were evaluated on all bags after these epochs, else on some bags or not at all."""
+    history = results.history
+    is_test = history["metric"].str.startswith(("test/", "validation/"))
+    dropped = is_test & ~history["epoch"].isin(epochs)
+    renamed = history.assign(metric=history["metric"].where(~dropped, "interim/" + history["metric"]))
+    return replace(results, history=renamed if interim else history[~dropped])
+
+
+SEEDS = {("exact", 0): [(0.1, 0.4), (0.3, 0.2)], ("exact", 1): [(0.1, 0.4), (0.3, 0.2)]}
+
+
+@pytest.mark.parametrize("interim", [False, True])
+def test_an_epoch_is_chosen_among_those_with_a_whole_evaluation_and_the_report_says_so(interim: bool) -> None:
+    whole, few = Study(constant(SEEDS)), Study(kept(constant(SEEDS), {2}, interim))
+    task = "extended-digits"
+    assert whole.sample(task, EXACT).by_seed.tolist() == [0.4, 0.4]  # the best validation is that of epoch 1
+    for rule in ("validation", "last", "test"):
+        assert few.sample(task, EXACT, rule=rule).by_seed.tolist() == [0.2, 0.2]
+    says = "among those that were evaluated on all bags, here 1 of 2"
+    for table in (main_table(few), rules_table(few, task)):
+        assert any(says in note for note in table.notes)
+    for table in (main_table(whole), rules_table(whole, task)):
+        assert not any("evaluated on all bags" in note for note in table.notes)
+
+
+def test_a_published_choice_among_all_epochs_names_that_fewer_were_evaluated_here() -> None:
+    published = [{"task": "extended-digits", "loss": "exact", "metric": "instance_error", "value": 0.2, "spread": None,
+                  "source": "S", "rule": "test"}]  # fmt: skip
+    for epochs, named in (({2}, True), ({1, 2}, False)):
+        study = Study(kept(constant(SEEDS, published=published), epochs))
+        (one,) = comparisons(study)
+        assert any("evaluated on all bags, here 1 of 2" in reason for reason in one.reasons) is named
+
+
+def test_the_curve_of_interim_evaluations_says_so() -> None:
+    results = kept(constant(SEEDS), {2}, interim=True)
+    figure = charts.curves_figure(Study(results), "extended-digits")
+    assert figure is not None
+    panel = figure.axes[0]
+    assert "on some bags before the last epoch" in panel.get_title()
+    (drawn,) = (found for found in panel.collections if isinstance(found, LineCollection))
+    assert [segment.tolist() for segment in drawn.get_segments()] == [[[1, 40], [2, 20]]] * 2
+    whole = charts.curves_figure(Study(constant(SEEDS)), "extended-digits")
+    assert whole is not None
+    assert "some bags" not in whole.axes[0].get_title()

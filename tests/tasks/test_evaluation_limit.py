@@ -39,13 +39,15 @@ def scored(task: Task) -> list[int]:
     return sizes
 
 
+@pytest.mark.parametrize("when", ["before prepare", "after it"])
 @pytest.mark.parametrize("name", TRIED)
-def test_an_evaluation_can_be_limited_to_few_bags(name: str, tmp_path: Path, street_data: Path) -> None:
+def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path: Path, street_data: Path) -> None:
     small_mnist(tmp_path)
     small_cifar(tmp_path)
     task = load_task(name, **TRIED[name])
-    task.evaluation_limit = 6
+    task.evaluation_limit = 6 if when == "before prepare" else None
     task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)
+    task.evaluation_limit = 6
     sizes = scored(task)
     assert max(sizes) == 6
     assert sum(sizes) <= 4 * 6, "bags and single instances of two splits"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED
-from milbench.api.metric_info import describe
+from milbench.api.metric_info import INTERIM, describe
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
@@ -124,13 +124,18 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary test metric and the training loss by epoch; None where neither was recorded."""
     primary = study.primary(task)
     variants = study.variants_of(task)
-    frames = {name: _curves(study, task, name) for name in (f"test/{primary}", "train/loss")}
+    test = f"test/{primary}"
+    frames = {name: _curves(study, task, name) for name in (test, "train/loss")}
+    interim = _curves(study, task, INTERIM + test)
+    if len(interim):
+        frames[test] = pd.concat([interim, frames[test]], ignore_index=True)
     if all(frame.empty for frame in frames.values()):
         return None
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = figure.subplots(1, 2)
     published = of_losses(study, task)
-    titles = (f"{study.metric(task).heading}, test", "training loss, each loss in its own units")
+    tested = f"{study.metric(task).heading}, test" + (", on some bags before the last epoch" if len(interim) else "")
+    titles = (tested, "training loss, each loss in its own units")
     for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
         metric = describe(name.partition("/")[2])
         curves = frame.assign(value=scaled(frame["value"], metric))
