@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -23,6 +24,8 @@ from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
 _BATCH, _EVAL_BATCH = 32, 250
+_TOGETHER = 10
+"""How many training batches are drawn at once: the calls of torch take more time than their numbers."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Key = tuple[type, str]
 _PREPARED = ("_key", "_eval_splits", "_placed")
@@ -118,8 +121,9 @@ class SyntheticBags(Task):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield batches of new bags."""
-        for start in range(0, self.bags_per_epoch, _BATCH):
-            yield self.draw(min(_BATCH, self.bags_per_epoch - start), rng)
+        counts = [min(_BATCH, self.bags_per_epoch - start) for start in range(0, self.bags_per_epoch, _BATCH)]
+        for start in range(0, len(counts), _TOGETHER):
+            yield from self.draw_batches(counts[start : start + _TOGETHER], rng)
 
     def network(self, seed: int) -> Network:
         """Return a perceptron with two hidden layers, the same for every instance."""
@@ -163,16 +167,26 @@ class SyntheticBags(Task):
             count: B, the number of bags, which are made on the device of `prepare`.
             rng: a generator on the CPU.
         """
+        (bags,) = self.draw_batches([count], rng)
+        return bags
+
+    def draw_batches(self, counts: Sequence[int], rng: torch.Generator) -> list[Bags]:
+        """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
         low, high = self.size_range
-        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        drawn = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
-        sizes, drawn = all_to_device([sizes, drawn], self._device)
-        mask = torch.arange(high, device=self._device) < sizes
-        classes = drawn.masked_fill(~mask, self.num_classes)
-        instances = self._emit(drawn, rng) * mask.unsqueeze(2)
+        sizes, drawn, noise = [], [], []
+        for count in counts:
+            sizes.append(torch.randint(low, high + 1, (count, 1), generator=rng))
+            some = torch.multinomial(self._priors, count * high, replacement=True, generator=rng)
+            drawn.append(some.view(count, high))
+            noise.append(torch.randn(count, high, self.dimension, generator=rng))
+        all_sizes, all_drawn = all_to_device([torch.cat(sizes), torch.cat(drawn)], self._device)
+        mask = torch.arange(high, device=self._device) < all_sizes
+        classes = all_drawn.masked_fill(~mask, self.num_classes)
+        instances = self._emit(all_drawn, torch.cat(noise)) * mask.unsqueeze(2)
         known = classes.masked_fill(classes == self.num_classes, -1)
-        labels = label_matrix(known, self.num_classes)
-        return Bags(instances, labels, mask, Truth(known, position_classes=classes))
+        bags = Bags(instances, label_matrix(known, self.num_classes), mask, Truth(known, position_classes=classes))
+        stops = [*itertools.accumulate(counts)]
+        return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 
     def log_posterior(self, instances: Tensor) -> Tensor:
         """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d)."""
@@ -198,17 +212,17 @@ class SyntheticBags(Task):
             "posterior_error": metrics.share(torch.cat(wrong_instances)),
         }
 
-    def _emit(self, classes: Tensor, rng: torch.Generator) -> Tensor:
-        """Return a random instance (..., d) for each of the classes (...)."""
-        noise = to_device(torch.randn(*classes.shape, self.dimension, generator=rng), self._device)
+    def _emit(self, classes: Tensor, noise: Tensor) -> Tensor:
+        """Return the instances (..., d) of the classes (...), from standard normal noise (..., d)."""
         means, scales = self._placed
-        return means[classes] + scales[classes].unsqueeze(-1) * noise
+        return means[classes] + scales[classes].unsqueeze(-1) * to_device(noise, self._device)
 
     def _eval_split(self, split: Split, count: int) -> EvalSplit:
         """Return the fixed bags of a split, and as many single instances of uniformly random classes."""
         rng = generator(self.name, self.revision, split)
         count = len(range(count)[: self.evaluation_limit])
         classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
-        lone = Bags(self._emit(classes, rng), label_matrix(classes, self.num_classes))
+        noise = torch.randn(count, 1, self.dimension, generator=rng)
+        lone = Bags(self._emit(classes, noise), label_matrix(classes, self.num_classes))
         sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
         return EvalSplit([lone], [self.draw(size, rng) for size in sizes])

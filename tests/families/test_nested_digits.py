@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from milbench import load_task
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.recipe import Recipe
@@ -248,3 +250,29 @@ def test_gallery_is_eight_test_bags_at_most_and_always_the_same() -> None:
 def test_too_few_digits_for_a_bag() -> None:
     with pytest.raises(UsageError, match="4 training digits do not fill one bag of 5"):
         toy(digits_per_bag=5, train=4)
+
+
+@pytest.mark.parametrize("at_once", [1, 2**14, 2**30])
+def test_batches_that_are_drawn_together_are_those_pasted_one_digit_at_a_time(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milbench.families.nested_digits.PIXELS_AT_ONCE", at_once)
+    task: Any = load_task("extended-digits", digits_per_bag=3)
+    task.prepare(None, torch.device("cpu"))
+    digits, rng = task.load(None).train, generator("one by one")
+    found = list(task.train_batches(0, generator("one by one")))
+    order = torch.randperm(len(digits), generator=rng)[: len(digits) // 3 * 3].view(-1, 3)
+    for bags, index in zip(found, order.split(32), strict=True):
+        height, width = torch.randint(16, 25, (2,), generator=rng).tolist()
+        tops = torch.randint(height - 7, index.shape, generator=rng)
+        lefts = torch.randint(width - 7, index.shape, generator=rng)
+        expected = torch.zeros(len(index), 1, height, width)
+        for canvas, numbers, ys, xs in zip(expected, index.tolist(), tops.tolist(), lefts.tolist(), strict=True):
+            for number, y, x in zip(numbers, ys, xs, strict=True):
+                canvas[0, y : y + 8, x : x + 8] += digits.pixels[number, 0] / 16
+        assert torch.equal(bags.instances, expected.clamp(max=1))
+        assert bags.truth is not None
+        assert bags.truth.boxes is not None
+        assert torch.equal(bags.truth.classes, digits.classes[index])
+        assert torch.equal(bags.truth.boxes[..., 0], lefts.float())
+        assert torch.equal(bags.truth.boxes[..., 3], tops.float() + 8)

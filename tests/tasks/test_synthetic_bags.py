@@ -252,3 +252,19 @@ def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load_task("synthetic-bags", **{**SMALL, **params})
     assert "\n" not in str(caught.value)
+
+
+def test_batches_that_are_drawn_together_are_those_drawn_one_by_one() -> None:
+    task: Any = make(bags_per_epoch=32 * 23 + 5)
+    rng = generator("one by one")
+    for bags, size in zip(task.train_batches(0, generator("one by one")), [32] * 23 + [5], strict=True):
+        low, high = task.size_range
+        sizes = torch.randint(low, high + 1, (size, 1), generator=rng)
+        classes = torch.multinomial(task._priors, size * high, replacement=True, generator=rng).view(size, high)
+        noise = torch.randn(size, high, task.dimension, generator=rng)
+        for bag, (count, kinds) in enumerate(zip(sizes[:, 0].tolist(), classes.tolist(), strict=True)):
+            assert bags.mask[bag].tolist() == [k < count for k in range(high)]
+            for k, kind in enumerate(kinds):
+                expected = task._means[kind] + task._scales[kind] * noise[bag, k] if k < count else torch.zeros(1)
+                assert torch.equal(bags.instances[bag, k], expected.expand(task.dimension))
+            assert bags.labels[bag].tolist() == [c in kinds[:count] for c in range(task.num_classes)]
