@@ -124,8 +124,8 @@ def test_bench_training_writes_what_it_prints(milbench: Milbench, tmp_path: Path
     assert content["machine"]["torch"] in torch.__version__
     first, second = content["rows"]
     assert [first["name"], second["name"]] == ["tiny, noisy-or", "tiny, position"]
-    parts = sum(first["seconds"][part]["median"] for part in PARTS)
-    assert parts == pytest.approx(first["seconds"]["step"]["median"], rel=0.5)
+    # In every repetition a step takes as long as its parts, so none is shorter than the shortest of them together.
+    assert first["seconds"]["step"]["least"] >= sum(first["seconds"][part]["least"] for part in PARTS) > 0
     assert "plain step" in first["seconds"]
     assert "plain step" not in second["seconds"]
     printed = milbench(*words, "--json", "-")
