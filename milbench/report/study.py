@@ -185,9 +185,10 @@ class Study:
 
     def candidates(self, task: str) -> str:
         """Return in a sentence among which epochs a rule chooses; "" where all were evaluated on all bags."""
-        done = self.cells[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
+        done = self.cells.index[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
         tested = self.history(task, f"test/{self.primary(task)}").groupby("cell")["epoch"].nunique()
-        pairs = sorted({(int(tested.get(cell, 0)), int(epochs)) for cell, epochs in done["epochs"].items()})
+        trained = self.history(task, "train/loss").groupby("cell")["epoch"].nunique()
+        pairs = sorted({(int(tested.get(cell, 0)), int(trained.get(cell, 0))) for cell in done})
         few = " or ".join(f"{count} of {epochs}" for count, epochs in pairs if 0 < count < epochs)
         return f"An epoch is chosen among those that were evaluated on all bags, here {few}." if few else ""
 
