@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ import torch
 from milbench import Recipe, UsageError
 from milbench.api.plan import Cell
 from milbench.engine import trainer as trainer_module
+from milbench.engine import worker
 from milbench.engine.objective import network_logits
 from milbench.engine.spec import make_plan, make_spec, read_spec
 from milbench.engine.trainer import TrainedCell, Trainer
+from milbench.store.progress import Progress
 from tests._helpers.command_line import TINY
 from tests.engine.test_trainer import Recorder, Stop, without_clock
 
@@ -148,3 +151,17 @@ def test_a_schedule_other_than_that_of_earlier_versions_is_another_cell() -> Non
 def test_a_schedule_without_sense_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"recipe.*{next(iter(setting))}"):
         cell(**setting)
+
+
+def test_live_progress_keeps_the_errors_of_the_last_evaluation() -> None:
+    callback = object.__new__(worker._StoreCallback)
+    logged: list[tuple[int, dict[str, float]]] = []
+    callback.store = SimpleNamespace(log=lambda run, epoch, metrics: logged.append((epoch, metrics)))  # type: ignore[assignment]
+    callback.run_id, callback.progress = "r", Progress(3)
+    rows = [{"train/loss": 2.0, "test/set_error": 0.5}, {"train/loss": 1.0}, {"interim/test/set_error": 0.25}]
+    shown = []
+    for epoch, row in enumerate(rows, start=1):
+        callback.epoch(epoch, row)
+        shown.append(callback.progress.errors)
+    assert shown == [{"test/set_error": 0.5}, {"test/set_error": 0.5}, {"interim/test/set_error": 0.25}]
+    assert logged == list(enumerate(rows, start=1))
