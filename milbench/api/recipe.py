@@ -32,8 +32,8 @@ class Recipe(BaseModel):
         loss_precision: in which the loss is computed in training.
         evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
-            the network in `precision` as well; its metrics are named interim/..., and no epoch is chosen by them. None:
-            every evaluation uses all bags.
+            the network in bfloat16 where that is the `precision`; its metrics are named interim/..., and no epoch is
+            chosen by them. None: every evaluation uses all bags.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.

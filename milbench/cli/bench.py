@@ -40,10 +40,12 @@ def training(
 
     from milbench._utils.devices import resolve
     from milbench.cli import bench_files, bench_training
+    from milbench.engine.precision import check_precision
 
     place = resolve(device)
     torch.set_num_threads(threads)
     planned = bench_training.plan(names(loss), names(task), setting or [], data_dir)
+    check_precision(planned.cells, [str(place)])
     facts = bench_files.machine(str(place), threads)
     rows = bench_training.measure(planned, place, data_dir, quick=quick)
     if as_json != STANDARD_OUTPUT:

@@ -26,9 +26,11 @@ from milbench.data import catalog
 from milbench.engine.callback import Callback
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.objective import Objective
+from milbench.engine.precision import tf32
 from milbench.engine.profiling import Timing, peak_bytes, seconds_of, synchronise
 from milbench.engine.spec import make_plan, make_spec, parse_setting
 from milbench.engine.trainer import Trainer, network_for
+from milbench.errors import UsageError
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")
 """The parts of a step. The optimiser's is all that is left of the step: schedule, clipping and the step itself."""
@@ -164,7 +166,7 @@ def plan(
         data_dir: the folder of the data; None: the default one.
 
     Raises:
-        UsageError: a name, a setting or the data of a task are wrong.
+        UsageError: a name, a setting or the data of a task are wrong, or the precision is left open.
     """
     if task_names is None:
         root = catalog.data_dir(data_dir)
@@ -175,7 +177,10 @@ def plan(
     values: dict[str, Any] = {"name": "bench", "losses": [*loss_names], "tasks": [*task_names]}
     for setting in settings:
         parse_setting(values, setting)
-    return make_plan(make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]}), data_dir)
+    planned = make_plan(make_spec({**values, "seeds": 0, "supervision": [*SUPERVISIONS]}), data_dir)
+    if any(cell.recipe["precision"] == "auto" for cell in planned.cells):
+        raise UsageError("recipe.precision = auto: name what to measure, such as -p recipe.precision=float32,bfloat16")
+    return planned
 
 
 def _is_own_of_sets(name: str) -> bool:
@@ -197,7 +202,7 @@ def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick
     for cell in planned.cells:
         precision = str(cell.recipe["precision"])
         # Measured again for every row, since other work on the machine may have held an earlier product up.
-        product = matrix_product_flops(getattr(torch, precision), device)
+        product = matrix_product_flops(precision, device)
         ceilings[precision] = max(product, ceilings.get(precision, 0.0))
         loss, task, recipe = planned.labels[cell.id]
         trainer = MeasuredTrainer(cell, device, data_dir, Callback(), Path())
@@ -206,10 +211,12 @@ def measure(planned: Plan, device: torch.device, data_dir: Path | None, *, quick
     return rows
 
 
-def matrix_product_flops(dtype: torch.dtype, device: torch.device) -> float:
+def matrix_product_flops(precision: str, device: torch.device) -> float:
     """Return the most floating-point operations a second that a product of large matrices reached here and now."""
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left, right = (torch.randn(MATRIX, MATRIX, device=device).to(dtype) for _ in range(2))
-    fastest = min(seconds_of(lambda: left @ right) for _ in range(6))
+    with tf32(precision == "tf32"):
+        fastest = min(seconds_of(lambda: left @ right) for _ in range(6))
     return 2.0 * MATRIX**3 / fastest
 
 

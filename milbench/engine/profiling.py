@@ -154,6 +154,11 @@ def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Ti
     return [Timing.of(times) for times in taken]
 
 
+def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
+    """Return the medians of `paired_timings`."""
+    return [timing.median for timing in paired_timings(fns, repeats)]
+
+
 def synchronise() -> None:
     """Wait for the accelerator, where one has been used."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -135,5 +135,8 @@ def test_bench_training_writes_what_it_prints(milbench: Milbench, tmp_path: Path
 
 def test_wrong_names_and_places_are_one_line(milbench: Milbench, tmp_path: Path) -> None:
     assert "extended-digits" in milbench("bench", "training", "--task", "extended-digit").complaint()
+    for precision, says in (("auto", "name what to measure"), ("tf32", "needs an NVIDIA GPU")):
+        words = ["--task", TINY, "--loss", "noisy-or", "--device", "cpu", "-p", f"recipe.precision={precision}"]
+        assert says in milbench("bench", "training", *words).complaint()
     ran = milbench("bench", "training", "--task", TINY, "--loss", "noisy-or", "--quick", "--json", str(tmp_path))
     assert str(tmp_path) in ran.complaint()
