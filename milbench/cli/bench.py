@@ -17,6 +17,8 @@ JsonOption = Annotated[
     Path | None, typer.Option("--json", help="Write the measurements to this file; -: print them instead of the table.")
 ]
 
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
+
 
 @app.command()
 def training(
@@ -27,7 +29,7 @@ def training(
     ] = None,
     data_dir: options.DataDirOption = None,
     device: options.DeviceOption = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")] = 1,
+    threads: ThreadsOption = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter repetitions.")] = False,
     as_json: JsonOption = None,
 ) -> int:
@@ -58,17 +60,19 @@ def training(
 @app.command()
 def losses(
     device: options.DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, without the largest bags.")] = False,
     as_json: JsonOption = None,
 ) -> int:
-    """Measure the exact likelihood. Bags per second and peak memory, beside a plain loop and cross-entropy."""
+    """Measure the exact likelihood from logits. Time and peak memory, beside a plain loop and a log-softmax."""
     import torch
 
     from milbench._utils.devices import resolve
     from milbench.cli import bench_files, bench_losses
 
     place = str(resolve(device))
-    facts = bench_files.machine(place, torch.get_num_threads())
+    torch.set_num_threads(threads)
+    facts = bench_files.machine(place, threads)
     measured = bench_losses.measure(device=place, quick=quick)
     if as_json != STANDARD_OUTPUT:
         bench_losses.print_table(measured)
