@@ -231,14 +231,20 @@ def _devices(request: RunRequest) -> list[str]:
 
 
 def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspace: Workspace) -> Plan:
-    """Return the plan with a precision for the cells whose recipe leaves it to a measurement."""
+    """Return the plan with a precision for the cells whose recipe leaves it to a measurement, and print the choice."""
     if not any(cell.recipe["precision"] == "auto" for cell in plan.cells):
         return plan
     import torch
 
+    from milbench.cli.console import console
     from milbench.engine.auto_precision import choose
 
-    return choose(plan, torch.device(devices[0]), _threads(request, devices), request.data_dir, workspace.precision)
+    device, threads = torch.device(devices[0]), _threads(request, devices)
+    chosen = choose(plan, device, threads, request.data_dir, workspace.precision)
+    if request.output == "text":
+        for note in chosen.notes[len(plan.notes) :]:
+            console.print(note, markup=False, soft_wrap=True)
+    return chosen
 
 
 def _threads(request: RunRequest, devices: list[str]) -> int:

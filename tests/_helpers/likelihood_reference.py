@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
+from decimal import Decimal
 
-import mpmath
 import torch
 from torch import Tensor
 
 DIGITS = 80
+_PRECISE = decimal.Context(prec=DIGITS, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
 
 
 def enumerate_bag(log_probs: Tensor, label_set: set[int]) -> tuple[float, Tensor]:
@@ -43,28 +45,29 @@ class PreciseBag:
     """
 
     def __init__(self, log_probs: Tensor, label_set: list[int], *, normalised: bool = False) -> None:
-        with mpmath.workdps(DIGITS):
+        with decimal.localcontext(_PRECISE):
             background = log_probs.shape[0] - 1
             rows = [background, *label_set]
             values = log_probs.double().tolist()
-            cache: dict[float, mpmath.mpf] = {}
+            cache: dict[float, Decimal] = {}
 
-            def exp(x: float) -> mpmath.mpf:
+            def exp(x: float) -> Decimal:
                 if x not in cache:
-                    cache[x] = mpmath.exp(mpmath.mpf(x)) if x > float("-inf") else mpmath.mpf(0)
+                    cache[x] = Decimal(x).exp()  # 0 for -inf
                 return cache[x]
 
-            sums = [mpmath.fsum(exp(row[k]) for row in values) if normalised else 1 for k in range(log_probs.shape[1])]
+            one = Decimal(1)
+            sums = [sum(exp(row[k]) for row in values) if normalised else one for k in range(log_probs.shape[1])]
             self.columns = [[exp(values[r][k]) / total for r in rows] for k, total in enumerate(sums)]
             self.slots = len(label_set)
             self.prob = self._sum(self.columns)
-            self._posteriors: dict[tuple[int, int], mpmath.mpf] = {}
+            self._posteriors: dict[tuple[int, int], Decimal] = {}
 
-    def _sum(self, columns: list[list[mpmath.mpf]]) -> mpmath.mpf:
+    def _sum(self, columns: list[list[Decimal]]) -> Decimal:
         """Return the probability by a recursion over positions and the sets emitted so far; all terms are positive."""
-        seen = {0: mpmath.mpf(1)}
+        seen = {0: Decimal(1)}
         for column in columns:
-            after: dict[int, mpmath.mpf] = {}
+            after: dict[int, Decimal] = {}
             for state, weight in seen.items():
                 stay = column[0]
                 for i in range(self.slots):
@@ -76,19 +79,19 @@ class PreciseBag:
                 if stay:
                     after[state] = after.get(state, 0) + weight * stay
             seen = after
-        return seen.get((1 << self.slots) - 1, mpmath.mpf(0))
+        return seen.get((1 << self.slots) - 1, Decimal(0))
 
-    def log_prob(self) -> mpmath.mpf:
+    def log_prob(self) -> Decimal:
         """Return log Prb."""
-        with mpmath.workdps(DIGITS):
-            return mpmath.log(self.prob) if self.prob else mpmath.mpf("-inf")
+        with decimal.localcontext(_PRECISE):
+            return self.prob.ln() if self.prob else Decimal("-inf")
 
-    def posterior(self, slot: int, position: int) -> mpmath.mpf:
+    def posterior(self, slot: int, position: int) -> Decimal:
         """Return Prb(position emits slot | L): slot 0 is the background, then the label set in order."""
         if (slot, position) in self._posteriors:
             return self._posteriors[slot, position]
-        with mpmath.workdps(DIGITS):
-            chosen = [mpmath.mpf(0)] * (self.slots + 1)
+        with decimal.localcontext(_PRECISE):
+            chosen = [Decimal(0)] * (self.slots + 1)
             chosen[slot] = self.columns[position][slot]
             joint = self._sum([*self.columns[:position], chosen, *self.columns[position + 1 :]])
             return self._posteriors.setdefault((slot, position), joint / self.prob)

@@ -100,7 +100,10 @@ def test_forward_and_backward_passes_are_timed_in_both_precisions(
 def test_the_report_says_what_was_chosen(milbench: Milbench, root: Path) -> None:
     settings = ["task.bags_per_epoch=32", "recipe.epochs=1", "recipe.precision=auto"]
     command = ["run", "--loss", "exact", "--task", "synthetic-bags", *(w for s in settings for w in ("-p", s))]
-    assert milbench(*command).code == 0
+    first = milbench(*command)
+    assert first.code == 0
+    assert "synthetic-bags" in first.out
+    assert "chosen by measurement" in first.out
     assert "nothing to run" in milbench(*command).out
     assert milbench("report").code == 0
     (page,) = (root / "reports").glob("*/index.html")
