@@ -58,22 +58,23 @@ def check_log_probs(log_probs: Tensor, mask: Tensor | None, validate: bool | Non
         _check_values(log_probs.detach(), mask)
 
 
-def check_labels(log_probs: Tensor, labels: Tensor, validate: bool | None) -> None:
+def check_labels(values: Tensor, labels: Tensor, validate: bool | None, *, name: str = "log_probs") -> None:
     """Raise UsageError unless `labels` is (B, C), bool or 0/1.
 
     Args:
-        log_probs: (B, C+1, *positions), already checked.
+        values: (B, C+1, *positions), log-probabilities or logits, already checked.
         labels: the label sets to check.
         validate: False: only shapes and types are checked; True or None: values too, unless the call is traced.
+        name: what messages call `values`.
     """
-    expected = (log_probs.shape[0], log_probs.shape[1] - 1)
+    expected = (values.shape[0], values.shape[1] - 1)
     if tuple(labels.shape) != expected:
         raise UsageError(
-            f"labels must be (B, C) = {expected} for log_probs (B, C+1, *positions) = {tuple(log_probs.shape)}, "
+            f"labels must be (B, C) = {expected} for {name} (B, C+1, *positions) = {tuple(values.shape)}, "
             f"got shape {tuple(labels.shape)}"
         )
-    if labels.device != log_probs.device:
-        raise UsageError(f"labels {expected} are on {labels.device}, log_probs on {log_probs.device}")
+    if labels.device != values.device:
+        raise UsageError(f"labels {expected} are on {labels.device}, {name} on {values.device}")
     if labels.dtype == torch.bool or not _checkable(labels, validate):
         return
     if bool(((labels != 0) & (labels != 1)).any()):

@@ -123,7 +123,7 @@ def bag_log_prob_from_logits(
     logits = logits.to(columns.result_dtype(logits))
     if logits.device.type != "cpu" or checks.tracing() or logits.numel() == 0:
         return bag_log_prob(logits.log_softmax(dim=1), labels, mask, validate=False, max_labels=max_labels)
-    checks.check_labels(logits, labels, validate)
+    checks.check_labels(logits, labels, validate, name="logits")
     labels = labels.bool()
     _largest(labels, max_labels)
     if (torch.is_grad_enabled() and logits.requires_grad) or _has_tangent(logits):
@@ -264,10 +264,10 @@ class _Exact(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         log_probs, labels, mask, posterior = ctx.saved_tensors
-        if torch.is_grad_enabled() and (log_probs.requires_grad or grad.requires_grad):
-            (gradient,) = torch.autograd.grad(
-                _differentiable(log_probs, labels, mask, ctx.slots), log_probs, grad, create_graph=True
-            )
+        if _differentiated_again(log_probs, grad):
+            with torch.enable_grad():
+                value = _differentiable(log_probs, labels, mask, ctx.slots)
+                (gradient,) = torch.autograd.grad(value, log_probs, grad, create_graph=True)
             return gradient, None, None, None
         return _weighted(posterior, grad), None, None, None
 
@@ -288,9 +288,10 @@ class _ExactFromLogits(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         logits, labels, mask, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled() and (logits.requires_grad or grad.requires_grad):
-            value = _differentiable(logits.log_softmax(dim=1), labels, mask, labels.shape[1])
-            (again,) = torch.autograd.grad(value, logits, grad, create_graph=True)
+        if _differentiated_again(logits, grad):
+            with torch.enable_grad():
+                value = _differentiable(logits.log_softmax(dim=1), labels, mask, labels.shape[1])
+                (again,) = torch.autograd.grad(value, logits, grad, create_graph=True)
             return again, None, None
         return _weighted(gradient, grad), None, None
 
@@ -301,11 +302,17 @@ class _ExactFromLogits(torch.autograd.Function):
 
 def _fused(logits: Tensor, labels: Tensor, mask: Tensor | None, *, gradient: bool) -> tuple[Tensor, Tensor]:
     """Return log Prb (B,) and, with `gradient`, its gradient in the shape of the logits."""
-    with torch.no_grad():
+    # Autocast would take the sums in bfloat16.
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
         flat = logits.reshape(*logits.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
         value, slope = fused.solve(flat, labels, flat_mask, gradient=gradient)
         return value, value if slope is None else slope.view(logits.shape)
+
+
+def _differentiated_again(value: Tensor, grad: Tensor) -> bool:
+    """Return whether the derivative by `value` is itself to be differentiated."""
+    return (torch.is_grad_enabled() and (value.requires_grad or grad.requires_grad)) or _has_tangent(value)
 
 
 def _keep(ctx: Any, *tensors: Tensor | None) -> None:

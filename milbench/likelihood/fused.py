@@ -16,14 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milbench.likelihood import grouped
+from milbench.likelihood import grouped, series
 
 _SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
 """The least s_k whose digits are all there: probabilities below 1e-308 and 1e-38 lose theirs."""
-_ROUNDINGS = 16
-"""How many roundings an entry of the series has besides those of its product over positions."""
-_WELL_CONDITIONED = 32.0
-"""The largest sum of the absolute terms over R for which float32 is good enough for a float32 gradient."""
 
 
 class _Group(NamedTuple):
@@ -62,13 +58,13 @@ def solve(logits: Tensor, labels: Tensor, mask: Tensor | None, *, gradient: bool
     own, others = _sums(probs, labels, order)
     ratio, error = _every_series(groups, chosen, own, gradient=gradient)
     value = ratio - torch.div(others, own).log1p_().sum(dim=-1, dtype=torch.float64).numpy()
-    sure = error <= grouped.tolerance(logits.dtype) * np.maximum(np.abs(value), 1.0)
-    sure &= np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[logits.dtype])
+    sure = torch.from_numpy(error) <= grouped.accepted(torch.from_numpy(value), logits.dtype)
+    sure &= torch.from_numpy(np.isfinite(value)) & (own.amin(dim=-1) > _SMALL[logits.dtype])
     values = torch.empty(len(logits), dtype=torch.float64)
     values.numpy()[order] = value
     slope = flat.neg_().index_add_(0, rows, chosen).view_as(probs) if gradient else None
-    if not sure.all():
-        _solve_again(torch.from_numpy(order[~sure]), logits, labels, mask, values, slope)
+    if not bool(sure.all()):
+        _solve_again(torch.from_numpy(order)[~sure], logits, labels, mask, values, slope)
     if slope is not None and mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
     return values, slope
@@ -148,12 +144,10 @@ def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray
     if gradient:
         if not absent.all():  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
             remaining.clamp_(min=torch.finfo(torch.float64).tiny)
-        quick = share.dtype == torch.float32 and condition.max() <= _WELL_CONDITIONED
-        back = sets.back_quick if quick else sets.back
         weights = torch.from_numpy(terms / root).unsqueeze(-1)
-        slopes = torch.div(weights, remaining, out=torch.empty(0, dtype=back.dtype))
-        share.mul_(torch.mm(back, slopes.view(len(terms), -1)).view_as(share).div_(total))
-    return ratio, condition * ((positions + channels + _ROUNDINGS) * np.finfo(np.float64).eps)
+        slopes = torch.div(weights, remaining, out=remaining)
+        share.mul_(torch.mm(sets.back, slopes.view(len(terms), -1)).view_as(share).div_(total))
+    return ratio, condition * series.rounding(positions, channels - 1)
 
 
 class _Sets(NamedTuple):
@@ -163,31 +157,31 @@ class _Sets(NamedTuple):
         allowed: (2^n, n + 1) float64, 1 for the classes that T lacks, and for the background.
         sign: (2^n, 1) float64, (-1)^|T|.
         back: the transpose of `allowed`.
-        back_quick: the same in float32.
     """
 
     allowed: Tensor
     sign: np.ndarray
     back: Tensor
-    back_quick: Tensor
 
 
 @cache
 def _sets(size: int) -> _Sets:
     held = torch.arange(2**size).unsqueeze(1) >> torch.arange(size + 1) & 1
     allowed = (1 - held).double()
-    back = allowed.T.contiguous()
-    return _Sets(allowed, (1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2)).double().numpy(), back, back.float())
+    sign = 1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2).double()
+    return _Sets(allowed, sign.numpy(), allowed.T.contiguous())
 
 
 def _solve_again(
     bags: Tensor, logits: Tensor, labels: Tensor, mask: Tensor | None, values: Tensor, slope: Tensor | None
 ) -> None:
-    """Overwrite value and gradient of some `bags` by those of `grouped`."""
-    log_probs = logits[bags].log_softmax(dim=1)
+    """Overwrite value and gradient of some `bags` by those of `grouped`, without the series; NaN where a logit is."""
+    log_probs = logits[bags].double().log_softmax(dim=1)  # float32 would round differences of large logits away
     some = None if mask is None else mask[bags]
-    value, found = grouped.solve(log_probs, labels[bags], some, posterior=slope is not None)
-    values[bags] = value
+    value, found = grouped.solve(log_probs, labels[bags], some, posterior=slope is not None, series_first=False)
+    broken = log_probs.isnan().flatten(1).any(dim=1)
+    values[bags] = value.masked_fill(broken, torch.nan)
     if slope is not None:
         posterior = grouped.scattered(found, log_probs)
-        slope[bags] = (posterior - log_probs.exp()).masked_fill_((value == -torch.inf).view(-1, 1, 1), 0.0)
+        again = (posterior - log_probs.exp()).masked_fill_((value == -torch.inf).view(-1, 1, 1), 0.0)
+        slope[bags] = again.masked_fill_(broken.view(-1, 1, 1), torch.nan).to(slope.dtype)

@@ -15,13 +15,17 @@ BUDGET = 1 << 21
 """The most states of one group, G * K * 2^n: 16 MiB, about a core's share of cache and cheap to allocate."""
 SCAN_LABELS = 8
 """The largest |L| that is scanned without trying `hybrid` first; above it 2^n numbers a position are expensive."""
-_TOLERANCE = {torch.float64: 1e-13}
-"""The largest certified relative error that a sum with alternating signs may have; 1e-8 for the smaller types."""
+_TOLERANCE = {torch.float64: 5e-13}
+"""The largest certified relative error of a sum with alternating signs, over max(1, |log Prb|); 1e-8 for the smaller
+types."""
+_MOST = {torch.float64: 1e-10}
+"""The largest one for any log Prb, since the posterior has the error of the sum; 1e-7 for the smaller types."""
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """Return the certified error of log R, over max(1, |log Prb|), that is accepted for an input of this type."""
-    return _TOLERANCE.get(dtype, 1e-8)
+def accepted(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the certified relative error of R that is accepted for an input of this type, from log Prb (G,)."""
+    size = value.abs().clamp(min=1.0).nan_to_num(1.0, 1.0)
+    return (_TOLERANCE.get(dtype, 1e-8) * size).clamp(max=_MOST.get(dtype, 1e-7))
 
 
 class Posterior(NamedTuple):
@@ -40,7 +44,9 @@ class Posterior(NamedTuple):
     required: Tensor
 
 
-def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: bool) -> tuple[Tensor, list[Posterior]]:
+def solve(
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: bool, series_first: bool = True
+) -> tuple[Tensor, list[Posterior]]:
     """Return log Prb (B,) in float64 and, with `posterior`, the posterior of every group.
 
     Args:
@@ -48,6 +54,7 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
         labels: (B, C) bool, the label sets.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         posterior: whether the posterior is computed as well.
+        series_first: False: no bag of up to SCAN_LABELS classes is solved by the series, since it was found wanting.
 
     Returns:
         The log-likelihoods (B,) in float64, -inf where a label set is impossible, and one posterior for each group of
@@ -56,12 +63,11 @@ def solve(log_probs: Tensor, labels: Tensor, mask: Tensor | None, *, posterior: 
     with torch.no_grad():
         values = log_probs.reshape(*log_probs.shape[:2], -1)
         flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        accepted = tolerance(log_probs.dtype)
         total = torch.empty(len(values), dtype=torch.float64)
         found = []
         for rows, classes in _groups(labels, values.shape[-1]):
             parts = _columns(values, rows, classes, flat_mask)
-            ratio, background, required = _solve_group(parts, posterior, accepted)
+            ratio, background, required = _solve_group(parts, posterior, log_probs.dtype, series_first)
             value = parts.log_scale + ratio
             possible = value > IMPOSSIBLE
             total[rows] = columns.floor_to_infinity(value)
@@ -117,7 +123,9 @@ def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, Tensor]]:
     return groups
 
 
-def _solve_group(parts: Columns, posterior: bool, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+def _solve_group(
+    parts: Columns, posterior: bool, dtype: torch.dtype, series_first: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return log R (G,) and the posterior of background (G, K) and classes (G, n, K)."""
     slots, positions = parts.required.shape[1:]
     if slots == 0:
@@ -126,20 +134,21 @@ def _solve_group(parts: Columns, posterior: bool, tolerance: float) -> tuple[Ten
         return torch.full_like(parts.log_scale, FLOOR), parts.background, parts.required
     if slots == 1:
         return _one_class(parts)
+    found, more = None, 1.0
     if slots > SCAN_LABELS:
-        inner = tolerance  # the scan takes seconds here, hence the series may use all of the accepted error, 9e-13
-        tolerance = min(9 * tolerance, 1e-8)
-        accepted = min(1e-9, tolerance * max(1.0, abs(float(parts.log_scale))))
-        large = hybrid.solve(
-            parts, lambda part, need: _solve_group(part, need, inner), posterior=posterior, tolerance=accepted
+        more = 1.8  # the scan takes seconds here, hence the series may use nearly all of the error that is promised
+        found = hybrid.solve(
+            parts,
+            lambda part, need: _solve_group(part, need, dtype, series_first=True),
+            posterior=posterior,
+            tolerance=min(1e-9, more * float(accepted(parts.log_scale, dtype))),
         )
-        if large is None:
-            return scanned(parts, posterior)
-        found = large
-    else:
+    elif series_first:
         found = series.solve(parts, posterior=posterior)
-    size = (parts.log_scale + found.ratio).abs().clamp(min=1.0).nan_to_num(1.0, 1.0)
-    unsure = torch.nonzero(~(found.error <= tolerance * size)).squeeze(1)
+    if found is None:
+        return scanned(parts, posterior)
+    sure = found.error <= more * accepted(parts.log_scale + found.ratio, dtype)
+    unsure = torch.nonzero(~sure).squeeze(1)
     if len(unsure) == len(found.ratio):
         return scanned(parts, posterior)
     if len(unsure):

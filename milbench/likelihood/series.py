@@ -2,7 +2,7 @@
 
 R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
 y_{T,k} = q_background + sum over l in L - T of q_l. Every y is a sum of positive numbers and A_{} is exactly 1. The
-error of the sum is therefore at most (K + n + 16) eps times the sum of the other A_T: known once the sum is, small
+error of the sum is therefore at most that of `rounding` times the sum of the other A_T: known once the sum is, small
 where the classes are likely to occur, and far too large where the background dominates. The caller scans such bags.
 """
 
@@ -47,7 +47,7 @@ def solve(parts: Columns, *, posterior: bool) -> Series:
     absent = product(remaining)
     absent[0] = 1.0
     root = (sign * absent).sum(dim=0)
-    error = (positions + slots + _RUN) * torch.finfo(root.dtype).eps * absent[1:].sum(dim=0) / root.clamp(min=0)
+    error = rounding(positions, slots) * absent[1:].sum(dim=0) / root.clamp(min=0)
     ratio = root.clamp(min=0).log()
     if not posterior:
         return Series(ratio, error.nan_to_num(torch.inf), parts.background, parts.required)
@@ -58,6 +58,15 @@ def solve(parts: Columns, *, posterior: bool) -> Series:
     background = (parts.background.exp() * sums[0]).clamp_(min=0)  # rounding may leave -1e-16 instead of 0
     required = (share * sums[1:]).clamp_(min=0).transpose(0, 1)
     return Series(ratio, error.nan_to_num(torch.inf), background, required)
+
+
+def rounding(positions: int, slots: int) -> float:
+    """Return a bound of the relative error of A_T in float64.
+
+    At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
+    each. The logarithms of runs of the product, the sum over sets and the division by it round some more.
+    """
+    return (positions * (slots + 2) / 2 + slots + _RUN) * torch.finfo(torch.float64).eps
 
 
 def product(remaining: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from milbench import load_loss
 from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_from_logits,
@@ -67,12 +68,19 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert instance_posterior(low.detach(), LABELS).dtype == torch.float32
 
 
-def test_autocast_does_not_lower_the_precision() -> None:
-    z = logits(50, dtype=torch.float32)
-    plain = bag_log_prob(z.log_softmax(1), LABELS)
+@pytest.mark.parametrize(
+    "function", [bag_log_prob_from_logits, lambda z, y: bag_log_prob(z.log_softmax(1), y), load_loss("exact")]
+)
+def test_autocast_does_not_lower_the_precision(function) -> None:  # type: ignore[no-untyped-def]
+    def both() -> tuple[Tensor, Tensor]:
+        z = logits(50, dtype=torch.float32).requires_grad_()
+        value = function(z, LABELS)
+        return value, torch.autograd.grad(value.sum(), z)[0]
+
+    plain = both()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = bag_log_prob(z.log_softmax(1), LABELS)
-    assert torch.equal(plain, cast)
+        cast = both()
+    assert all(torch.equal(a, b) for a, b in zip(plain, cast, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -96,6 +104,21 @@ def test_forward_mode_derivative(function) -> None:  # type: ignore[no-untyped-d
     assert torch.allclose(tangent, quotient, rtol=1e-7)
     mapped = torch.func.jvp(lambda z: function(z, LABELS), (z,), (along,))[1]
     assert torch.allclose(mapped, quotient, rtol=1e-7)
+
+
+@pytest.mark.parametrize("function", [bag_log_prob_from_logits, lambda z, y: bag_log_prob(z.log_softmax(1), y)])
+def test_forward_over_reverse(function) -> None:  # type: ignore[no-untyped-def]
+    """The derivative of the gradient along a direction, against the difference quotient."""
+    z, along = logits(4).requires_grad_(), logits(4, seed=1)
+
+    def gradient(z: Tensor) -> Tensor:
+        return torch.autograd.grad(function(z, LABELS).sum(), z)[0]
+
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(z, along)
+        tangent = torch.autograd.forward_ad.unpack_dual(gradient(dual)).tangent
+    before, after = ((z.detach() + step * along).requires_grad_() for step in (-1e-6, 1e-6))
+    assert torch.allclose(tangent, (gradient(after) - gradient(before)) / 2e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -169,19 +192,23 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("size", range(7))
-def test_an_accelerator_runs_few_operators_for_any_label_set(size: int) -> None:
+def test_an_accelerator_runs_few_operators_for_any_label_set(size: int, masked: bool) -> None:
+    """The whole loss, forward and backward, with every view; on a device where values do not exist."""
     z = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
+    mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
+    loss = load_loss("exact")
+    loss.validate, loss.max_labels = False, size
 
     def step() -> int:
         with Operators() as operators:
-            value = bag_log_prob_from_logits(z, labels, validate=False, max_labels=size)
-            torch.autograd.grad(value.sum(), z)
+            torch.autograd.grad(loss(z, labels, mask).mean(), z)
         return int(operators.count)
 
     step()  # makes the tables of label sets, once for all steps
-    assert step() <= 200
+    assert step() <= 145 + 15 * size
 
 
 def test_many_classes_on_the_paths_of_accelerators() -> None:

@@ -86,7 +86,7 @@ def errors(
         return 0.0, 0.0
     value_error = abs(value.item() - exact) / max(1.0, abs(exact))
     rows = [size + 2, *range(size)]
-    differences = [abs(float(gradient[0, rows[slot], k].item() - truth.posterior(slot, k))) for slot, k in where]
+    differences = [abs(gradient[0, rows[slot], k].item() - float(truth.posterior(slot, k))) for slot, k in where]
     return value_error, max(differences, default=0.0) / float(gradient.abs().max())
 
 
