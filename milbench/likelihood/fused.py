@@ -49,25 +49,34 @@ def solve(logits: Tensor, labels: Tensor, mask: Tensor | None, *, gradient: bool
         The log-likelihoods, -inf where a label set is impossible, and the gradient (B, C+1, K) in the type of the
         logits, zero at masked positions and in bags whose label set is impossible; None without `gradient`.
     """
-    probs = _probs(logits, mask)
     groups = _groups(labels, logits.shape[-1])
-    order = np.concatenate([group.bags for group in groups])
-    rows = torch.from_numpy(np.concatenate([group.rows.ravel() for group in groups]))
-    flat = probs.view(-1, logits.shape[-1])
-    chosen = flat.index_select(0, rows)
-    own, others = _sums(probs, labels, order)
-    ratio, error = _every_series(groups, chosen, own, gradient=gradient)
-    value = ratio - torch.div(others, own).log1p_().sum(dim=-1, dtype=torch.float64).numpy()
-    sure = torch.from_numpy(error) <= grouped.accepted(torch.from_numpy(value), logits.dtype)
-    sure &= torch.from_numpy(np.isfinite(value)) & (own.amin(dim=-1) > _SMALL[logits.dtype])
     values = torch.empty(len(logits), dtype=torch.float64)
-    values.numpy()[order] = value
-    slope = flat.neg_().index_add_(0, rows, chosen).view_as(probs) if gradient else None
-    if not bool(sure.all()):
-        _solve_again(torch.from_numpy(order)[~sure], logits, labels, mask, values, slope)
+    if min(len(group.rows) for group in groups) > grouped.SCAN_LABELS + 1:
+        slope = torch.empty_like(logits) if gradient else None
+        _solve_again(torch.arange(len(logits)), logits, labels, mask, values, slope)
+    else:
+        slope = _solve_groups(groups, _probs(logits, mask), values, gradient=gradient)
+        unsure = torch.nonzero(values.isnan()).squeeze(1)
+        if len(unsure):
+            _solve_again(unsure, logits, labels, mask, values, slope)
     if slope is not None and mask is not None:
         slope.masked_fill_(~mask.unsqueeze(1), 0.0)
     return values, slope
+
+
+def _solve_groups(groups: list[_Group], probs: Tensor, values: Tensor, *, gradient: bool) -> Tensor | None:
+    """Write log Prb into `values` (B,), NaN where it is not certain; return the gradient, which overwrites `probs`."""
+    order = np.concatenate([group.bags for group in groups])
+    rows = torch.from_numpy(np.concatenate([group.rows.ravel() for group in groups]))
+    flat = probs.view(-1, probs.shape[-1])
+    chosen = flat.index_select(0, rows)
+    own, others = _sums(groups, probs, order)
+    ratio, error = _every_series(groups, chosen, own, gradient=gradient)
+    value = ratio - torch.div(others, own).log1p_().sum(dim=-1, dtype=torch.float64).numpy()
+    sure = error <= grouped.accepted(torch.from_numpy(value), probs.dtype).numpy()
+    sure &= np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    values.numpy()[order] = np.where(sure, value, np.nan)
+    return flat.neg_().index_add_(0, rows, chosen).view_as(probs) if gradient else None
 
 
 def _probs(logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -79,12 +88,15 @@ def _probs(logits: Tensor, mask: Tensor | None) -> Tensor:
     return probs
 
 
-def _sums(probs: Tensor, labels: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
+def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return (B, K) each, in the order of the groups: the probability of L and the background, and of the others."""
-    which = np.ones((2, *probs.shape[:2]), dtype=np.float32 if probs.dtype == torch.float32 else np.float64)
-    which[0, :, :-1] = labels.numpy()
+    which = np.zeros(
+        (2, probs.shape[0] * probs.shape[1]), dtype=np.float32 if probs.dtype == torch.float32 else np.float64
+    )
+    for group in groups:
+        which[0, group.rows] = 1.0
     np.subtract(1.0, which[0], out=which[1])
-    sums = torch.bmm(torch.from_numpy(which).transpose(0, 1), probs)
+    sums = torch.bmm(torch.from_numpy(which).view(2, *probs.shape[:2]).transpose(0, 1), probs)
     own, others = sums.index_select(0, torch.from_numpy(order)).unbind(dim=1)
     return own, others
 

@@ -20,12 +20,20 @@ _TOLERANCE = {torch.float64: 5e-13}
 types."""
 _MOST = {torch.float64: 1e-10}
 """The largest one for any log Prb, since the posterior has the error of the sum; 1e-7 for the smaller types."""
+_MORE = 20.0
+"""How much more is accepted above SCAN_LABELS, where a scan takes seconds."""
 
 
-def accepted(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the certified relative error of R that is accepted for an input of this type, from log Prb (G,)."""
+def accepted(value: Tensor, dtype: torch.dtype, more: float = 1.0) -> Tensor:
+    """Return the certified relative error of R that is accepted for an input of this type, from log Prb (G,).
+
+    Args:
+        value: log Prb, or a first part of it.
+        dtype: of the input.
+        more: by how much the bound for any log Prb is raised; the one for log Prb near 0 stays below 1e-12 in float64.
+    """
     size = value.abs().clamp(min=1.0).nan_to_num(1.0, 1.0)
-    return (_TOLERANCE.get(dtype, 1e-8) * size).clamp(max=_MOST.get(dtype, 1e-7))
+    return (min(more, 1.8) * _TOLERANCE.get(dtype, 1e-8) * size).clamp(max=more * _MOST.get(dtype, 1e-7))
 
 
 class Posterior(NamedTuple):
@@ -136,18 +144,18 @@ def _solve_group(
         return _one_class(parts)
     found, more = None, 1.0
     if slots > SCAN_LABELS:
-        more = 1.8  # the scan takes seconds here, hence the series may use nearly all of the error that is promised
+        more = _MORE
         found = hybrid.solve(
             parts,
             lambda part, need: _solve_group(part, need, dtype, series_first=True),
             posterior=posterior,
-            tolerance=min(1e-9, more * float(accepted(parts.log_scale, dtype))),
+            tolerance=min(1e-9, float(accepted(parts.log_scale, dtype, more))),
         )
     elif series_first:
         found = series.solve(parts, posterior=posterior)
     if found is None:
         return scanned(parts, posterior)
-    sure = found.error <= more * accepted(parts.log_scale + found.ratio, dtype)
+    sure = found.error <= accepted(parts.log_scale + found.ratio, dtype, more)
     unsure = torch.nonzero(~sure).squeeze(1)
     if len(unsure) == len(found.ratio):
         return scanned(parts, posterior)
