@@ -192,17 +192,17 @@ def compute(request: RunRequest, root: Path) -> int:
     devices = _devices(request)
     with catalog.downloads(not request.dry_run):
         plan = make_plan(spec, request.data_dir)
-    if request.smoke:
-        from milbench.engine.smoke_test import shrink
+        if request.smoke:
+            from milbench.engine.smoke_test import shrink
 
-        plan = shrink(plan)
-    # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
-    check_precision(plan.cells, devices)
-    devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
-    workspace = Workspace(root) if request.dry_run else Workspace(root).make()
-    if not request.dry_run:
-        options.deliver(workspace)
-    plan = _with_precision(plan, devices, request, workspace)
+            plan = shrink(plan)
+        check_precision(plan.cells, devices)
+        # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
+        devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
+        workspace = Workspace(root) if request.dry_run else Workspace(root).make()
+        if not request.dry_run:
+            options.deliver(workspace)
+        plan = _with_precision(plan, devices, request, workspace)
     known = StoreReader(workspace).cell_runs() if options.has_store(workspace) else {}
     launch = Launch(plan, known, request.rerun)
     display = _display(launch, workspace, request.output)
@@ -231,16 +231,22 @@ def _devices(request: RunRequest) -> list[str]:
 
 
 def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspace: Workspace) -> Plan:
-    """Return the plan with a precision for the cells whose recipe leaves it to a measurement, and print the choice."""
+    """Return the plan with a precision for the cells whose recipe leaves it to a measurement, and print the choice.
+
+    A dry run measures nothing: cells whose precision was not chosen before are left as they are.
+    """
     if not any(cell.recipe["precision"] == "auto" for cell in plan.cells):
         return plan
     import torch
 
     from milbench.cli.console import console
-    from milbench.engine.auto_precision import choose
+    from milbench.engine.auto_precision import choose, recall
 
-    device, threads = torch.device(devices[0]), _threads(request, devices)
-    chosen = choose(plan, device, threads, request.data_dir, workspace.precision)
+    device, kept = torch.device(devices[0]), workspace.precision
+    if request.dry_run:
+        chosen = recall(plan, device, kept)
+    else:
+        chosen = choose(plan, device, _threads(request, devices), request.data_dir, kept)
     if request.output == "text":
         for note in chosen.notes[len(plan.notes) :]:
             console.print(note, markup=False, soft_wrap=True)

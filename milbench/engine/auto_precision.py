@@ -45,11 +45,14 @@ class Choice:
     def __str__(self) -> str:
         ratio = self.float32_seconds / self.bfloat16_seconds
         times = f"{1000 * self.float32_seconds:.3g} ms in float32, {1000 * self.bfloat16_seconds:.3g} ms in bfloat16"
-        return f"{self.precision}, chosen by measurement: {times} a batch (ratio {ratio:.2f}) on {self.machine}"
+        measured = f"{times} a batch (ratio {ratio:.2f}) on {self.machine}"
+        return f"{self.precision}, chosen by measurement: {measured}. It was chosen by speed alone, errors may differ"
 
 
 def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None, kept: Path) -> Plan:
     """Return the plan with a precision in place of every `auto`, and a note for the report on each choice.
+
+    Cells that are the same with the precision that was chosen are in the plan once.
 
     Args:
         plan: whose recipes may have the precision `auto`.
@@ -59,7 +62,7 @@ def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None
         kept: the file with the choices of earlier launches, which are made once and for all; updated where its folder
             is there.
     """
-    wanting = {_key(cell, device): cell for cell in plan.cells if cell.recipe["precision"] == "auto"}
+    wanting = _wanting(plan, device)
     if not wanting:
         return plan
     choices = _read(kept)
@@ -68,8 +71,34 @@ def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None
             choices[key] = _measured(cell, device, threads, data_dir)
     if kept.parent.is_dir():
         _write(kept, choices)
-    cells = [_with_choice(cell, choices.get(_key(cell, device))) for cell in plan.cells]
-    notes = [f"Precision `auto` of {cell.task}: {choices[key]}." for key, cell in wanting.items()]
+    return _with_choices(plan, device, choices)
+
+
+def recall(plan: Plan, device: torch.device, kept: Path) -> Plan:
+    """Return what `choose` does where a choice is kept, without measuring or writing anything.
+
+    Cells whose choice is not known keep the precision `auto`, and a note says so.
+
+    Args:
+        plan: whose recipes may have the precision `auto`.
+        device: for which the choices hold.
+        kept: the file with the choices of earlier launches; it need not exist.
+    """
+    return _with_choices(plan, device, _read(kept)) if _wanting(plan, device) else plan
+
+
+def _wanting(plan: Plan, device: torch.device) -> dict[str, Cell]:
+    """Return a cell with the precision `auto` for every choice that the plan needs, by `_key`."""
+    return {_key(cell, device): cell for cell in plan.cells if cell.recipe["precision"] == "auto"}
+
+
+def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Choice]) -> Plan:
+    chosen = [_with_choice(cell, choices.get(_key(cell, device))) for cell in plan.cells]
+    cells = list({cell.id: cell for cell in chosen}.values())  # a recipe may name the precision that was chosen
+    notes = [
+        f"Precision `auto` of {cell.task}: {choices.get(key, 'not measured yet')}."
+        for key, cell in _wanting(plan, device).items()
+    ]
     return replace(plan, cells=cells, labels=labels(cells), notes=[*plan.notes, *notes])
 
 

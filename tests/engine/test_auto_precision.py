@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from milbench.api.plan import Plan
 from milbench.engine import auto_precision
 from milbench.engine.spec import make_plan, make_spec
-from tests._helpers.command_line import Milbench
+from tests._helpers.command_line import TINY, Milbench
 
 CPU = torch.device("cpu")
 
@@ -108,3 +108,41 @@ def test_the_report_says_what_was_chosen(milbench: Milbench, root: Path) -> None
     assert milbench("report").code == 0
     (page,) = (root / "reports").glob("*/index.html")
     assert "chosen by measurement" in page.read_text("utf-8")
+    assert "chosen by speed alone" in page.read_text("utf-8")
+
+
+def test_a_dry_run_neither_measures_nor_writes(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    task, empty = ["--task", "extended-digits", "-p", "recipe.precision=auto"], tmp_path / "empty"
+    empty.mkdir()
+    before = sorted(root.rglob("*"))
+    found = milbench("run", "--loss", "exact,noisy-or", *task, "--dry-run", "--data-dir", str(empty))
+    assert found.code == 0, found
+    assert found.err == ""
+    (line,) = [line for line in found.out.splitlines() if "not measured" in line]
+    assert line == "Precision `auto` of extended-digits: not measured yet."
+    assert "2 cells, 2 to run" in found.out
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_dry_run_shows_the_choice_that_is_kept(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", "--loss", "exact", "--task", TINY, "-p", "recipe.epochs=1"]
+    measured(monkeypatch, 2.0, 1.0)
+    assert milbench(*command, "-p", "recipe.precision=auto").code == 0
+    monkeypatch.setattr(auto_precision, "_measured", lambda *_: pytest.fail("a dry run measures"))
+    kept = (root / "runs" / "precision.json").read_bytes()
+    found = milbench(*command, "-p", "recipe.precision=auto", "--dry-run")
+    assert "tiny: bfloat16, chosen by measurement" in found.out
+    assert "1 cells, 0 to run" in found.out
+    assert (root / "runs" / "precision.json").read_bytes() == kept
+
+
+def test_a_cell_that_two_recipes_lead_to_is_planned_once(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, 1.0, 1.0)
+    command = ["run", "--loss", "exact", "--task", TINY, "-p", "recipe.epochs=1"]
+    found = milbench(*command, "-p", "recipe.precision=auto,float32")
+    assert found.code == 0, found
+    assert "1 cells, 1 to run" in found.out
+    assert "1 of 1 cells done" in found.out
+    assert "nothing to run" in milbench(*command).out  # whoever names float32 finds the same cell
