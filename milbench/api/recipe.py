@@ -25,10 +25,10 @@ class Recipe(BaseModel):
         steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
-        precision: of the network in training; the loss and the evaluation always receive float32 logits. tf32: its
-            convolutions and matrix products may use NVIDIA's TF32, forward and backward; float32: nothing does. auto:
-            bfloat16 where it makes the task's network quicker on the machine that plans the cells, else float32; this
-            is measured once, and cells have the precision that was chosen.
+        precision: of the network in training. tf32: its convolutions and matrix products may use NVIDIA's TF32,
+            forward and backward, and nothing else does; float32: nothing does. auto: bfloat16 where it makes the
+            task's network quicker on the machine that plans the cells, else float32; this is measured once, by speed
+            alone, and cells have the precision that was chosen.
         loss_precision: in which the loss is computed in training.
         evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes

@@ -15,7 +15,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
 from milbench.api.task import Network
 from milbench.engine.checkpoints import Generators
-from milbench.engine.precision import tf32
+from milbench.engine.precision import tf32, tf32_behind
 from milbench.engine.psgd import KroneckerPSGD
 
 
@@ -51,7 +51,7 @@ class Objective:
             step: of the epoch, from 1, for messages.
 
         Yields:
-            (): to be differentiated, by `backward`, before the next one is asked for.
+            (): to be differentiated, by `backward` in a block of `tf32`, before the next one is asked for.
 
         Raises:
             FloatingPointError: logits or losses are not finite. On a GPU, where that would have to be waited for, they
@@ -85,7 +85,11 @@ class Objective:
 
     def logits(self, bags: Bags) -> Tensor:
         """Return the logits (B, C+1, *positions) of training, in the precision of the loss."""
-        logits = network_logits(self.network, bags, self.device, half=self.recipe.precision == "bfloat16")
+        in_tf32 = self.recipe.precision == "tf32"
+        with tf32(in_tf32):
+            logits = network_logits(self.network, bags, self.device, half=self.recipe.precision == "bfloat16")
+        if in_tf32:
+            tf32_behind(logits, allowed=True)
         return logits.double() if self.recipe.loss_precision == "float64" else logits
 
     def _losses(self, bags: Bags, logits: Tensor, epoch: int, step: int) -> Tensor:
@@ -93,6 +97,8 @@ class Objective:
         target = make_target(self.loss.target_kind, bags, logits, self.network)
         with tf32(False):
             losses: Tensor = self.loss(logits, bags.labels, bags.mask, target)
+        if self.recipe.precision == "tf32":
+            tf32_behind(losses, allowed=False)
         self._check_finite("loss", losses, epoch, step)
         return losses
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from milbench.api.plan import Cell
 from milbench.errors import UsageError
@@ -29,6 +30,30 @@ def tf32(allowed: bool) -> Iterator[None]:
 def forbid_tf32() -> None:
     """Forbid TF32 wherever no block of `tf32` allows it; torch allows it for convolutions."""
     _switch(False, False)
+
+
+def tf32_behind(values: Tensor, allowed: bool) -> None:
+    """Allow or forbid TF32 in the backward pass of what computed `values`, from where their gradient is known.
+
+    The backward of a backward pass, which Hessian-vector products need, comes through here in the other direction, so
+    that the switches are then turned the other way. They stay as the last such place has left them: let the backward
+    pass run in a block of `tf32`, which puts them back.
+
+    Args:
+        values: with their graph; nothing is to be done for values without one.
+        allowed: whether TF32 is allowed in what computed them.
+    """
+
+    def enter(gradient: Tensor) -> None:
+        _switch(allowed, allowed)
+        if gradient.requires_grad:
+            gradient.register_hook(leave)
+
+    def leave(_: Tensor) -> None:
+        _switch(not allowed, not allowed)
+
+    if values.requires_grad:
+        values.register_hook(enter)
 
 
 def _switch(convolutions: bool, products: bool) -> None:

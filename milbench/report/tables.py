@@ -49,7 +49,7 @@ _FEW_SEEDS = (
 )
 _TF32 = (
     "precision=tf32: in training, the GPU multiplies float32 numbers in the network of which it reads the first 11 "
-    "significant bits (NVIDIA's TensorFloat-32); losses, optimisers and evaluation compute in float32."
+    "significant bits (NVIDIA's TensorFloat-32); losses, optimisers and evaluation compute without it."
 )
 
 _VERDICT_NOTE = (

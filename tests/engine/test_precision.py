@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -27,39 +27,80 @@ def as_torch_starts() -> Iterator[None]:
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def allowed_in(precision: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[bool, bool]]]:
-    """Train a cell; return whether convolutions and matrix products might use TF32, by what was being computed."""
-    seen: dict[str, set[tuple[bool, bool]]] = {}
+Switches = dict[str, set[tuple[bool, bool]]]
+"""By what was being computed: whether convolutions and matrix products might use TF32."""
 
-    def note(what: str) -> None:
-        now = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-        seen.setdefault(what, set()).add(now)
 
-    def noted(what: str, function: Any) -> Any:
-        def call(*args: Any, **named: Any) -> Any:
-            note(what)
-            return function(*args, **named)
+class Noted(torch.autograd.Function):
+    """The identity, which notes the switches wherever it is computed: forwards, backwards, and backwards through that.
 
-        return call
+    It sees what any other function sees that a loss or a network computes with in its place.
+    """
 
-    def watch(network: torch.nn.Module, _: Any, logits: torch.Tensor) -> None:
-        note("network" if network.training else "evaluation")
-        if logits.requires_grad:
-            logits.register_hook(lambda slope: note("gradient of the network"))
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, what: str, seen: Switches) -> torch.Tensor:
+        ctx.what, ctx.seen = what, seen
+        note(what, seen)
+        return values.view_as(values)
 
-    monkeypatch.setattr(Loss, "forward", noted("loss", Loss.forward))
-    monkeypatch.setattr(trainer_module, "optimizer_step", noted("optimiser", optimizers.optimizer_step))
-    spec = make_spec(
-        {"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0, "recipe": {"precision": precision, "epochs": 1}}
-    )
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> Any:
+        return Noted.apply(slope, f"gradient of {ctx.what}", ctx.seen), None, None
+
+
+def note(what: str, seen: Switches) -> None:
+    now = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    seen.setdefault(what, set()).add(now)
+
+
+def allowed_in(
+    precision: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    optimizer: str = "adamw",
+    at_once: int | None = None,
+    coupled: bool = False,
+) -> Switches:
+    """Train a cell; return the switches.
+
+    Args:
+        precision: of the recipe.
+        folder: for files.
+        monkeypatch: to undo what this does.
+        optimizer: of the recipe.
+        at_once: how many bags memory seems to hold; None: all.
+        coupled: whether the loss seems to couple bags.
+    """
+    seen: Switches = {}
+    forward, step = Loss.forward, optimizers.optimizer_step
+
+    def noted_loss(self: Loss, logits: torch.Tensor, *args: Any) -> torch.Tensor:
+        return forward(self, cast(torch.Tensor, Noted.apply(logits, "loss", seen)), *args)
+
+    def noted_step(*args: Any) -> torch.Tensor:
+        note("optimiser", seen)
+        return step(*args)
+
+    def watch(network: torch.nn.Module, _: Any, logits: torch.Tensor) -> Any:
+        return Noted.apply(logits, "network" if network.training else "evaluation", seen)
+
+    monkeypatch.setattr(Loss, "forward", noted_loss)
+    monkeypatch.setattr(trainer_module, "optimizer_step", noted_step)
+    recipe = {"precision": precision, "epochs": 1, "optimizer": optimizer}
+    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY], "seeds": 0, "recipe": recipe})
     trainer = Trainer(make_plan(spec, None).cells[0], torch.device("cpu"), None, Callback(), folder / "none.pt")
     setup = trainer._set_up
 
     def set_up() -> None:
         setup()
         trainer.network.register_forward_hook(watch)
+        trainer.loss.couples_bags = coupled
 
     monkeypatch.setattr(trainer, "_set_up", set_up)
+    monkeypatch.setattr(
+        trainer, "_loss_costs", lambda _: {}
+    )  # they need logits as training has them, but train nothing
+    monkeypatch.setattr(trainer, "_fitting", lambda bags, _, compute, __: compute(at_once or bags))
     trained = trainer.run()
     trained.save_gallery(folder / "gallery.npz")
     return seen
@@ -67,16 +108,25 @@ def allowed_in(precision: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_float32_means_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = allowed_in("float32", tmp_path, monkeypatch)
-    assert {"network", "gradient of the network", "evaluation", "optimiser"} < set(seen)
+    assert {"network", "gradient of network", "loss", "gradient of loss", "evaluation", "optimiser"} == set(seen)
     assert set.union(*seen.values()) == {(False, False)}
 
 
-def test_tf32_is_for_the_network_in_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = allowed_in("tf32", tmp_path, monkeypatch)
-    network = {name: seen.pop(name) for name in ("network", "gradient of the network")}
-    assert all(switches == {(True, True)} for switches in network.values())
-    assert set(seen) == {"loss", "optimiser", "evaluation"}
-    assert set.union(*seen.values()) == {(False, False)}
+@pytest.mark.parametrize(
+    ("optimizer", "at_once", "coupled"),
+    [("adamw", None, False), ("adamw", 3, False), ("adamw", 3, True), ("psgd", None, False), ("psgd", 3, False)],
+)
+def test_tf32_is_for_the_network_in_training_alone(
+    optimizer: str, at_once: int | None, coupled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = allowed_in("tf32", tmp_path, monkeypatch, optimizer, at_once, coupled)
+    expected = {"network", "gradient of network", "loss", "gradient of loss", "evaluation", "optimiser"}
+    if optimizer == "psgd":  # whose Hessian-vector products go backwards through the backward pass
+        expected |= {"gradient of gradient of network", "gradient of gradient of loss"}
+    assert set(seen) == expected
+    for what, switches in seen.items():
+        allowed = what.endswith("network")
+        assert switches == {(allowed, allowed)}, what
 
 
 def test_tf32_on_a_cpu_is_one_line(milbench: Milbench) -> None:
