@@ -143,7 +143,8 @@ class Task(ABC):
     """How many positions a training bag typically has, for the initial biases where `head_init` is `prior`."""
     max_labels: int | None = None
     """The largest number of classes in the label set of a training bag, known after `prepare`; None: not known. An
-    upper bound is enough: with it the exact likelihood does not make the host wait for a GPU."""
+    upper bound is enough: with it the exact likelihood does not make the host wait for a GPU. Training refuses a bag
+    with more classes, on a CPU in every batch, on a GPU in the first."""
     primary: str = "instance_error"
     """The metric that losses are ranked by, without its split."""
     chance: float | None = None

@@ -230,6 +230,8 @@ class Trainer:
             group["lr"] = learning_rate(self.recipe, done, self.recipe.epochs * self.steps)
         # A check of every value makes the host wait for a GPU: there it is done for the first batch alone.
         self.loss.validate = self.device.type == "cpu" or done == 0
+        if self.loss.validate:
+            check_max_labels(self.task, bags)
         epoch, step = done // self.steps + 1, done % self.steps + 1
 
         def smaller(size: int) -> None:
@@ -347,6 +349,19 @@ def network_for(loss: Loss, task: Task, seed: int) -> Network:
         UsageError: the task has no network of this kind.
     """
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
+
+
+def check_max_labels(task: Task, bags: Bags) -> None:
+    """Raise UsageError if a training bag has more classes than the task says. On a GPU this waits for the device."""
+    if task.max_labels is None:
+        return
+    counts = bags.labels.sum(dim=1)
+    if (counts > task.max_labels).any():
+        bag = int(counts.argmax())
+        raise UsageError(
+            f"max_labels of task {task.name} is {task.max_labels}, but bag {bag} of a training batch has "
+            f"{int(counts[bag])} classes; expected the largest number of classes in a bag, or more, or None"
+        )
 
 
 def check_unchanged(cell: Cell) -> None:

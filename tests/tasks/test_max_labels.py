@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench import Task, generator, load_task
+from milbench import Bags, Task, UsageError, generator, load_task
 from milbench.data import digit_struct
+from milbench.engine.callback import Callback
+from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.trainer import Trainer
+from tests._helpers.command_line import TINY, Milbench
 
 CPU = torch.device("cpu")
 
@@ -36,3 +41,41 @@ def test_a_house_number_counts_a_digit_that_it_repeats_once(street_data: Path) -
     records = [r for part in ("train", "test") for r in digit_struct.read(folder / part / digit_struct.FILE)]
     assert largest(task, street_data) <= max(len(set(record.classes)) for record in records)
     assert task.max_labels == max(len(set(record.classes)) for record in records)
+
+
+@pytest.fixture(scope="module")  # the registry of a process knows one file of a name
+def modest_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task whose bags have up to three classes, and which says that they have at most two."""
+    path = tmp_path_factory.mktemp("task") / "modest.py"
+    source = Path(TINY).read_text("utf-8").replace("class TinyTask(Task)", "class ModestTask(Task)")
+    path.write_text(source.replace('name = "tiny"', 'name = "modest"\n    max_labels = 2'), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("loss", ["exact", "noisy-or"])
+def test_a_bound_that_is_too_small_is_one_line_before_anything_starts(
+    loss: str, modest_task: Path, milbench: Milbench
+) -> None:
+    task = load_task(str(modest_task))
+    task.prepare(None, CPU)
+    sizes = next(iter(task.train_batches(0, generator("bags", "modest", 0, 0)))).labels.sum(dim=1).tolist()
+    complaint = milbench("run", "--loss", loss, "--task", str(modest_task)).complaint()
+    assert f"max_labels of task modest is 2, but bag {sizes.index(3)} of a training batch has 3 classes" in complaint
+    assert "bag_log_prob_bounds" not in complaint
+
+
+def test_training_finds_a_bound_that_a_later_batch_breaks(modest_task: Path, tmp_path: Path) -> None:
+    """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
+    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [str(modest_task)], "seeds": 0})
+    (cell,) = make_plan(spec, None).cells
+    trainer = Trainer(cell, CPU, None, Callback(), tmp_path / "none.pt")
+    trainer._set_up()
+    bags, state = next(trainer._batches(0)), Checkpoint(cell.id)
+    few, many = bags.labels.sum(dim=1) <= 2, bags.labels.sum(dim=1) == 3
+    trainer._train_step(chosen(bags, few), state, 0)
+    with pytest.raises(UsageError, match=r"max_labels of task modest is 2, but bag 0 .* has 3 classes"):
+        trainer._train_step(chosen(bags, many), state, 1)
+
+
+def chosen(bags: Bags, which: torch.Tensor) -> Bags:
+    return Bags(bags.instances[which], bags.labels[which])
