@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from milbench.cli import options
+from milbench.cli.bench_files import STANDARD_OUTPUT
 from milbench.cli.run import SeveralNames, names
 
 app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
-STANDARD_OUTPUT = Path("-")
 JsonOption = Annotated[
     Path | None, typer.Option("--json", help="Write the measurements to this file; -: print them instead of the table.")
 ]
@@ -44,6 +44,7 @@ def training(
     from milbench.cli import bench_files, bench_training
     from milbench.engine.precision import check_precision
 
+    bench_files.check_target(as_json)
     place = resolve(device)
     torch.set_num_threads(threads)
     planned = bench_training.plan(names(loss), names(task), setting or [], data_dir)
@@ -70,6 +71,7 @@ def losses(
     from milbench._utils.devices import resolve
     from milbench.cli import bench_files, bench_losses
 
+    bench_files.check_target(as_json)
     place = str(resolve(device))
     torch.set_num_threads(threads)
     facts = bench_files.machine(place, threads)
@@ -90,6 +92,7 @@ def runner(
     """Measure the runner. Seconds a cell that does next to nothing, and how plan, status and report grow."""
     from milbench.cli import bench_files, bench_runner
 
+    bench_files.check_target(as_json)
     measured = bench_runner.measure(jobs, quick=quick)
     if as_json != STANDARD_OUTPUT:
         bench_runner.print_table(measured, jobs)
@@ -105,7 +108,7 @@ def compare(
     before: Annotated[Path, typer.Argument(help="A file of --json.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Another one, of the same benchmark.", show_default=False)],
 ) -> int:
-    """Compare two measurements. The ratio of each time and of each memory, the second file's by the first one's."""
+    """Compare two measurements. The ratio of each time, memory and rate, the second file's by the first one's."""
     from milbench.cli import bench_compare, bench_files
 
     bench_compare.print_comparison(bench_files.read(before), bench_files.read(after))

@@ -1,9 +1,9 @@
-"""Two measurements of one benchmark, side by side: the ratio of every time and of every memory."""
+"""Two measurements of one benchmark, side by side: the ratio of every time, memory and other number."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from milbench.cli.bench_files import Measured, Row, Seconds
@@ -11,6 +11,8 @@ from milbench.errors import UsageError
 
 SAME = "not told apart by the spread"
 ONCE = "measured once: no spread"
+DERIVED = "its spread is not kept"
+MEMORY = "memory, "
 LOAD_MATTERS = 0.5
 """How much the load of the machine may differ without a remark."""
 
@@ -21,10 +23,11 @@ class Ratio:
 
     Args:
         row: its name.
-        quantity: such as "step" or "memory, step".
-        before: in seconds or bytes.
+        quantity: such as "step" or "memory, step" or "bags/s".
+        before: in seconds, in bytes, or as the file has it.
         after: the same.
         remark: whether the difference can be told from noise; "" where it can.
+        text: how to print `before` and `after`.
     """
 
     row: str
@@ -32,10 +35,11 @@ class Ratio:
     before: float
     after: float
     remark: str
+    text: Callable[[float], str]
 
     @property
     def value(self) -> float:
-        """The second measurement by the first one: below 1 where the second one is faster or smaller; NaN of 0 by 0."""
+        """The second measurement by the first one; NaN of 0 by 0."""
         if self.before:
             return self.after / self.before
         return math.inf if self.after else math.nan
@@ -66,10 +70,13 @@ def _of_row(before: Row, after: Row) -> Iterator[Ratio]:
     for name in before.seconds:
         if name in after.seconds:
             one, other = before.seconds[name], after.seconds[name]
-            yield Ratio(before.name, name, one.median, other.median, _remark(one, other))
+            yield Ratio(before.name, name, one.median, other.median, _remark(one, other), _seconds)
     for name in before.bytes:
         if name in after.bytes:
-            yield Ratio(before.name, f"memory, {name}", before.bytes[name], after.bytes[name], "")
+            yield Ratio(before.name, MEMORY + name, before.bytes[name], after.bytes[name], "", _bytes)
+    for name in before.numbers:
+        if name in after.numbers:
+            yield Ratio(before.name, name, before.numbers[name], after.numbers[name], DERIVED, _number)
 
 
 def _remark(one: Seconds, other: Seconds) -> str:
@@ -99,13 +106,13 @@ def print_comparison(before: Measured, after: Measured) -> None:
     found = ratios(before, after)
     for line in differences(before, after):
         console.print(f"the measurements differ in {line}", markup=False, soft_wrap=True)
-    table = Table(title="second by first: below 1 the second is faster, or smaller", title_justify="left")
+    title = "second by first: a time or memory below 1 is that of a second that is faster, or smaller"
+    table = Table(title=title, title_justify="left")
     for heading in ("row", "what", "first", "second", "ratio", ""):
         table.add_column(heading, justify="right" if heading in ("first", "second", "ratio") else "left", no_wrap=True)
     for one in found:
-        unit = _bytes if one.quantity.startswith("memory, ") else _seconds
         ratio = "" if math.isnan(one.value) else f"{one.value:.3f}"
-        table.add_row(one.row, one.quantity, unit(one.before), unit(one.after), ratio, one.remark)
+        table.add_row(one.row, one.quantity, one.text(one.before), one.text(one.after), ratio, one.remark)
     console.print(table, markup=False)
     names = [{row.name for row in measured.rows} for measured in (before, after)]
     for which, alone in (("first", names[0] - names[1]), ("second", names[1] - names[0])):
@@ -119,3 +126,7 @@ def _seconds(value: float) -> str:
 
 def _bytes(value: float) -> str:
     return f"{value / 2**20:,.1f} MiB"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from milbench.errors import UsageError
 
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
     from milbench.engine.profiling import Timing
 
 FORMAT = "milbench-bench/1"
+STANDARD_OUTPUT = Path("-")
 Kind = Literal["training", "losses", "runner"]
+Fact = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ class Measured:
         rows: in the order of the table.
     """
 
-    kind: str
-    machine: dict[str, Any]
+    kind: Kind
+    machine: dict[str, Fact]
     rows: list[Row]
 
 
-def machine(device: str, threads: int) -> dict[str, Any]:
+def machine(device: str, threads: int) -> dict[str, Fact]:
     """Return the facts that a duration depends on: processor, cores, threads, device, versions, load, and the code.
 
     Args:
@@ -112,6 +113,28 @@ def _has_bfloat16(device: str) -> bool | None:
     return bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
+def check_target(target: Path | None) -> None:
+    """Check that `write` will be able to write a file, before anything is measured for it.
+
+    Args:
+        target: the file; None where none is wanted.
+
+    Raises:
+        UsageError: its folder is missing or read-only, or it is a folder or read-only itself.
+    """
+    if target is None or target == STANDARD_OUTPUT:
+        return
+    folder = target.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write --json {target}: there is no folder {folder}; expected one that exists")
+    if target.is_dir():
+        raise UsageError(
+            f"cannot write --json {target}: it is a folder; expected a file, such as {target / 'bench.json'}"
+        )
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise UsageError(f"cannot write --json {target}: permission denied; expected a place that you may write to")
+
+
 def write(measured: Measured, target: Path) -> None:
     """Write a file; the path "-" stands for the standard output.
 
@@ -119,7 +142,7 @@ def write(measured: Measured, target: Path) -> None:
         UsageError: the file cannot be written.
     """
     text = json.dumps({"format": FORMAT, **asdict(measured)}, indent=1) + "\n"
-    if str(target) == "-":
+    if target == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
     try:
@@ -134,6 +157,8 @@ def read(path: Path) -> Measured:
     Raises:
         UsageError: the file cannot be read, or is another one.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     expected = "expected a file that `milbench bench training|losses|runner --json FILE` wrote"
     try:
         raw = json.loads(path.read_text("utf-8"))
@@ -143,24 +168,15 @@ def read(path: Path) -> Measured:
         raise UsageError(f"{path} is no JSON; {expected}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise UsageError(f"{path} has no format {FORMAT!r}; {expected}")
+    del raw["format"]
     try:
-        return Measured(str(raw["kind"]), dict(raw["machine"]), _rows(raw["rows"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} is damaged ({type(error).__name__}: {error}); {expected}") from None
-
-
-def _rows(raw: Sequence[dict[str, Any]]) -> list[Row]:
-    return [
-        Row(
-            str(row["name"]),
-            {name: _seconds(value) for name, value in row["seconds"].items()},
-            {name: float(value) for name, value in row["bytes"].items()},
-            {name: float(value) for name, value in row["numbers"].items()},
-        )
-        for row in raw
-    ]
-
-
-def _seconds(raw: dict[str, Any]) -> Seconds:
-    spread = raw["spread"]
-    return Seconds(float(raw["median"]), float(raw["least"]), None if spread is None else float(spread))
+        # As JSON, where a list is no mapping and "3" is no number.
+        measured = TypeAdapter(Measured).validate_json(json.dumps(raw), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{path} is damaged ({where}: {first['msg']}); {expected}") from None
+    load = measured.machine.get("load")
+    if isinstance(load, str | bool):
+        raise UsageError(f"{path} is damaged (machine.load: {load!r} is no number); {expected}")
+    return measured

@@ -22,6 +22,7 @@ Value = Callable[[Tensor, Tensor], Tensor]
 
 TIMINGS = "timings"
 """A column with what the others are computed from, by the name of the function: it is not printed."""
+SPREAD = "± fwd+bwd"
 
 
 class Config(NamedTuple):
@@ -93,16 +94,17 @@ def measure(device: str = "cpu", *, quick: bool = False) -> pd.DataFrame:
 
     Args:
         device: cpu, cuda or cuda:N.
-        quick: Take 3 repetitions instead of 21, and leave out the configurations without a plain loop.
+        quick: Take 7 repetitions instead of 21, and leave out the configurations without a plain loop.
 
     Returns:
-        Bags per second, ratios of times (medians; the functions are called in turn), peak memory in MiB, and the column
+        Bags per second, half the width of the middle half of the time forward and backward as a share of its median
+        (SPREAD), ratios of times (medians; the functions are called in turn), peak memory in MiB, and the column
         TIMINGS.
     """
     import pandas as pd
 
     configs = [c for c in CONFIGS if c.loop or not quick]
-    rows = [_row(c, dtype, device, 3 if quick else 21) for dtype in (torch.float32, torch.float64) for c in configs]
+    rows = [_row(c, dtype, device, 7 if quick else 21) for dtype in (torch.float32, torch.float64) for c in configs]
     return pd.DataFrame(rows)
 
 
@@ -130,6 +132,7 @@ def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[
         "configuration": f"{config.label()}, {str(dtype).removeprefix('torch.')}",
         "bags/s": config.bags / taken["forward"],
         "bags/s fwd+bwd": config.bags / taken["both"],
+        SPREAD: timings["both"].spread / 2 / taken["both"],
         "loop/exact": loop / taken["forward"],
         "loop/exact fwd+bwd": loop_both / taken["both"],
         "exact/softmax": taken["forward"] / taken["log-softmax forward"],
@@ -176,14 +179,15 @@ def print_table(frame: pd.DataFrame) -> None:
     from milbench.cli.console import PlainConsole
 
     table = Table(
-        title=f"exact likelihood from logits: bags x classes x positions, {torch.get_num_threads()} threads, medians"
+        title=f"exact likelihood from logits: bags x classes x positions, {torch.get_num_threads()} threads, "
+        "medians ± half the width of the middle half"
     )
-    frame = frame.drop(columns=TIMINGS)
+    frame = frame.drop(columns=TIMINGS).assign(**{SPREAD: frame[SPREAD].map("{:.0%}".format)})
     for column in frame.columns:
         table.add_column(column, justify="left" if column == "configuration" else "right", no_wrap=True)
     for row in frame.itertuples(index=False):
         table.add_row(*(cell if isinstance(cell, str) else _number(cell) for cell in row))
-    PlainConsole(width=170).print(table)
+    PlainConsole(width=190).print(table)
 
 
 def _number(value: float) -> str:

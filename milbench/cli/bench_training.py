@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from milbench.engine.objective import Objective
 from milbench.engine.precision import tf32
 from milbench.engine.profiling import Timing, peak_bytes, seconds_of, synchronise
 from milbench.engine.spec import make_plan, make_spec, parse_setting
-from milbench.engine.trainer import Trainer, network_for
+from milbench.engine.trainer import SMOKE_BAGS, Trainer, network_for
 from milbench.errors import UsageError
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")
@@ -47,15 +47,17 @@ class Effort:
     Args:
         repeats: how often everything is measured, at most.
         window: for about how many seconds a repeat makes steps.
+        drawing: after so many seconds a repeat draws no further batches of an epoch.
         evaluating: after so many seconds an evaluation is not repeated.
     """
 
     repeats: int
     window: float
+    drawing: float
     evaluating: float
 
 
-USUAL, QUICK = Effort(5, 1.0, 10.0), Effort(3, 0.1, 0.5)
+USUAL, QUICK = Effort(5, 1.0, 5.0, 10.0), Effort(3, 0.1, 1.0, 0.5)
 FEWEST_STEPS = 4
 MATRIX = 2048
 """Side of the matrices whose product shows how fast this machine is at most."""
@@ -108,26 +110,46 @@ class MeasuredTrainer(Trainer):
         self._set_up()
         self._state = Checkpoint(self.cell.id)
 
-    def steps_timed(self, count: int) -> dict[str, float]:
-        """Make the first steps of an epoch.
+    def steps_timed(self, count: int, drawing: float) -> dict[str, float]:
+        """Make the first steps of the training.
 
         Args:
-            count: how many steps to time, after one that is not: it shuffles the epoch.
+            count: how many steps to time, after one that is not.
+            drawing: the limit of `data_timed`.
 
         Returns:
             The mean seconds of each part of a step.
         """
         clock = Clock()
         self.objective = TimedObjective(self.network, self.loss, self.recipe, self.device, clock)
-        batches = self._batches(0)
-        for step in range(count + 1):
-            if step == 1:
-                clock.seconds = dict.fromkeys(PARTS, 0.0)
-            with clock.part("data"):
-                bags = next(batches)
+        untimed, *batches = self._first(count + 1)
+        self.step(untimed)
+        clock.seconds = dict.fromkeys(PARTS, 0.0)
+        for bags in batches:
             with clock.part("optimiser"):
                 self.step(bags)
-        return {name: seconds / count for name, seconds in clock.seconds.items()}
+        return {name: seconds / count for name, seconds in clock.seconds.items()} | {"data": self.data_timed(drawing)}
+
+    def data_timed(self, limit: float) -> float:
+        """Draw the batches of an epoch once, without steps.
+
+        A task may draw several batches when it is asked for one, so the first batch counts as well. Drawn again and
+        again, the same batches would take less time than in training, since caches then hold all that it needs.
+
+        Args:
+            limit: after so many seconds no further batch is drawn.
+
+        Returns:
+            The mean seconds of a batch.
+        """
+        synchronise()
+        begun, drawn = time.perf_counter(), 0
+        for _ in self._batches(0):
+            drawn += 1
+            if time.perf_counter() - begun >= limit:
+                break
+        synchronise()
+        return (time.perf_counter() - begun) / drawn
 
     def step(self, bags: Bags) -> None:
         """Make a step."""
@@ -136,12 +158,25 @@ class MeasuredTrainer(Trainer):
 
     def batches(self, count: int) -> list[Bags]:
         """Return the batches that `steps_timed` is timed on."""
-        return list(islice(self._batches(0), 1, count + 1))
+        return self._first(count + 1)[1:]
+
+    def _first(self, count: int) -> list[Bags]:
+        """Return the first batches of the training, from as many epochs as that takes."""
+        return list(islice(chain.from_iterable(map(self._batches, range(count))), count))
 
     def evaluate(self, epoch: int) -> None:
         """Evaluate as after an epoch (from 1)."""
         self._state.epoch = epoch - 1
         self._evaluate(self._state)
+
+    def evaluate_few(self) -> None:
+        """Evaluate on few bags. The first evaluation of a process imports much, which belongs to no measurement."""
+        limit = self.task.evaluation_limit
+        self.task.evaluation_limit = min(SMOKE_BAGS, limit or SMOKE_BAGS)
+        try:
+            self.evaluate(self.recipe.epochs)
+        finally:
+            self.task.evaluation_limit = limit
 
     def plain_loop(self) -> PlainLoop | None:
         """Return a plain loop that trains the same network from the same weights; None for other targets than sets."""
@@ -223,9 +258,9 @@ def matrix_product_flops(precision: str, device: torch.device) -> float:
 def _row(name: str, trainer: MeasuredTrainer, ceiling: float, effort: Effort) -> Row:
     trainer.prepare()
     plain = trainer.plain_loop()
-    count = _steps_in(effort.window, trainer)
+    count = _steps_in(effort, trainer)
     batches = trainer.batches(count)
-    taken, plain_taken = _alternating(trainer, plain, batches, effort.repeats)
+    taken, plain_taken = _alternating(trainer, plain, batches, effort)
     steps = Timing.of([sum(parts.values()) for parts in taken])
     with FlopCounterMode(display=False) as counter:
         for bags in batches:
@@ -255,20 +290,20 @@ def _row(name: str, trainer: MeasuredTrainer, ceiling: float, effort: Effort) ->
     )
 
 
-def _steps_in(window: float, trainer: MeasuredTrainer) -> int:
-    """Return how many steps take the time of a repeat."""
-    seconds = sum(trainer.steps_timed(2).values())
-    return max(1, min(max(FEWEST_STEPS, round(window / seconds)), trainer.steps - 1))
+def _steps_in(effort: Effort, trainer: MeasuredTrainer) -> int:
+    """Return how many steps take the time of a repeat, at most an epoch of them."""
+    seconds = sum(trainer.steps_timed(2, effort.drawing).values())
+    return max(FEWEST_STEPS, min(round(effort.window / seconds), trainer.steps))
 
 
 def _alternating(
-    trainer: MeasuredTrainer, plain: PlainLoop | None, batches: list[Bags], repeats: int
+    trainer: MeasuredTrainer, plain: PlainLoop | None, batches: list[Bags], effort: Effort
 ) -> tuple[list[dict[str, float]], list[float]]:
     """Return the seconds of a step by part, and those of the plain loop, which other work disturbs alike."""
     ours, theirs = [], []
-    for repeat in range(repeats):
+    for repeat in range(effort.repeats):
         rng = generator("bench-training", repeat)
-        ours.append(trainer.steps_timed(len(batches)))
+        ours.append(trainer.steps_timed(len(batches), effort.drawing))
         if plain:
             plain.step(batches[0], rng)
             loop = plain
@@ -277,12 +312,14 @@ def _alternating(
                 for bags in batches:
                     loop.step(bags, rng)
 
-            theirs.append(seconds_of(steps) / len(batches))
+            drawing = 0.0 if plain.draw else ours[-1]["data"]
+            theirs.append(seconds_of(steps) / len(batches) + drawing)
     return ours, theirs
 
 
 def _evaluations(trainer: MeasuredTrainer, effort: Effort) -> dict[str, Seconds]:
     """Return how long the last evaluation takes, and one before it where that uses fewer bags."""
+    trainer.evaluate_few()
     epochs = {"evaluation": trainer.recipe.epochs}
     if trainer.recipe.interim_bags is not None and len(trainer.recipe.evaluated_epochs()) > 1:
         epochs["interim evaluation"] = trainer.recipe.evaluated_epochs()[0]
@@ -318,10 +355,10 @@ def print_table(rows: Sequence[Row], threads: int) -> None:
     console = PlainConsole(width=150 + max(len(row.name) for row in rows))
     console.print(table)
     console.print(
-        "data to optimiser: ms of a step. product: FLOP/s of the step as a share of those of a large matrix product in "
-        "its precision, here and now.\nMiB: the most that the tensors of a step occupy. share: of all evaluations of a "
-        "training in the time of its steps.\nplain/ours: time of a plain loop in float32 that draws bags one by one, "
-        "with the same loss and network, in that of ours.",
+        "data to optimiser: ms of a step; data: the mean of an epoch's batches. product: FLOP/s of the step as a share "
+        "of those of a large matrix product in its precision, here and now.\nMiB: the most that the tensors of a step "
+        "occupy. share: of all evaluations of a training in the time of its steps.\nplain/ours: time of a plain loop "
+        "in float32 that draws bags one by one, with the same loss and network, in that of ours.",
         markup=False,
     )
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests._helpers.command_line import Milbench
 
+TRAINING = '{"format": "milbench-bench/1", "kind": "training"'
+
 
 def seconds(median: float, spread: float | None) -> dict[str, Any]:
     return {"median": median, "least": median, "spread": spread}
@@ -18,7 +20,7 @@ def seconds(median: float, spread: float | None) -> dict[str, Any]:
 def write(path: Path, step: float, memory: float, name: str = "a task, a loss", **changes: Any) -> str:
     row = {
         "name": name, "seconds": {"step": seconds(step, 0.1), "evaluation": seconds(2 * step, None)},
-        "bytes": {"step": memory}, "numbers": {},
+        "bytes": {"step": memory}, "numbers": {"bags/s": 500 / step, "data share": 0.0},
     }  # fmt: skip
     machine = {"processor": "one", "threads": 1, "load": 0.1}
     content = {"format": "milbench-bench/1", "kind": "training", "machine": machine, "rows": [row]}
@@ -40,6 +42,8 @@ def test_ratios_are_those_of_the_medians_and_a_difference_within_the_spread_is_c
     assert table["step"][2:] == ["2 s", "1 s", "0.500", ""]
     assert table["evaluation"][2:] == ["4 s", "2 s", "0.500", "measured once: no spread"]
     assert table["memory, step"][2:] == ["1.0 MiB", "3.0 MiB", "3.000", ""]
+    assert table["bags/s"][2:] == ["250", "500", "2.000", "its spread is not kept"]
+    assert table["data share"][2:5] == ["0", "0", ""]
     near = lines(milbench("bench", "compare", before, write(tmp_path / "c", 2.19, 2**20)).out)
     assert near["step"][4:] == ["1.095", "not told apart by the spread"]
     far = lines(milbench("bench", "compare", before, write(tmp_path / "d", 2.21, 2**20)).out)
@@ -68,10 +72,18 @@ def test_what_differs_between_the_machines_and_between_the_rows_is_named(milbenc
         ("{", "is no JSON"),
         ("[]", "has no format"),
         ('{"format": "milbench-bench/9"}', "has no format"),
-        ('{"format": "milbench-bench/1", "kind": "training", "machine": {}}', "is damaged (KeyError: 'rows')"),
-        ('{"format": "milbench-bench/1", "kind": "training", "machine": {}, "rows": [3]}', "is damaged"),
+        (TRAINING + ', "machine": {}}', "is damaged (rows: Field required"),
+        (TRAINING + ', "machine": {}, "rows": [3]}', "is damaged (rows.0: "),
+        (TRAINING + ', "machine": {}, "rows": {}}', "is damaged (rows: "),
+        (TRAINING + ', "machine": [], "rows": []}', "is damaged (machine: "),
+        ('{"format": "milbench-bench/1", "kind": "shoes", "machine": {}, "rows": []}', "is damaged (kind: "),
+        (
+            TRAINING + ', "machine": {"load": "x"}, "rows": []}',
+            "is damaged (machine.load: 'x' is no number)",
+        ),
+        (TRAINING + ', "machine": {}, "rows": [{"name": "", "bytes": {"b": "3"}}]}', "is damaged (rows.0.bytes.b: "),
         ('{"format": "milbench-bench/1", "kind": "losses", "machine": {}, "rows": []}', "training and losses"),
-        ('{"format": "milbench-bench/1", "kind": "training", "machine": {}, "rows": []}', "no row in common"),
+        (TRAINING + ', "machine": {}, "rows": []}', "no row in common"),
     ],
 )
 def test_a_bad_file_is_one_line(milbench: Milbench, tmp_path: Path, content: str | None, says: str) -> None:

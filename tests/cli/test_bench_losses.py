@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 import torch
 
+from milbench.cli import bench_losses
 from milbench.cli.bench_losses import Config, plain_loop
+from milbench.engine.profiling import Timing
 from milbench.likelihood import bag_log_prob
+from tests._helpers.command_line import Milbench
 
 
 def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
@@ -13,3 +20,26 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     assert labels.sum(dim=1).tolist() == [0, 1, 3, 0, 1, 3]
     log_probs = logits.log_softmax(dim=1)
     torch.testing.assert_close(plain_loop(logits, labels), bag_log_prob(log_probs, labels), rtol=1e-9, atol=0)
+
+
+def test_quick_measurements_come_with_their_spread(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_losses, "CONFIGS", (Config(4, 3, 5, (1, 2), 0.0),))
+    calls: list[int] = []
+
+    def timings(functions: list[Callable[[], object]], repeats: int) -> list[Timing]:
+        calls.append(repeats)
+        return [Timing(least=0.9, median=1.0 + number, spread=0.1 + number) for number in range(len(functions))]
+
+    monkeypatch.setattr(bench_losses, "paired_timings", timings)
+    ran = milbench("bench", "losses", "--quick", "--device", "cpu", "--json", str(tmp_path / "x.json"))
+    assert ran.code == 0, ran
+    assert calls == [7, 7]
+    # Forward and backward is measured second: 2 s with a middle half 1.1 s wide, half of which is 28 % of 2 s.
+    rows = [
+        [cell.strip() for cell in line.strip().strip("│┃").replace("┃", "│").split("│")]
+        for line in ran.out.splitlines()
+    ]
+    heading, *found = [cells for cells in rows if len(cells) > 1]
+    assert [cells[heading.index("± fwd+bwd")] for cells in found] == ["28%", "28%"]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +14,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from milbench import Bags, Evaluation
 from milbench.cli import bench_training
 from milbench.cli.bench_files import Seconds
 from milbench.cli.bench_plain_loop import one_by_one
-from milbench.cli.bench_training import PARTS, Clock, MeasuredTrainer
+from milbench.cli.bench_training import PARTS, QUICK, Clock, MeasuredTrainer
 from milbench.engine.callback import Callback
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import TINY, Milbench
@@ -30,13 +35,98 @@ def measured(task: str = "extended-digits", loss: str = "noisy-or", *settings: s
 
 def test_the_steps_that_are_measured_are_those_of_the_trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ours = measured(TINY, "noisy-or", "recipe.epochs=1", "recipe.schedule=constant")
-    taken = ours.steps_timed(3)
+    taken = ours.steps_timed(3, drawing=1.0)
     assert set(taken) == set(PARTS)
     assert all(seconds > 0 for seconds in taken.values())
     trained = Trainer(ours.cell, CPU, None, Callback(), tmp_path / "x.pt").run()
     found = ours.model.state_dict()  # after four batches, of which one is not timed
     assert {*found} == {*trained.weights}
     assert all(torch.equal(value, trained.weights[name]) for name, value in found.items())
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Stop the clock; whoever adds to the one element lets time pass."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    return now
+
+
+def draw_in_groups(trainer: MeasuredTrainer, monkeypatch: pytest.MonkeyPatch, now: list[float], size: int) -> None:
+    """Let the task take a second for each batch, but draw `size` of them at once."""
+    one_by_one = trainer.task.train_batches
+
+    def train_batches(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        batches = list(one_by_one(epoch, rng))
+        for number, bags in enumerate(batches):
+            if number % size == 0:
+                now[0] += len(batches[number : number + size])
+            yield bags
+
+    monkeypatch.setattr(trainer.task, "train_batches", train_batches)
+
+
+def test_batches_that_are_drawn_together_are_charged_to_all_steps(
+    monkeypatch: pytest.MonkeyPatch, now: list[float]
+) -> None:
+    trainer = measured(TINY, "noisy-or", "task.batches=12")
+    draw_in_groups(trainer, monkeypatch, now, size=10)
+    # The two steps after an untimed one lie within the first group.
+    assert trainer.steps_timed(2, drawing=100) == dict.fromkeys(PARTS, 0.0) | {"data": 1.0}
+    assert trainer.data_timed(limit=1) == 10  # for one batch: the time is over
+
+
+def test_data_are_part_of_the_step_and_of_a_plain_loop_that_cannot_draw(
+    monkeypatch: pytest.MonkeyPatch, now: list[float]
+) -> None:
+    trainer = measured(TINY)
+    draw_in_groups(trainer, monkeypatch, now, size=4)
+    monkeypatch.setattr(trainer, "prepare", lambda: None)
+    train = trainer._train_step
+
+    def train_step(*args: Any) -> torch.Tensor:
+        now[0] += 3
+        return train(*args)
+
+    monkeypatch.setattr(trainer, "_train_step", train_step)
+    monkeypatch.setattr(bench_training, "_evaluations", lambda *_: {"evaluation": Seconds(4.0, 4.0)})
+    row = bench_training._row("tiny", trainer, 1e9, replace(QUICK, drawing=100))
+    medians = {name: taken.median for name, taken in row.seconds.items()}
+    assert medians == dict.fromkeys(PARTS, 0.0) | {
+        "data": 1, "optimiser": 3, "step": 4, "plain step": 1, "evaluation": 4,
+    }  # fmt: skip
+    assert row.numbers["data share"] == 0.25
+    assert row.numbers["plain/ours"] == 0.25
+    assert row.numbers["bags/s"] == 8 / 4
+
+
+@pytest.mark.parametrize("settings", [["recipe.steps_per_epoch=1"], ["task.batches=1"], ["task.batches=2"]])
+def test_a_short_epoch_is_followed_by_the_next_one(settings: list[str]) -> None:
+    trainer = measured(TINY, "noisy-or", *settings)
+    assert all(seconds > 0 for seconds in trainer.steps_timed(4, drawing=1.0).values())
+    batches = trainer.batches(4)
+    assert len(batches) == 4
+    (second,) = islice(trainer._batches(1), 1) if trainer.steps == 1 else islice(trainer._batches(0), 1, 2)
+    assert torch.equal(batches[0].instances, second.instances)
+    assert len({bags.instances.sum().item() for bags in batches}) == 4
+
+
+def test_the_first_evaluation_is_on_few_bags_and_not_timed(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
+    trainer = measured("extended-digits", "noisy-or")
+    limits: list[int | None] = []
+
+    def evaluate(score: Any) -> Evaluation:
+        limits.append(trainer.task.evaluation_limit)
+        now[0] += 0.125 if len(limits) > 1 else 100  # such as imports
+        return Evaluation({})
+
+    monkeypatch.setattr(trainer.task, "evaluate", evaluate)
+    found = bench_training._evaluations(trainer, QUICK)
+    few, *others = limits
+    assert few is not None
+    assert few < 50
+    assert others == [None, None, None]
+    assert found == {"evaluation": Seconds(0.125, 0.125, 0.0)}
 
 
 def test_parts_within_parts_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +161,7 @@ def test_the_share_of_evaluations_is_that_of_the_whole_training(
     monkeypatch.setattr(bench_training, "seconds_of", lambda work: work() or 4.0)
     evaluated: list[int] = []
     monkeypatch.setattr(trainer, "evaluate", evaluated.append)
-    found = bench_training._evaluations(trainer, bench_training.QUICK)
+    found = bench_training._evaluations(trainer, QUICK)
     assert set(evaluated) == ({5} if "recipe.interim_bags=10" not in schedule or "=9" in schedule[0] else {2, 5})
     if "interim evaluation" in found:
         found["interim evaluation"] = Seconds(0.5, 0.5)
@@ -82,7 +172,9 @@ def test_the_share_of_evaluations_is_that_of_the_whole_training(
 def test_the_plain_loop_pastes_whole_digits_and_labels_them() -> None:
     trainer = measured()
     like = trainer.batches(1)[0]
-    bags = one_by_one(trainer.task, None)(like, torch.Generator().manual_seed(0))
+    draw = one_by_one(trainer.task, None)
+    assert draw is not None
+    bags = draw(like, torch.Generator().manual_seed(0))
     assert bags.instances.shape == like.instances.shape
     assert bags.labels.shape == like.labels.shape
     digits: Any = trainer.task
@@ -138,5 +230,25 @@ def test_wrong_names_and_places_are_one_line(milbench: Milbench, tmp_path: Path)
     for precision, says in (("auto", "name what to measure"), ("tf32", "needs an NVIDIA GPU")):
         words = ["--task", TINY, "--loss", "noisy-or", "--device", "cpu", "-p", f"recipe.precision={precision}"]
         assert says in milbench("bench", "training", *words).complaint()
-    ran = milbench("bench", "training", "--task", TINY, "--loss", "noisy-or", "--quick", "--json", str(tmp_path))
-    assert str(tmp_path) in ran.complaint()
+
+
+@pytest.mark.parametrize("benchmark", ["training", "losses", "runner"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: str
+) -> None:
+    from milbench.cli import bench_losses, bench_runner
+
+    for module in (bench_training, bench_losses, bench_runner):
+        monkeypatch.setattr(module, "measure", lambda *_, **__: pytest.fail("measured in vain"))
+    bad, read_only = tmp_path / "none" / "x.json", tmp_path / "read-only"
+    read_only.mkdir()
+    access = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != read_only and access(path, mode))
+    for target, says in (
+        (bad, f"there is no folder {tmp_path / 'none'}"),
+        (tmp_path, "it is a folder"),
+        (read_only / "x.json", "permission denied"),
+    ):
+        complaint = milbench("bench", benchmark, "--quick", "--json", str(target)).complaint()
+        assert str(target) in complaint
+        assert says in complaint
