@@ -208,10 +208,11 @@ def _largest(labels: Tensor, max_labels: int | None) -> int:
         largest = int(labels.sum(dim=1).max()) if len(labels) else 0
     limit = EXACT_LABEL_LIMIT if max_labels is None else min(max_labels, EXACT_LABEL_LIMIT)
     if largest > limit:
+        what, hint = ("may have bags of up to", "give max_labels, or ") if known else ("have a bag with", "")
         raise UsageError(
-            f"labels {tuple(labels.shape)} have a bag with |L| = {largest}, above the "
+            f"labels {tuple(labels.shape)} {what} |L| = {largest}, above the "
             f"{'exact limit' if limit == EXACT_LABEL_LIMIT else 'max_labels'} of {limit}: "
-            "use bag_log_prob_bounds for larger label sets (method upper or lower)"
+            f"{hint}use bag_log_prob_bounds for larger label sets (method upper or lower)"
         )
     return largest
 

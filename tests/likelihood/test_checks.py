@@ -71,7 +71,9 @@ def test_label_sets_beyond_the_exact_limit_point_to_the_bounds() -> None:
     with pytest.raises(UsageError, match="exact limit of 16"):
         bag_log_prob(log_probs, torch.ones(1, 20).bool(), validate=False)
     on_meta = log_probs.to("meta"), torch.ones(1, 20, device="meta").bool()
-    with pytest.raises(UsageError, match="exact limit of 16"):
+    with pytest.raises(
+        UsageError, match=r"may have bags of up to \|L\| = 17, above the exact limit of 16: give max_labels"
+    ):
         bag_log_prob(*on_meta, max_labels=17)
 
 
