@@ -59,7 +59,7 @@ def test_cells_run_on_the_workers_and_those_of_a_killed_worker_elsewhere(root: P
     with scheduler(tmp_path) as address, start_worker(tmp_path) as one, start_worker(tmp_path) as other:
         try:
             running = process(
-                "run", "--loss", f"exact,noisy-or,{BREAKING}", "--task", TINY, "--seeds", "0-1", "--epochs", "12",
+                "run", "--loss", f"exact,noisy-or,{BREAKING}", "--task", TINY, "--seeds", "0-1", "--epochs", "6",
                 "-p", "task.batches=60", "--threads", "1", "--root", str(root), "--cluster", address,
             )  # fmt: skip
             checkpoints = root / "runs" / "checkpoints"
