@@ -91,7 +91,7 @@ def bag_log_prob_from_logits(
     validate: bool | None = None,
     max_labels: int | None = None,
 ) -> Tensor:
-    """Return `bag_log_prob` of the softmax of logits over dim 1, on the CPU in a fraction of the time.
+    """Return `bag_log_prob` of the softmax of logits over dim 1; on the CPU it is quicker for small label sets.
 
     The gradient by the logits is the posterior minus the softmax, and is computed with the value. Twice differentiable.
 
