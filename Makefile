@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-kills test-lowest lint typecheck lock clean
+.PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
 	@echo "make test-kills   25 launches killed at random moments, a cluster that ends (a quarter of an hour)"
+	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck    mypy --strict"
 	@echo "make lock         pin what is installed now into constraints.txt"
@@ -36,6 +37,9 @@ test: $(READY)
 
 test-kills: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine
+
+test-simulations: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -rP -m simulation tests/report
 
 test-lowest: $(LOWEST)/.ready
 	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal

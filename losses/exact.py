@@ -21,14 +21,18 @@ from ._positions import expected_counts, sum_positions
 class Exact(Loss):
     """Negative log-likelihood of the label set, summed over every way to place its classes.
 
-        loss = -log Prb(L | P) / K,
+        loss = -log Prb(L | P) / D,
 
     where P is the softmax over the channels of each of the K positions, and Prb(L | P) the probability that every class
     of L occurs at one position at least and everything else is background, with positions independent given P.
 
     Args:
-        per_position: whether the loss is divided by K, as published, which gives small bags more weight; otherwise it
-            is the negative log-likelihood itself.
+        divide_by: the divisor D. `batch`: the mean number of positions of the bags of the batch, so that the mean over
+            the batch is the negative log-likelihood of its bags over their positions: all bags of a batch weigh the
+            same, as in maximum likelihood. `bag`: the bag's own number of positions K, as published, which gives small
+            bags more weight; where all bags of a batch are of one size, it is the same as `batch`. `none`: 1, the
+            negative log-likelihood itself. Where a recipe brings every gradient to one length, as recipes do by
+            default, `batch` and `none` train alike.
         rule: the score of class c, by which a bag of one instance is classified: `sum`, sum_k p_{c,k}; `exact`,
             sum_k log(p_{c,k} + p_{background,k}) up to a constant, the largest for the most probable label set of one
             class.
@@ -49,19 +53,26 @@ class Exact(Loss):
 
     def __init__(
         self,
-        per_position: bool = True,
+        divide_by: Literal["batch", "bag", "none"] = "batch",
         rule: Literal["sum", "exact"] = "sum",
         method: Literal["auto", "exact", "upper", "lower"] = "auto",
     ) -> None:
         super().__init__()
-        self.per_position = per_position
+        self.divide_by = divide_by
         self.rule = rule
         self.method = method
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb(L | P), divided by the number of positions where `per_position`."""
+        """Return (B,), -log Prb(L | P), divided as `divide_by` says."""
         loss = -self._log_prob(logits, labels, mask)
-        return loss / bag_sizes(logits, mask) if self.per_position else loss
+        if self.divide_by == "none":
+            return loss
+        sizes = bag_sizes(logits, mask)
+        return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
+
+    def couples(self, mask: Tensor | None) -> bool:
+        """Return whether the divisor of a bag depends on the sizes of the others."""
+        return self.divide_by == "batch" and mask is not None
 
     def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""

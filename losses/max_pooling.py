@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench import Loss
+from milbench import Loss, bag_sizes
 
 from ._positions import exclude_masked
 
@@ -29,6 +29,14 @@ class MaxPooling(Loss):
             `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
             the score of a class is max_k p_{c,k}. With the other two no bag requires background anywhere.
 
+    With `bag` and `batch` the cost ranks the positions of a bag by z_{c,k}, which is the evidence of this loss, and
+    trains no background. Its map is made from the classes alone: with their probability over the K positions of a bag,
+
+        Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
+
+    and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
+    With `position`, evidence and map are P.
+
     Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, where it has no terms (with `batch` the bag
     still enters the normalisation of the others), and that of the background with `position`. Positions that tie for a
     maximum share its gradient equally.
@@ -38,6 +46,7 @@ class MaxPooling(Loss):
     """
 
     name = "max-pooling"
+    revision = 2
 
     def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
         super().__init__()
@@ -78,6 +87,19 @@ class MaxPooling(Loss):
         highest = logits[:, :-1].amax(dim=2)
         # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
         return highest - _log_total(logits) if self.normalization == "bag" else highest
+
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C, K), z_{c,k}, or p_{c,k} with `position`."""
+        return super().evidence(logits, mask) if self.normalization == "position" else logits[:, :-1]
+
+    def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C+1, K), p_{c,k} as above; with `position` the softmax over the channels."""
+        if self.normalization == "position":
+            return super().posterior(logits, mask)
+        classes = logits[:, :-1]
+        share = _log_total(exclude_masked(classes, mask)) - bag_sizes(logits, mask).log().unsqueeze(1)
+        background = share.unsqueeze(2).expand(-1, 1, logits.shape[2])
+        return torch.cat([classes, background], dim=1).softmax(dim=1)
 
 
 def _log_total(logits: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ class NoisyOr(Loss):
     """
 
     name = "noisy-or"
+    revision = 2
     couples_bags = False
 
     def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid") -> None:

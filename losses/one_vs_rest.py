@@ -27,6 +27,7 @@ class OneVsRest(Loss):
     """
 
     name = "one-vs-rest"
+    revision = 2
     head = "sigmoid"
     couples_bags = False
 

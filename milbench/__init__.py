@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from milbench.api.bags import Bags, Truth, label_matrix
     from milbench.api.gallery import Misread
     from milbench.api.loss import Head, Loss, bag_sizes
+    from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
     from milbench.data.labelled_images import ImageSplits, LabelledImages
-    from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, evaluate_splits
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.single_image import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP", "LabelledImages",
-    "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Published", "Recipe", "ScoreFunction",
-    "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
-    "__version__", "bag_sizes", "evaluate_splits", "generator", "label_matrix", "load_loss", "load_task",
+    "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes", "Published", "Recipe",
+    "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
+    "__version__", "bag_sizes", "evaluate_bags", "evaluate_splits", "generator", "label_matrix", "load_loss",
+    "load_task",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,12 +44,13 @@ _HOMES = {
     "milbench.api.bags": ("Bags", "Truth", "label_matrix"),
     "milbench.api.gallery": ("Misread",),
     "milbench.api.loss": ("Head", "Loss", "bag_sizes"),
+    "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
-    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_splits"),
+    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags", "evaluate_splits"),
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.single_image": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 
+from milbench._utils.seeding import generator
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
 from milbench.data.labelled_images import ImageSplits, LabelledImages
@@ -29,15 +30,29 @@ class ExtendedDigits(NestedDigits):
 
     Args:
         digits_per_bag: the number of digits on a canvas.
+        split: `seed`: every seed has another split into 1,258 digits to train on, 179 to validate and 360 to test, the
+            same for every loss, so that the choice of the few test digits is part of the spread between seeds.
+            `fixed`: one split for all seeds; differences then hold for these test digits alone.
+        bags_per_epoch: the number of training canvases of an epoch. None: as many as use every training digit once, so
+            that more digits a canvas are fewer steps; comparisons of numbers of digits set it.
     """
 
     name = "extended-digits"
     sizes = (16, 24)
-    eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 400}
-    eval_batches = (400, 50)
+    revision = 2
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
+    eval_batches = (400, 100)
 
-    def __init__(self, digits_per_bag: Annotated[int, Field(ge=1)] = 2) -> None:
-        super().__init__(digits_per_bag)
+    added_later = ("bags_per_epoch",)
+
+    def __init__(
+        self,
+        digits_per_bag: Annotated[int, Field(ge=1)] = 2,
+        split: Literal["seed", "fixed"] = "seed",
+        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+    ) -> None:
+        super().__init__(digits_per_bag, bags_per_epoch=bags_per_epoch)
+        self.split = split
 
     def layers(self) -> tuple[Layer, ...]:
         """Return five 3x3 convolutions: 8 pixels give 2 positions, 20 give 8; each position depends on 17x17 pixels."""
@@ -49,25 +64,33 @@ class ExtendedDigits(NestedDigits):
         return Recipe(lr=6e-3, epochs=60, evaluate_every=10)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the three splits, as the installed scikit-learn ships and splits the digits."""
-        splits, digest = self.load(data_dir), hashlib.sha256()
-        for part in (splits.train, splits.validation, splits.test):
+        """Return a digest of the digits as the installed scikit-learn ships them, or of the fixed split of them."""
+        digest = hashlib.sha256()
+        splits = self.load(data_dir)
+        for part in (splits.train, splits.validation, splits.test) if self.split == "fixed" else (_all_digits(),):
             if part:
                 digest.update(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes())
-        return f"digits of scikit-learn, sha256 {digest.hexdigest()[:16]}"
+        own = ", another split for every seed" if self.split == "seed" else ""
+        return f"digits of scikit-learn{own}, sha256 {digest.hexdigest()[:16]}"
 
     def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
-        """Split the digits: the same images in every run."""
+        """Split the digits: by the seed of the cell, or always in the same way."""
         from sklearn.model_selection import train_test_split
 
-        digits = _all_digits()
+        digits, state = _all_digits(), SPLIT_SEED
+        if self.split == "seed":
+            state = generator(self.name, "split", self.seed).initial_seed() % 2**32
         rest, test = train_test_split(
-            range(len(digits)), test_size=TEST_IMAGES, random_state=SPLIT_SEED, stratify=digits.classes
+            range(len(digits)), test_size=TEST_IMAGES, random_state=state, stratify=digits.classes
         )
         train, validation = train_test_split(
-            rest, test_size=VALIDATION_IMAGES, random_state=SPLIT_SEED, stratify=digits.classes[rest]
+            rest, test_size=VALIDATION_IMAGES, random_state=state, stratify=digits.classes[rest]
         )
         return ImageSplits(*(digits[torch.tensor(part)] for part in (train, validation, test)))
+
+    def canvas_axes(self) -> tuple[object, ...]:
+        """Return what the places of digits on fixed canvases depend on: the seed where the split does."""
+        return (*super().canvas_axes(), *([self.seed] if self.split == "seed" else []))
 
 
 def _all_digits() -> LabelledImages:

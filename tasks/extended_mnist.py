@@ -14,10 +14,12 @@ from milbench.data.labelled_images import ImageSplits
 from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
 
-from ._paper import AS_EXACT, LI_2018, MINOR, PROTOCOL, RULE, mnist_layers
+from ._paper import AS_EXACT, DEFAULTS, LI_2018, PROTOCOL, RULE, TWICE_THE_SPREAD, mnist_layers
 
-_AS_PUBLISHED = {**PROTOCOL, "recipe.epochs": 20, "task.digits_per_bag": 2, "task.batch_bags": 32}
-_NEARLY = {**MINOR, "recipe.lr": 0.02, "recipe.loss_precision": "float32"}
+_AS_PUBLISHED = {
+    **PROTOCOL, "recipe.epochs": 20, "recipe.lr": 0.02, "recipe.loss_precision": "float32", "task.digits_per_bag": 2,
+    "task.batch_bags": 32,
+}  # fmt: skip
 _AS_CODED = {**_AS_PUBLISHED, "loss.normalization": "batch"}
 
 
@@ -37,20 +39,24 @@ class ExtendedMNIST(NestedDigits):
 
     name = "extended-mnist"
     sizes = (56, 84)
-    eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
+    revision = 2
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (500, 50)
     published = (
         Published(
             "exact", "instance_error", 0.0037, f"{LI_2018}, Section 5.2: mean of ten runs, {RULE}", 0.0004, runs=10,
-            protocol={**_AS_PUBLISHED, **AS_EXACT}, minor=_NEARLY,
+            protocol={**_AS_PUBLISHED, **AS_EXACT}, defaults=DEFAULTS, margin=0.0008, note=TWICE_THE_SPREAD,
         ),
         Published(
             "exact", "instance_error", 0.0032, f"{LI_2018}, Section 5.2: best of ten runs, {RULE}", runs=10,
-            statistic="best", protocol={**_AS_PUBLISHED, **AS_EXACT}, minor=_NEARLY,
+            statistic="best", protocol={**_AS_PUBLISHED, **AS_EXACT}, defaults=DEFAULTS, margin=0.0008,
+            note="The margin is that of the mean of these runs",
         ),
         Published(
             "max-pooling", "instance_error", 0.080, f"{LI_2018}, Supplementary A: mean of six runs, {RULE}", 0.016,
-            runs=6, protocol=_AS_CODED, minor=_NEARLY,
+            protocol=_AS_CODED, defaults=DEFAULTS, values=(0.089, 0.054, 0.084, 0.071, 0.101, 0.081), margin=0.032,
+            note="The margin is twice the standard deviation of the six runs, about where single runs lie. With "
+            "normalization=batch a bag competes with its whole batch: on 8 bags that is another objective than on 32",
         ),
     )  # fmt: skip
 
@@ -71,7 +77,7 @@ class ExtendedMNIST(NestedDigits):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=5e-4, clip_norm=1.0, precision="bfloat16", epochs=20, evaluate_every=4)
+        return Recipe(lr=5e-4, precision="bfloat16", epochs=20, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from milbench.data.crops import CropVariant
+from milbench.data.crops import CropVariant, Protocol
 from milbench.data.rendering.generate import manifest
 from milbench.families.street_numbers import Contrast, Size, StreetNumbers
 
@@ -35,8 +35,9 @@ class HouseNumbers(StreetNumbers):
         validation: Annotated[int, Field(ge=0)] = 500,
         augmentation: bool = True,
         batch_bags: Annotated[int, Field(ge=1)] = 32,
+        protocol: Protocol = "ours",
     ) -> None:
-        super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags)
+        super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
         """Return the name with the seed, because another seed gives other pictures."""

@@ -10,18 +10,17 @@ from pydantic import Field
 
 from milbench.api.task import Published
 from milbench.data import svhn
-from milbench.data.crops import CropVariant
+from milbench.data.crops import CropVariant, Protocol
 from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumbers
 
-from ._paper import AS_EXACT, LI_2018
+from ._paper import AS_EXACT, DEFAULTS, LI_2018, RECIPE, RULE
 
-BEST = "best of three sizes, epoch not given"
+BEST = f"best of three sizes, each by its {RULE}"
 """How the published figure was selected."""
 _AS_PUBLISHED = {
-    **AS_EXACT, "recipe.optimizer": "psgd", "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01,
-    "recipe.clip_rms": 0.05, "recipe.head_init": "paper", "recipe.loss_precision": "float64", "recipe.epochs": 21,
-    "recipe.steps_per_epoch": None, "task.crop": "paper", "task.parts": "train+extra", "task.contrast": "raw",
-    "task.validation": 0, "task.augmentation": True, "task.batch_bags": 32,
+    **RECIPE, **AS_EXACT, "recipe.schedule": "drop-at-thirds", "recipe.lr": 0.01, "recipe.clip_rms": 0.05,
+    "recipe.loss_precision": "float64", "recipe.epochs": 21, "task.crop": "paper", "task.parts": "train+extra",
+    "task.contrast": "raw", "task.augmentation": True, "task.batch_bags": 32, "task.protocol": "paper",
 }  # fmt: skip
 
 
@@ -41,6 +40,9 @@ class SVHN(StreetNumbers):
         validation: the number of house numbers of train that are kept for validation; the paper keeps none.
         augmentation: whether training crops vary in place, colour and size.
         batch_bags: the number of crops in a training batch.
+        protocol: with `paper` boxes are clipped before they are joined, pixels of a resized crop have the published
+            indices, and batches are blocks of an order drawn once; `ours` has crops around whole boxes, pixels at their
+            centres and batches that use every crop before any comes again.
     """
 
     name = "svhn"
@@ -52,8 +54,10 @@ class SVHN(StreetNumbers):
 
     published = (
         Published(
-            "exact", "transcription_error_columns", 0.051, f"{LI_2018}, Section 5.4: {BEST}", runs=1, rule="last",
-            protocol=_AS_PUBLISHED, data="SVHN, ",
+            "exact", "transcription_error_columns", 0.051, f"{LI_2018}, Section 5.4: {BEST}", runs=1,
+            protocol=_AS_PUBLISHED, defaults={**DEFAULTS, "task.protocol": "ours"}, data="SVHN, ", margin=0.004,
+            note="The margin is twice the standard error of 5.1 % on 13,068 test numbers. Which size reached 5.1 % is "
+            "not stated: beside any one size here, the published figure has been chosen among three",
         ),
         Published(
             "", "transcription_error", 0.051, f"{LI_2018}, Section 5.4: {BEST}, given label sets, on SVHN's test set",
@@ -79,8 +83,9 @@ class SVHN(StreetNumbers):
         validation: Annotated[int, Field(ge=0)] = 1000,
         augmentation: bool = True,
         batch_bags: Annotated[int, Field(ge=1)] = 32,
+        protocol: Protocol = "ours",
     ) -> None:
-        super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags)
+        super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags, protocol)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
         """Return the name SVHN, or SVHN-format images where the numbers of pictures differ from SVHN's."""

@@ -19,7 +19,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits, limited
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
 from milbench.likelihood import best_label_set
 from milbench.networks.instance import InstanceMLP
 
@@ -64,7 +64,8 @@ class SyntheticBags(Task):
 
     name = "synthetic-bags"
     primary = "posterior_error"
-    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 2000}
+    revision = 2
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
 
     def __init__(
         self,
@@ -135,9 +136,10 @@ class SyntheticBags(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
-        reached, best = evaluate_splits(score, self._eval_splits, limit=self.evaluation_limit), self._bayes
+        found = evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
+        reached, best = found.metrics, self._bayes
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
-        return Evaluation(reached | best | excess)
+        return Evaluation(reached | best | excess, outcomes=found.outcomes)
 
     def gallery(self) -> Bags:
         """Return eight test bags."""

@@ -46,7 +46,7 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     from milbench.cli import main
 
     def call(*words: str) -> Ran:
-        computes = words[0] in ("run", "reproduce")
+        computes = words[0] in ("run", "tune", "reproduce")
         takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import", "predict", "figure")
         # In this process, where a test can patch things, unless the test is about workers.
         workers = {"--jobs", "--cluster", "--in-process"} & {*words} or words[0] == "reproduce"

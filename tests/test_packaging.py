@@ -99,4 +99,4 @@ def test_a_wheel_from_an_sdist_works_in_an_empty_environment(built: tuple[Path, 
     planned = subprocess.run(
         [*command, "run", "demo", "--dry-run"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert "12 cells, 12 to run" in planned.stdout
+    assert "15 cells, 15 to run" in planned.stdout

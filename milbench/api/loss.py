@@ -19,9 +19,10 @@ class Loss(torch.nn.Module, ABC):
     """Base class of losses: one value a bag, from the logits of a network and the label sets of the bags.
 
     A subclass lives in a file of its own and sets `name` (the file's name with hyphens). It writes `bag_loss` and
-    `scores` over flattened positions, and `presence` and `posterior` where the defaults do not fit. This class checks
-    the input, flattens and restores position dimensions, computes half precision in float32, and sets the logits at
-    masked positions to zero, so that nothing there, not even a NaN, reaches a value or a gradient.
+    `scores` over flattened positions, and `presence`, `posterior` and `evidence` where the defaults do not fit: a loss
+    is judged by what it says itself about label sets and positions. This class checks the input, flattens and restores
+    position dimensions, computes half precision in float32, and sets the logits at masked positions to zero, so that
+    nothing there, not even a NaN, reaches a value or a gradient.
 
     A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
     of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
@@ -72,6 +73,13 @@ class Loss(torch.nn.Module, ABC):
     """An upper bound of |L|, the number of classes in a label set, in the bags to come; training sets it to the task's.
     With it an accelerator does not wait to find the largest. None: not known."""
 
+    def couples(self, mask: Tensor | None) -> bool:  # noqa: ARG002
+        """Return whether the loss of a bag depends on the other bags of a batch with this mask: `couples_bags`.
+
+        A loss that couples bags only by their sizes, which are equal where there is no mask, overrides this.
+        """
+        return self.couples_bags
+
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag.
 
@@ -115,6 +123,15 @@ class Loss(torch.nn.Module, ABC):
         if self.head == "sigmoid":
             logits = torch.cat([logits[:, :-1], torch.zeros_like(logits[:, -1:])], dim=1)
         return logits.softmax(dim=1)
+
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C, K), larger where a position speaks more strongly for the class, by the rule of this loss.
+
+        Values can be compared between the positions of one bag, within one class. The default is the probability of the
+        class by `posterior`, or the logit of its detector where `head` is sigmoid: a probability given that at most one
+        detector fires also depends on the other detectors.
+        """
+        return logits[:, :-1] if self.head == "sigmoid" else self.posterior(logits, mask)[:, :-1]
 
     def forward(
         self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, target: Tensor | None = None
@@ -177,6 +194,32 @@ class Loss(torch.nn.Module, ABC):
             background[:, -1] = 1
             probs = torch.where(flat_mask.unsqueeze(1), probs, background)
         return probs.reshape(logits.shape)
+
+    def instance_evidence(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return how strongly each position speaks for each class, by the rule of this loss.
+
+        Args:
+            logits: (B, C+1, *positions) floating point, background last.
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+
+        Returns:
+            (B, C, *positions), comparable between the positions of one bag within one class; -inf where masked.
+
+        Examples:
+            One bag of two positions. By their own detectors, both classes are the likeliest at the first position.
+
+            >>> import torch
+            >>> from milbench import load_loss
+            >>> load_loss("one-vs-rest").instance_evidence(torch.tensor([[[4.0, 1.0], [5.0, 0.0], [0.0, 0.0]]]))
+            tensor([[[4., 1.],
+                     [5., 0.]]])
+        """
+        flat, flat_mask = self._flatten(logits, mask)
+        shape = (len(flat), flat.shape[1] - 1, flat.shape[2])
+        found = checked(self, "evidence", self.evidence(flat, flat_mask), shape)
+        if flat_mask is not None:
+            found = found.masked_fill(~flat_mask.unsqueeze(1), -torch.inf)
+        return found.reshape(len(logits), shape[1], *logits.shape[2:])
 
     def _one_value_a_bag(self, method: str, values: Tensor, logits: Tensor) -> Tensor:
         values = checked(self, method, values, (len(logits),))

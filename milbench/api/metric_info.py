@@ -47,6 +47,12 @@ METRICS: dict[str, Metric] = {
         "differs from the true one. Each trained network has one threshold, which minimises this error on the "
         "validation bags.",
     ),
+    "label_error": Metric(
+        "label error",
+        "Share of all pairs of a bag and a class where the predicted label set has the class and the true one has not, "
+        "or the other way round (Hamming loss), with the threshold of the set error. Where bags hold many classes it "
+        "tells losses apart when hardly any whole set is right.",
+    ),
     "average_precision": Metric(
         "average precision",
         "Area under the precision-recall curve of the presence scores (scikit-learn's average_precision_score), "
@@ -63,15 +69,15 @@ METRICS: dict[str, Metric] = {
     ),
     "hit_rate": Metric(
         "hit rate",
-        "Share of all pairs of a bag and a class of its label set where the position with the largest instance "
-        "probability of the class is on an instance of it: the centre of the position is inside the box of the "
-        "instance, or, in a bag of unordered instances, the instance is of that class.",
+        "Share of all pairs of a bag and a class of its label set where the position that speaks most strongly for the "
+        "class, by the loss's own evidence, is on an instance of it: the centre of the position is inside the box of "
+        "the instance, or, in a bag of unordered instances, the instance is of that class.",
         lower_is_better=False,
     ),
     "posterior_error": Metric(
         "posterior error",
-        "Share of the instances in all bags whose class, background included, is not the argmax of the instance "
-        "probabilities.",
+        "Share of the instances in all bags whose class, background included, is not the argmax of the loss's own "
+        "instance probabilities.",
     ),
     "bayes_instance_error": Metric(
         "Bayes one-instance error",
@@ -97,8 +103,9 @@ METRICS: dict[str, Metric] = {
     ),
     "transcription_error": Metric(
         "transcription error",
-        "Share of the images whose string of digits is not read exactly by the default decoder: see transcription "
-        "error, components.",
+        "Share of the images whose string of digits is not read exactly by the chosen decoder: of the decoders below, "
+        "the one that reads most validation strings exactly; of several, the first in the order columns, strongest, "
+        "posterior, components, rescored. It is chosen from these for every trained network.",
     ),
     "transcription_error_columns": Metric(
         "transcription error, columns",
@@ -107,10 +114,18 @@ METRICS: dict[str, Metric] = {
         "column where the background is most probable in all rows has none. A digit is written where it differs "
         "from that of the column before.",
     ),
+    "transcription_error_strongest": Metric(
+        "transcription error, strongest",
+        "Share of the images whose string is not read exactly from the strongest positions: each class of the loss's "
+        "own label set (see set error) is written once, where the loss's evidence for it is largest, from left to "
+        "right, or from top to bottom by the rule of transcription error, components. No digit is written twice, so "
+        "numbers in which a digit is repeated are never read.",
+    ),
     "transcription_error_posterior": Metric(
         "transcription error, posterior",
-        "As transcription error, columns, but with the most probable class of each position given the most probable "
-        "label set of the image; each class of that set is at one position at least.",
+        "As transcription error, columns, but with the most probable class of each position given the loss's own "
+        "label set of the image (see set error); each class of that set is at one position at least, and no other "
+        "class is.",
     ),
     "transcription_error_components": Metric(
         "transcription error, components",
@@ -122,12 +137,12 @@ METRICS: dict[str, Metric] = {
     ),
     "transcription_error_rescored": Metric(
         "transcription error, components rescored",
-        "As transcription error, components, but where the most probable label set of an image has a probability "
-        "below 0.95, the network also scores the image scaled to 7/8 and 5/4 of its size. The scale whose most "
-        "probable label set has the highest probability is read; the empty set is chosen only if it is the most "
-        "probable at every scale. Nothing more is learnt.",
+        "As transcription error, components, but where the label set of an image has a probability below 0.95 by the "
+        "loss's own map, the network also scores the image scaled to 7/8 and 5/4 of its size. The scale whose own "
+        "label set has the highest probability is read; the empty set is chosen only if it is found at every scale. "
+        "Nothing more is learnt.",
     ),
-    "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (default decoder)."),
+    "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (chosen decoder)."),
     "error_orientation": Metric(
         "orientation errors",
         "Share of the images that are read wrongly with the right digits in another order, or whose digits are "
@@ -208,8 +223,9 @@ METRICS: dict[str, Metric] = {
     ),
     "clipped": Metric(
         "clipped steps",
-        "Share of the training steps whose gradient was longer than the recipe's clip_norm and was shortened to it. "
-        "One limit may shorten the gradients of one loss and not those of another.",
+        "Share of the training steps whose gradient was longer than the limit of the recipe and was shortened to it, "
+        "or brought to length 1 where the recipe normalises gradients. A limit in absolute units (clip_norm) may "
+        "shorten the gradients of one loss and not those of another.",
     ),
     "loss": Metric(
         "training loss",

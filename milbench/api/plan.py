@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from milbench.errors import RENAMED, UsageError
 
@@ -19,6 +19,8 @@ COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """A pattern for the names of comparisons: the report of each is a folder of that name."""
 LONGEST_NAME = 200
 """Most characters in the name of a comparison: common file systems hold 255 bytes, and temporary names are longer."""
+Selection = Literal["last", "validation"]
+"""The rules by which losses may be compared: the last epoch, or the one with the smallest validation set error."""
 CELL_FORMAT = 1
 """To be raised when the trainer computes something else from the same cell: older results are then not reused."""
 
@@ -33,7 +35,7 @@ class Cell:
         loss_revision: its `revision`, with a digest of its source where it is a plug-in.
         supervision: the loss's kind of supervision; the content hash leaves it out, as it follows from the loss.
         task: the name of the task.
-        task_params: all arguments of its constructor, defaults included.
+        task_params: the arguments of its constructor, defaults included, except those of `Task.added_later`.
         task_revision: its `revision`, with a digest of its source where it is a plug-in.
         data: the digest that `Task.check_data` returned.
         recipe: all fields of the `Recipe`.
@@ -120,6 +122,29 @@ class TaskInfo:
         """Return what a report needs of `task`."""
         return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published], task.chance)
 
+    def compared_by(self, metrics: list[str]) -> TaskInfo:
+        """Return the same where the first of these metrics, if there is one, takes the place of the primary one."""
+        if not metrics or metrics[0] == self.primary:
+            return self
+        return replace(self, primary=metrics[0], chance=None)  # guessing is known for the task's own metric alone
+
+
+@dataclass(frozen=True)
+class SearchRecord:
+    """The search for settings before a comparison: its draws, and which of them were chosen.
+
+    An arm is one loss on one task, each with its parameters; its settings are searched for it alone.
+
+    Args:
+        draws: cell id -> the keys "arm" and "draw" (numbers, from 0) and "settings" (by name, of recipe and loss).
+        chosen: the draw that was chosen for each arm; empty before all draws are done.
+        metric: the metric that chose, of label sets alone.
+    """
+
+    draws: dict[str, dict[str, Any]]
+    chosen: list[int] = field(default_factory=list)
+    metric: str = "validation/set_error"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -135,6 +160,10 @@ class Plan:
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: the fields of each `milbench.engine.spec.Difference`.
+        search: for a tuned comparison, the search; its draws are among the cells.
+        selection: the rule that chooses the epoch by which losses are compared.
+        margin: metric -> the largest difference that counts as none, given in advance.
+        compare_by: the metrics that losses are compared by; empty: each task's primary one.
     """
 
     name: str
@@ -146,6 +175,10 @@ class Plan:
     preset: str = ""
     notes: list[str] = field(default_factory=list)
     differences: list[dict[str, str]] = field(default_factory=list)
+    search: SearchRecord | None = None
+    selection: Selection = "last"
+    margin: dict[str, float] = field(default_factory=dict)
+    compare_by: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -177,6 +210,10 @@ class Plan:
             raw.get("preset", ""),
             raw.get("notes", []),
             raw.get("differences", []),
+            SearchRecord(**raw["search"]) if raw.get("search") else None,
+            raw.get("selection", "last"),
+            raw.get("margin", {}),
+            raw.get("compare_by", []),
         )
 
 
@@ -194,9 +231,12 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
 
     Args:
-        plans: at least one, the newest first; name, title and notes are those of the newest.
+        plans: at least one, the newest first; name, title and notes are those of the newest. Of a tuned comparison the
+            newest holds everything: what earlier ones chose from fewer draws no longer counts.
     """
     plans = list(plans)
+    if plans[0].search is not None:
+        return plans[0]
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
     return replace(plans[0], cells=list(cells.values()), tasks=infos, labels=labels(cells.values()))

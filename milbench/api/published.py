@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -14,20 +15,38 @@ Rule = Literal["last", "validation", "test"]
 class Published:
     """One published value of a metric on test bags.
 
+    Values are shares, not percentages, where the metric is one. Names of parameters are those of `Cell.params`, such as
+    `recipe.lr`, `task.validation` or `loss.rule`.
+
     Args:
         loss: the loss it belongs to, by its name or its label with parameters; "" for another method.
         metric: a key of `milbench.api.metric_info.METRICS`.
-        value: the mean over `runs` runs, or the best of them; a share, not a percentage, where the metric is one.
+        value: the mean over `runs` runs, or the best of them, as the source prints it, or as its runs give it.
         source: where it was published.
-        spread: the standard deviation between the runs (n - 1), None where it was not published.
-        runs: the number of runs, None where it was not published.
+        spread: the standard deviation between the runs, as the source prints it; None where it prints none.
+        runs: the number of runs, None where it is not known.
         statistic: what `value` is of the runs.
         rule: how the source chose the epoch.
-        protocol: parameters of the source, by the names of `Cell.params`: a run that differs in one of them is not
-            comparable.
-        minor: parameters of the source in which a run may differ and stay comparable; a report names the differences.
+        protocol: parameters of the source: a run that differs in one of them is not comparable. A tuple or list holds
+            several values that are as published.
+        minor: likewise, but a run that differs stays comparable, and a report names the differences.
+        defaults: what parameters of `protocol` and `minor` are for a run that lacks them, as parameters that were added
+            later and are not stored with their default. A run that lacks another one differs from the source.
         data: the beginning of the data's name: a run on other data is not comparable.
         method: the name of a method that is no loss here, to be drawn as a line; `loss` is then "".
+        values: the value of every run, where the source lists them: a comparison then uses their mean, their standard
+            deviation (n - 1) and their number, see `mean`, `deviation` and `count`, whatever the source prints.
+        margin: the largest difference from `value`, either way, that counts as agreement, chosen before runs are
+            compared; None: no run can agree.
+        note: what a reader must know beside the verdict, and why the margin is what it is; one line.
+
+    Examples:
+        A source that prints 0.54 ± 0.03 % and lists three runs.
+
+        >>> runs = (0.0055, 0.0055, 0.0052)
+        >>> one = Published("cross-entropy", "instance_error", 0.0054, "A paper", spread=0.0003, values=runs)
+        >>> one.count, round(one.mean, 6), round(one.deviation, 6)
+        (3, 0.0054, 0.000173)
     """
 
     loss: str
@@ -40,8 +59,27 @@ class Published:
     rule: Rule = "test"
     protocol: Mapping[str, Any] = field(default_factory=dict)
     minor: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     data: str = ""
     method: str = ""
+    values: tuple[float, ...] = ()
+    margin: float | None = None
+    note: str = ""
+
+    @property
+    def mean(self) -> float:
+        """The mean of `values`, or `value` where they are not known."""
+        return statistics.fmean(self.values) if self.values else self.value
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation (n - 1) of `values`, or `spread` where they are fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else self.spread
+
+    @property
+    def count(self) -> int | None:
+        """The number of `values`, or `runs` where they are not known."""
+        return len(self.values) or self.runs
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Published:
@@ -50,4 +88,5 @@ class Published:
         Args:
             entry: the fields by their names; other keys, such as `task`, are left out.
         """
-        return cls(**{known.name: entry[known.name] for known in fields(cls) if known.name in entry})
+        known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
+        return cls(**known | {"values": tuple(known.get("values", ()))})  # JSON knows lists alone

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-ADDED_LATER = ("evaluate_every", "interim_bags")
-"""Fields that recipes of earlier versions lack. With its default such a field is left out of what is stored, so that
-the same training keeps its content hash and its results."""
+ADDED_LATER: dict[str, Any] = {
+    "evaluate_every": 1, "interim_bags": None, "clip_quantile": None, "normalize_gradient": False,
+}  # fmt: skip
+"""Fields that recipes of earlier versions lack, each with the value that they stand for where they are absent. With it
+such a field is left out of what is stored, so that the same training keeps its content hash and its results."""
 
 
 class Recipe(BaseModel):
@@ -19,7 +22,13 @@ class Recipe(BaseModel):
         lr: the peak learning rate.
         weight_decay: the coefficient of the optimiser's weight decay.
         schedule: a name in `milbench.engine.optimizers.SCHEDULES`, how the learning rate changes over the steps.
-        clip_norm: the largest norm of a gradient; longer ones are shortened to it. None: no clipping.
+        clip_norm: the largest norm of a gradient; longer ones are shortened to it. None: no such limit. A limit in
+            absolute units shortens the steps of one loss and not those of another.
+        clip_quantile: the limit is this quantile of the norms of all gradients of the training so far, which depends on
+            no loss's units (P. Seetharaman et al., "AutoClip: Adaptive Gradient Clipping for Source Separation
+            Networks", arXiv:2007.14469, 2020). None: no such limit.
+        normalize_gradient: whether every gradient is scaled to norm 1, so that a loss's units have no effect at all. At
+            most one of these three is set; docs/results.md has the measurement by which this one is the default.
         clip_rms: for psgd, the largest root mean square of a step before it is multiplied by `lr`. None: no clipping.
         epochs: how many epochs are trained.
         steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
@@ -45,7 +54,9 @@ class Recipe(BaseModel):
     lr: float = Field(default=5e-4, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     schedule: str = "one-cycle"
-    clip_norm: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    clip_quantile: float | None = Field(default=None, gt=0, lt=1)
+    normalize_gradient: bool = True
     clip_rms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
@@ -57,8 +68,12 @@ class Recipe(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        defaults = {name: type(self).model_fields[name].default for name in ADDED_LATER}
-        return {k: v for k, v in serialize(self).items() if k not in defaults or v != defaults[k]}
+        return {k: v for k, v in serialize(self).items() if k not in ADDED_LATER or v != ADDED_LATER[k]}
+
+    @classmethod
+    def from_stored(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the recipe of a cell from its fields as they are stored, of this version or an earlier one."""
+        return cls(**ADDED_LATER | dict(fields))
 
     def evaluated_epochs(self) -> list[int]:
         """Return the epochs (from 1) after which the network is evaluated."""

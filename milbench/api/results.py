@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.plan import SearchRecord, Selection
+
 STATUSES = ("done", "failed", "interrupted", "running", "missing")
 """What may have become of a planned cell. interrupted: it was stopped before its end, and the next launch continues it;
 missing: it was never started."""
@@ -42,10 +44,18 @@ class Results:
         published: list of dicts with the key task (name) and fields of `milbench.api.published.Published`; a field that
             an older plan lacks has its default.
         galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
+        outcomes: cell -> path of an .npz file (see `milbench.api.outcomes`); absent for a cell that is not done, or was
+            computed by a version of milbench that kept none.
         chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
+        search: for a tuned comparison, the search for settings; its draws are no cells of the comparison.
+        draws: one row a draw and seed of the search, columns cell, those of `cells`, arm and draw (int, from 0) and
+            settings (dict); the history has their metrics too.
+        selection: the rule that chooses the epoch by which losses are compared, see `milbench.api.plan.Selection`.
+        margin: metric -> the largest difference that counts as none, given in advance; absent where none was given.
+        compare_by: the metrics that losses are compared by, the first of which is `primary`; empty: `primary` alone.
         title: of the comparison, "" for none.
         tracking_uri: the address of the store.
         launched: when the comparison was launched last, in UTC.
@@ -60,10 +70,16 @@ class Results:
     costs: pd.DataFrame
     published: list[dict[str, Any]] = field(default_factory=list)
     galleries: dict[str, Path] = field(default_factory=dict)
+    outcomes: dict[str, Path] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
     preset: str = ""
     notes: list[str] = field(default_factory=list)
     differences: list[dict[str, str]] = field(default_factory=list)
+    search: SearchRecord | None = None
+    draws: pd.DataFrame = field(default_factory=pd.DataFrame)
+    selection: Selection = "last"
+    margin: dict[str, float] = field(default_factory=dict)
+    compare_by: list[str] = field(default_factory=list)
     title: str = ""
     tracking_uri: str = ""
     launched: str = ""

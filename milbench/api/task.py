@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from milbench.api.gallery import Misread
+    from milbench.api.outcomes import Outcomes
 
 Split = Literal["validation", "test"]
 
@@ -34,11 +35,19 @@ class Scores:
         classes: (B, C), the largest names the class of a bag that holds one; -inf in a whole row: none is named.
         presence: (B, C), larger where the class is more likely to occur in the bag, comparable between bags.
         instances: (B, C+1, *positions), the probability that a position shows each class, background last.
+        evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
+            positions of one bag within one class; None: the probabilities of the classes.
     """
 
     classes: Tensor
     presence: Tensor
     instances: Tensor
+    evidence: Tensor | None = None
+
+    @property
+    def strength(self) -> Tensor:
+        """Return (B, C, *positions), the evidence, or the probabilities of the classes where there is none."""
+        return self.instances[:, :-1] if self.evidence is None else self.evidence
 
 
 ScoreFunction = Callable[[Bags], Scores]
@@ -53,10 +62,14 @@ class Evaluation:
         metrics: values by `split/metric`, such as "test/instance_error".
         decoder: what was learnt from validation bags in order to read strings, as data that JSON can hold: it is kept
             as the run's artifact decoder.json. None for a task that reads no strings.
+        outcomes: what each test item contributed to metrics that are ratios of sums over items, by the name of the
+            metric without the split: kept as the run's artifact outcomes.npz, from which losses are compared item by
+            item. None where the task keeps none.
     """
 
     metrics: dict[str, float]
     decoder: dict[str, Any] | None = None
+    outcomes: dict[str, Outcomes] | None = None
 
 
 class Network(torch.nn.Module, ABC):
@@ -158,10 +171,17 @@ class Task(ABC):
     the size is then searched for when such a picture is read. None: there is nothing to search for."""
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
+    seed: int = 0
+    """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
+    split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in
+    every epoch comes from the generator that `train_batches` is given."""
     evaluation_limit: int | None = None
     """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
     tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
     evaluated as a whole."""
+    added_later: ClassVar[tuple[str, ...]] = ()
+    """Parameters that earlier versions of the task lack. With its default such a parameter is left out of what is
+    stored, so that the same bags keep the content hashes of their cells and the results."""
     figures: ClassVar[tuple[str, ...]] = ()
     """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
     `figure_pictures`."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, predict, report, run, serve, status, transfer
+from milbench.cli import bench, data, predict, report, run, serve, status, transfer, tune
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run.run,
+    "tune": tune.tune,
     "reproduce": run.reproduce,
     "report": report.report,
     "export": transfer.export,

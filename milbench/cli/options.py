@@ -29,6 +29,10 @@ JobsPerDeviceOption = Annotated[
     int | None, typer.Option("--jobs-per-device", min=1, help="Cells computed at a time on each GPU; default: 1.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="Threads per cell; default: cores / jobs.")]
+InProcessOption = Annotated[
+    bool, typer.Option("--in-process", help="Compute in this very process, one cell at a time: for a debugger.")
+]
+TimeoutOption = Annotated[float | None, typer.Option(min=1, max=10_000_000, help="Seconds after which a cell fails.")]
 RerunOption = Annotated[
     Literal["missing", "failed", "all"], typer.Option("--rerun", help="Which cells to compute again.")
 ]
@@ -43,7 +47,7 @@ TrainedRunOption = Annotated[
 ]
 DecoderOption = Annotated[
     Decoder | None,
-    typer.Option("--decoder", help="How strings are read; default: the decoder learnt by the run, else the task's."),
+    typer.Option("--decoder", help="How strings are read; default: the decoder chosen by the run, else the task's."),
 ]
 ScaleOption = Annotated[
     str | None,

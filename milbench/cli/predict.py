@@ -118,7 +118,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
 
     from milbench._utils.images import unique_stems
     from milbench.cli.console import console
-    from milbench.inference.predict import choose_decoder
+    from milbench.inference.predict import choose_decoder, notes
     from milbench.inference.scale_search import parse_scale
 
     model = _load(request.run, root, request.device, request.data_dir)
@@ -139,6 +139,8 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         table.add_row(*row)
         correct.append(reading == truth.get(path.name))
     console.print(table, markup=False)
+    for line in notes(model):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     if truth:
         console.print(_share(correct), highlight=False)
     return 0

@@ -14,6 +14,8 @@ from milbench.cli import options
 from milbench.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from milbench.api.plan import Plan
     from milbench.cli.events import Events, Failures
     from milbench.cli.progress import Display
@@ -77,12 +79,8 @@ def run(
         str | None,
         typer.Option(help="Address of a dask scheduler, or local:N for N processes here (needs milbench[dask])."),
     ] = None,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="Compute in this very process, one cell at a time: for a debugger.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, max=10_000_000, help="Seconds after which a cell fails.")
-    ] = None,
+    in_process: options.InProcessOption = False,
+    timeout: options.TimeoutOption = None,
     rerun: options.RerunOption = "missing",
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
@@ -179,19 +177,37 @@ def compute(request: RunRequest, root: Path) -> int:
     Raises:
         UsageError: The request is wrong. Nothing was written then.
     """
+    from milbench.engine.spec import make_plan
+    from milbench.store.spool import patience
+
+    patience()  # a mistake in it is found before a cell needs it
+    spec = requested_spec(request)
+    if spec.tune is not None:
+        raise UsageError(f"spec {spec.name} has a table [tune]: settings are searched before losses are compared; "
+                         f"use milbench tune {request.spec}")  # fmt: skip
+    return compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
+
+
+def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> int:
+    """Print a plan and compute its missing cells.
+
+    Args:
+        make: returns the plan; data that it needs may be downloaded meanwhile.
+        request: how cells are computed.
+        root: the folder of the workspace.
+
+    Returns:
+        The exit code, as `compute` does.
+    """
     from milbench.data import catalog
     from milbench.engine.precision import check_precision
     from milbench.engine.runner import Launch, worker_devices
-    from milbench.engine.spec import make_plan
     from milbench.store.reader import StoreReader
-    from milbench.store.spool import patience
     from milbench.store.workspace import Workspace
 
-    patience()  # a mistake in it is found before a cell needs it
-    spec = _requested_spec(request)
     devices = _devices(request)
     with catalog.downloads(not request.dry_run):
-        plan = make_plan(spec, request.data_dir)
+        plan = make()
         if request.smoke:
             from milbench.engine.smoke_test import shrink
 
@@ -349,7 +365,7 @@ def _done(plan: Plan, store: StoreReader) -> int:
     return sum(cell.id in runs and runs[cell.id].status == "done" for cell in plan.cells)
 
 
-def _requested_spec(request: RunRequest) -> Spec:
+def requested_spec(request: RunRequest) -> Spec:
     """Return the spec with the flags in it: where both give a value, the flag's is taken."""
     from milbench.engine.spec import make_spec, parse_setting, read_spec
 

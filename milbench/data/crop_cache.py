@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from milbench._utils import digests
 from milbench._utils.files import scratch_folder
 from milbench.data import digit_struct
-from milbench.data.crops import CROP_SIDE, Crop, CropVariant, crop, crop_parameters
+from milbench.data.crops import CROP_SIDE, Crop, CropVariant, Protocol, crop, crop_parameters
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
@@ -32,6 +32,8 @@ FOLDER = ".crops"
 """Name of the folder of caches beside a folder of pictures."""
 SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
 """The arrays of a cache and their types; None: fixed-width text."""
+How = tuple[CropVariant, Protocol]
+"""How pictures are cropped."""
 AT_ONCE = 256
 """Pictures that are cropped in memory before they are written."""
 
@@ -67,13 +69,14 @@ class Crops:
         return int(new.sum(axis=1).max())
 
 
-def load(folder: Path, variant: CropVariant, most_digits: int) -> Crops:
+def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protocol = "ours") -> Crops:
     """Return the crops of a folder with pictures and a digitStruct.mat, made first if there is no current cache.
 
     Args:
         folder: a part of a data set, such as svhn/train.
         variant: how the crops are made.
         most_digits: the largest number of digits that a picture may have: the number of positions of the network.
+        protocol: whose convention is followed, see `milbench.data.crops.window`; each has a cache of its own.
 
     Returns:
         The crops of all pictures of the folder, mapped into memory from the cache.
@@ -82,10 +85,12 @@ def load(folder: Path, variant: CropVariant, most_digits: int) -> Crops:
         UsageError: the folder, a record or a picture is damaged; the disk is full, and nothing is left then; or the
             cache is damaged or of another format. Such a cache is kept, because another version may need it.
     """
-    place = cache_place(folder) / f"{folder.name}-{variant}"
+    kind = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
+    place = cache_place(folder) / kind
+    how = variant, protocol
     try:
         state = _fingerprint(folder)
-        found = _current(place, state, variant) or _made(folder, place, state, variant, most_digits)
+        found = _current(place, state, how) or _made(folder, place, state, how, most_digits)
         crops = _mapped(place, found)
     except OSError as error:
         raise UsageError(f"cannot keep crops of {folder} in {place}: {error.strerror or error}") from error
@@ -149,10 +154,10 @@ def _open(place: Path) -> dict[str, Any] | None:
     return about
 
 
-def _current(place: Path, state: str, variant: CropVariant) -> dict[str, Any] | None:
+def _current(place: Path, state: str, how: How) -> dict[str, Any] | None:
     """Return what `_open` returns, None also if the crops were made from other files or with other parameters."""
     about = _open(place)
-    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(variant))
+    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(*how))
     return about if as_wanted else None
 
 
@@ -178,20 +183,20 @@ def _mapped(place: Path, about: dict[str, Any]) -> Crops:
     return Crops(**arrays, digest=about["digest"])
 
 
-def _made(folder: Path, place: Path, state: str, variant: CropVariant, most_digits: int) -> dict[str, Any]:
+def _made(folder: Path, place: Path, state: str, how: How, most_digits: int) -> dict[str, Any]:
     """Crop every picture, put the cache into its place, replacing an outdated one, and return its `about`."""
     records = digit_struct.read(folder / digit_struct.FILE)
     _check_records(folder, records, most_digits)
     with scratch_folder(place.parent, place.name) as temporary:
-        if about := _current(place, state, variant):  # another process made it while this one waited
+        if about := _current(place, state, how):  # another process made it while this one waited
             return about
         new = temporary / "new"
         new.mkdir()
-        digest = _write(folder, new, records, variant)
+        digest = _write(folder, new, records, how)
         about = {
             "format": CACHE_FORMAT,
             "inputs": state,
-            "parameters": crop_parameters(variant),
+            "parameters": crop_parameters(*how),
             "digest": digest,
             "files": {array: digests.read_digest(new / f"{array}.npy", "sha256") for array in SCHEMA},
         }
@@ -218,7 +223,7 @@ def _too_many(most_digits: int) -> str:
     return f"more than the network has positions ({most_digits})"
 
 
-def _write(folder: Path, new: Path, records: Sequence[Record], variant: CropVariant) -> str:
+def _write(folder: Path, new: Path, records: Sequence[Record], how: How) -> str:
     """Write the arrays and return the digest of what they were made from.
 
     Crops are appended to the file batch by batch: a full disk is then an error that can be caught, while writing to
@@ -232,7 +237,7 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: CropVari
     with (new / "crops.npy").open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), CROP_SIDE, CROP_SIDE, 3)}
         np.lib.format.write_array_header_1_0(file, header)
-        for n, (record, made, inputs) in enumerate(_all_crops(folder, records, variant)):
+        for n, (record, made, inputs) in enumerate(_all_crops(folder, records, how)):
             file.write(made.pixels.tobytes())
             count = len(record.classes)
             classes[n, :count], boxes[n, :count], windows[n] = record.classes, made.boxes, made.window
@@ -244,7 +249,7 @@ def _write(folder: Path, new: Path, records: Sequence[Record], variant: CropVari
     return digest.hexdigest()
 
 
-def _all_crops(folder: Path, records: Sequence[Record], variant: CropVariant) -> Iterator[tuple[Record, Crop, bytes]]:
+def _all_crops(folder: Path, records: Sequence[Record], how: How) -> Iterator[tuple[Record, Crop, bytes]]:
     """Yield every record in order, with its crop and the bytes it adds to the digest of the inputs.
 
     Threads suffice: decoding and resizing release Python's global lock.
@@ -257,7 +262,7 @@ def _all_crops(folder: Path, records: Sequence[Record], variant: CropVariant) ->
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from error
         inputs = f"{record.name} {record.classes} {hashlib.sha256(picture).hexdigest()} ".encode()
-        return record, crop(picture, path, record, variant), inputs + record.boxes.astype("<f8").tobytes()
+        return record, crop(picture, path, record, *how), inputs + record.boxes.astype("<f8").tobytes()
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(records), AT_ONCE):

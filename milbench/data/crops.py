@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ TIGHT = 1.3
 
 CropVariant = Literal["paper", "tight"]
 """How the size of the crop depends on the number of digits, see `crop_enlargement`."""
+Protocol = Literal["ours", "paper"]
+"""How house numbers are cropped, resized and put into batches: by our conventions, or by those of the programs of
+X.-L. Li, arXiv:1811.12346. `window`, `milbench.families.augmentation.augment` and
+`milbench.families.street_numbers.StreetNumbers.train_batches` say where the two differ."""
 Window = tuple[int, int, int, int]
 """Left, top, right and bottom of a part of a picture, in its pixels."""
 
@@ -44,9 +49,14 @@ class Crop:
     boxes: NDArray[np.float32]
 
 
-def crop_parameters(variant: CropVariant) -> dict[str, float | str]:
+def crop_parameters(variant: CropVariant, protocol: Protocol = "ours") -> dict[str, float | str]:
     """Return every parameter of the crop; a cache made with other parameters is outdated."""
-    return {"variant": variant, "side": CROP_SIDE, **({"margin": TIGHT} if variant == "tight" else {})}
+    parameters: dict[str, float | str] = {"variant": variant, "side": CROP_SIDE}
+    if variant == "tight":
+        parameters["margin"] = TIGHT
+    if protocol != "ours":  # not named by caches that were made before there was another
+        parameters["protocol"] = protocol
+    return parameters
 
 
 def crop_enlargement(variant: CropVariant, digits: int) -> float:
@@ -66,20 +76,25 @@ def crop_enlargement(variant: CropVariant, digits: int) -> float:
     return TIGHT if variant == "tight" else 1 + (6 - min(digits, 6)) / 7
 
 
-def window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
+def window(record: Record, width: int, height: int, variant: CropVariant, protocol: Protocol = "ours") -> Window:
     """Return the part of a picture that a crop shows: a square around all boxes, clipped to the picture.
 
-    The square is centred on the union of the boxes and rounded to whole pixels.
+    The square is centred on the union of the boxes and rounded to whole pixels. By the protocol `paper` a box is
+    clipped to the picture before, and its extent is the number of its last pixel less that of its first, one less than
+    in ours.
 
     Args:
         record: the boxes. Each overlaps the picture; some may reach beyond it, as some of SVHN's do.
         width: of the picture, in pixels.
         height: of the picture, in pixels.
         variant: how the size of the square depends on the number of digits.
+        protocol: whose convention is followed.
 
     Returns:
         (left, top, right, bottom) in pixels of the picture, right and bottom exclusive; one pixel at least each way.
     """
+    if protocol == "paper":
+        return _published_window(record, width, height, variant)
     left, top, right, bottom = corners(record).T
     x0, y0, x1, y1 = left.min(), top.min(), right.max(), bottom.max()
     half = crop_enlargement(variant, len(record.classes)) * max(x1 - x0, y1 - y0) / 2
@@ -87,6 +102,30 @@ def window(record: Record, width: int, height: int, variant: CropVariant) -> Win
     shown_left, shown_top = max(round(x - half), 0), max(round(y - half), 0)
     shown_right, shown_bottom = min(round(x + half), width), min(round(y + half), height)
     return shown_left, shown_top, max(shown_right, shown_left + 1), max(shown_bottom, shown_top + 1)
+
+
+def _published_window(record: Record, width: int, height: int, variant: CropVariant) -> Window:
+    """Return the window by the published convention. Pixels are numbered from 1 here, and the last one is shown."""
+    left, top, right, bottom = corners(record).T
+    first_x, last_x = np.maximum(left + 1, 1).min(), np.minimum(right, width).max()
+    first_y, last_y = np.maximum(top + 1, 1).min(), np.minimum(bottom, height).max()
+    half = crop_enlargement(variant, len(record.classes)) * max(last_x - first_x, last_y - first_y) / 2
+    shown_left, shown_right = _pixels_around((first_x + last_x) / 2, half, width)
+    shown_top, shown_bottom = _pixels_around((first_y + last_y) / 2, half, height)
+    return shown_left, shown_top, shown_right, shown_bottom
+
+
+def _pixels_around(centre: float, half: float, count: int) -> tuple[int, int]:
+    """Return the first pixel, numbered from 0, and the one behind the last of those from `centre` - to + `half`.
+
+    Args:
+        centre: the middle, where pixels are numbered from 1 to `count`.
+        half: half of the side; below 0 where a box overlaps the picture by less than a pixel.
+        count: of the pixels of the picture along this side.
+    """
+    first, last = math.floor(centre - half + 0.5), math.floor(centre + half + 0.5)  # halves are rounded up
+    first = min(max(first, 1), count)
+    return first - 1, max(min(last, count), first)
 
 
 def corners(record: Record) -> NDArray[np.float64]:
@@ -102,7 +141,7 @@ def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
     return clipped
 
 
-def crop(picture: bytes, path: Path, record: Record, variant: CropVariant) -> Crop:
+def crop(picture: bytes, path: Path, record: Record, variant: CropVariant, protocol: Protocol = "ours") -> Crop:
     """Decode the bytes of a PNG file and crop the picture.
 
     Args:
@@ -110,6 +149,7 @@ def crop(picture: bytes, path: Path, record: Record, variant: CropVariant) -> Cr
         path: the file they were read from, for messages.
         record: the digits and their boxes.
         variant: how the size of the crop depends on the number of digits.
+        protocol: whose convention is followed, see `window`.
 
     Returns:
         The square crop, with the boxes in its pixels.
@@ -125,7 +165,7 @@ def crop(picture: bytes, path: Path, record: Record, variant: CropVariant) -> Cr
     try:
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
             _check_boxes(path, record, *image.size)
-            shown = window(record, *image.size, variant)
+            shown = window(record, *image.size, variant, protocol)
             cut = eight_bits(image).convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Image.Resampling.BICUBIC)
     except UsageError:
         raise

@@ -116,6 +116,7 @@ def _key(cell: Cell, device: torch.device) -> str:
 def _measured(cell: Cell, device: torch.device, threads: int, data_dir: Path | None) -> Choice:
     """Return the choice for the task of a cell, by timing both precisions in turn."""
     task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task.seed = cell.seed
     task.prepare(data_dir, device)
     network = task.network(cell.seed).move_to(device)
     bags = next(iter(task.train_batches(0, generator("auto precision", task.name))))

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from milbench._utils.files import write_atomically
+from milbench.api.outcomes import Outcomes
+from milbench.engine.clipping import Clipping
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Generators:
 class Checkpoint:
     """How far the training of a cell is, and what was measured so far.
 
-    The file also has the weights, the state of the optimiser and those of torch's global generators. It is read with
-    `weights_only=True`: no code in it is run.
+    The file also has the weights, the state of the optimiser and of the clipping, and those of torch's global
+    generators. It is read with `weights_only=True`: no code in it is run.
 
     Args:
         cell: the id of the cell.
@@ -53,6 +55,8 @@ class Checkpoint:
         seconds: how long these steps took.
         history: the metrics of every finished epoch.
         decoder: that of the last evaluation, see `milbench.api.task.Evaluation`.
+        outcomes: of the test items at the last epoch, if that was evaluated on all bags, see
+            `milbench.api.task.Evaluation`.
         micro_batch: how many bags of a batch are computed at a time, since more did not fit into memory; None: all.
         loaded: what `load` read besides, until `restore` has used it.
     """
@@ -65,17 +69,25 @@ class Checkpoint:
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
     decoder: dict[str, Any] | None = None
+    outcomes: dict[str, Outcomes] | None = None
     micro_batch: int | None = None
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def end_epoch(self, metrics: dict[str, float], decoder: dict[str, Any] | None) -> None:
-        """Count the epoch as finished, with its metrics and its decoder."""
+    def end_epoch(
+        self, metrics: dict[str, float], decoder: dict[str, Any] | None, outcomes: dict[str, Outcomes] | None
+    ) -> None:
+        """Count the epoch as finished, with its metrics, its decoder and the outcomes of its evaluation."""
         self.history.append(metrics)
-        self.decoder = decoder
+        self.decoder, self.outcomes = decoder, outcomes
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(
-        self, path: Path, network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+        self,
+        path: Path,
+        network: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        clipping: Clipping,
+        device: torch.device,
     ) -> None:
         """Write the state to a file, completely or not at all.
 
@@ -83,14 +95,17 @@ class Checkpoint:
             path: of the file; an earlier checkpoint there is replaced.
             network: whose weights are stored.
             optimizer: whose state is stored.
+            clipping: whose memory of earlier gradients is stored.
             device: of the training, whose generator's state is stored.
         """
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
+        counters["outcomes"] = self.outcomes and {name: _as_tensors(found) for name, found in self.outcomes.items()}
         generators = Generators.now(device)
         state = {
             "counters": counters,
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
+            "clipping": clipping.state_dict(),
             "generators": {k: v for k, v in vars(generators).items() if v is not None},
         }
         content = io.BytesIO()  # torch raises errors of its own kind where a disk is full
@@ -113,16 +128,33 @@ class Checkpoint:
         try:
             # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
             state = torch.load(path, map_location="cpu", weights_only=True)
-            found = cls(**dict(state)["counters"])
+            counters = dict(state)["counters"]
+            stored = counters.get("outcomes")
+            counters["outcomes"] = stored and {name: _from_tensors(*terms) for name, terms in stored.items()}
+            found = cls(**counters)
             found.loaded = {name: state[name] for name in ("network", "optimizer", "generators")}
+            found.loaded["clipping"] = state.get("clipping")  # files of earlier versions lack it
         except Exception:  # noqa: BLE001 a file may hold anything, and torch then raise anything
             path.replace(path.with_suffix(".damaged"))
             return None
         return found if found.cell == cell else None
 
-    def restore(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        """Set the weights, the state of the optimiser and torch's global generators to those that were loaded."""
+    def restore(
+        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer, clipping: Clipping, device: torch.device
+    ) -> None:
+        """Set the weights, the state of optimiser and clipping and torch's global generators to those loaded."""
         network.load_state_dict(self.loaded["network"])
         optimizer.load_state_dict(self.loaded["optimizer"])
+        if self.loaded["clipping"] is not None:
+            clipping.load_state_dict(self.loaded["clipping"], device)
         Generators(**self.loaded["generators"]).restore(device)
         self.loaded = {}
+
+
+def _as_tensors(outcomes: Outcomes) -> tuple[Tensor, Tensor, str]:
+    """Return outcomes as what torch reads from a file without running code in it."""
+    return torch.from_numpy(outcomes.sums), torch.from_numpy(outcomes.weights), outcomes.items
+
+
+def _from_tensors(sums: Tensor, weights: Tensor, items: str) -> Outcomes:
+    return Outcomes(sums.numpy(), weights.numpy(), items)

@@ -35,10 +35,10 @@ class Objective:
     recipe: Recipe
     device: torch.device
 
-    def divisible(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Return whether an optimiser gets from parts of a batch what it gets from the whole batch."""
+    def divisible(self, optimizer: torch.optim.Optimizer, bags: Bags) -> bool:
+        """Return whether an optimiser gets from parts of these bags what it gets from all of them."""
         # The Hessian-vector products of a loss that couples bags have terms that couple the parts.
-        coupled = self.loss.couples_bags and isinstance(optimizer, KroneckerPSGD)
+        coupled = self.loss.couples(bags.mask) and isinstance(optimizer, KroneckerPSGD)
         return not coupled and not self.network.couples_bags
 
     def terms(self, bags: Bags, size: int, epoch: int, step: int) -> Iterator[Tensor]:
@@ -59,7 +59,7 @@ class Objective:
         """
         if size >= len(bags):
             yield self._losses(bags, self.logits(bags), epoch, step).mean()
-        elif not self.loss.couples_bags:
+        elif not self.loss.couples(bags.mask):
             for part in bags.parts(size):
                 yield self._losses(part, self.logits(part), epoch, step).sum() / len(bags)
         else:

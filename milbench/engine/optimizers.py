@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from milbench.api.recipe import Recipe
+from milbench.engine.clipping import Clipping
 from milbench.engine.muon import Muon
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
@@ -60,11 +61,14 @@ def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of 
 
 
 OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd, "muon": _muon, "psgd": _psgd}
+CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}
+"""The fields of a recipe that set a rule for the length of a gradient, each with the value that sets none."""
+_ONE_LENGTH = {**CLIPPING, "normalize_gradient": True}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adamw": {"lr": 1e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
-    "sgd": {"lr": 0.05, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
-    "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_norm": 1.0, "clip_rms": None},
-    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1},
+    "adamw": {"lr": 1e-3, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
+    "sgd": {"lr": 0.05, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
+    "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
+    "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_rms": 0.1, **CLIPPING},
 }
 """The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
 SCHEDULES: dict[str, Schedule] = {
@@ -81,8 +85,16 @@ def check_recipe(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     if recipe.clip_rms is not None and recipe.optimizer != "psgd":
         raise UsageError(f"recipe.clip_rms shortens the steps of psgd alone, not of {recipe.optimizer}; see clip_norm")
+    if len(rules := clipping_rules(recipe.model_dump())) > 1:
+        raise UsageError(f"recipe: {' and '.join(rules)} are two rules for the length of a gradient; set one of them")
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
+
+
+def clipping_rules(recipe: Mapping[str, Any]) -> list[str]:
+    """Return which fields of a recipe, as JSON data, set a rule for the length of a gradient, with their values."""
+    unset = (None, False, "none")
+    return [f"{name} = {recipe[name]}" for name in CLIPPING if recipe.get(name) not in unset]
 
 
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
@@ -120,21 +132,18 @@ def backward(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor]) -> Tens
     return total
 
 
-def optimizer_step(optimizer: torch.optim.Optimizer, clip_norm: float | None) -> Tensor:
+def optimizer_step(optimizer: torch.optim.Optimizer, clipping: Clipping) -> Tensor:
     """Make one step of an optimiser along the gradient that `backward` computed.
 
     Args:
         optimizer: from `make_optimizer`.
-        clip_norm: the largest norm of the gradient, to which longer ones are shortened; None: no clipping.
+        clipping: the rule for the length of the gradient.
 
     Returns:
         (), nonzero where the gradient or the step was shortened.
     """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    limit = clip_norm or math.inf
-    norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+    clipped = clipping.apply([p for group in optimizer.param_groups for p in group["params"]])
     optimizer.step()
-    clipped = norm > limit
     return clipped | (optimizer.clipped > 0) if isinstance(optimizer, KroneckerPSGD) else clipped
 
 

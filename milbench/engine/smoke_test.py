@@ -111,6 +111,9 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
         found = checked(loss, public.__name__, public(logits, bags.mask), tuple(bags.labels.shape))
         if found.isnan().any():
             raise fault(loss, method, "scores that can be compared", "nan")
+    evidence = loss.instance_evidence(logits, bags.mask)
+    if evidence.isnan().any():
+        raise fault(loss, "evidence", "values that can be compared", "nan")
     probs = checked(loss, "instance_probs", loss.instance_probs(logits, bags.mask), tuple(logits.shape))
     if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
         raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")

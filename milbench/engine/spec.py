@@ -1,6 +1,7 @@
 """Specs (what to run, from a TOML file or from flags) and how they become plans of cells.
 
-A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes.
+A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes. A
+value in the list of a recipe may be a table of several settings: three rules of clipping are then one axis of any name.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, TaskInfo, labels
+from milbench.api.metric_info import METRICS
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, TaskInfo, labels
 from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
+from milbench.engine.search_space import Search, settings_of
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
@@ -61,10 +64,17 @@ class Spec(BaseModel):
         task: the name of a task -> arguments of its constructor.
         recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
         supervision: the kinds of supervision that are compared on purpose, where there are several.
+        selection: the rule that chooses the epoch by which losses are compared: "last", or "validation", the smallest
+            validation set error. No result depends on it.
+        compare_by: the metrics that losses are compared by, the first of which takes the place of each task's primary
+            one; empty: the primary one alone.
+        margin: metric -> the largest difference that counts as none, in the unit of the metric (0.01 is one point of an
+            error); losses closer than that can be found equivalent. No result depends on it.
         preset: the preset that was chosen, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: between a publication and its code.
         source: where the spec comes from: "built-in NAME", a path, or "flags".
+        tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -78,10 +88,14 @@ class Spec(BaseModel):
     task: dict[str, Params] = Field(default_factory=dict)
     recipe: Params = Field(default_factory=dict)
     supervision: list[Supervision] = Field(default_factory=list)
+    selection: Selection = "last"
+    margin: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    compare_by: list[str] = Field(default_factory=list)
     preset: str = ""
     notes: list[str] = Field(default_factory=list)
     differences: list[Difference] = Field(default_factory=list)
     source: str = "flags"
+    tune: Search | None = None
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
@@ -261,12 +275,13 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     seeds = parse_seeds(spec.seeds)
     loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
+    _check_metrics(spec)
     cells: dict[str, Cell] = {}
     infos: dict[str, TaskInfo] = {}
     for name, params in _variants(tasks(), spec.tasks, spec.task):
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
-        infos[task.name] = TaskInfo.of(task)
+        infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by)
         recipes = _recipes(spec, task)
         if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
             raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
@@ -283,6 +298,9 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         preset=spec.preset,
         notes=spec.notes,
         differences=[d.model_dump() for d in spec.differences],
+        selection=spec.selection,
+        margin=spec.margin,
+        compare_by=spec.compare_by,
     )
 
 
@@ -295,6 +313,15 @@ def _check_supervision(spec: Spec) -> None:
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
         )
+
+
+def _check_metrics(spec: Spec) -> None:
+    """Raise UsageError where a metric of the spec is none that milbench knows or a task of it has as its primary."""
+    known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
+    for field, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by)):
+        for name in names:
+            if name not in known:
+                raise unknown(f"metric in {field}", name, known)
 
 
 def _loss_fields(name: str, params: Params) -> Params:
@@ -311,10 +338,10 @@ def _loss_fields(name: str, params: Params) -> Params:
 
 def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -> Params:
     """Return the fields of a cell that a task determines, with the digest of its data."""
-    entry = tasks().entry(name)
+    entry, defaults = tasks().entry(name), constructor_parameters(type(task))
     return {
         "task": entry.name,
-        "task_params": params,
+        "task_params": {k: v for k, v in params.items() if k not in task.added_later or v != defaults[k].default},
         "task_file": entry.origin if entry.is_file else "",
         "task_revision": f"{task.revision}{entry.source_digest}",
         "data": task.check_data(data_dir),
@@ -324,18 +351,29 @@ def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -
 def _recipes(spec: Spec, task: Task) -> list[Params]:
     """Return the recipes of a task: its own with the changes of the spec, one for every combination of axes."""
     common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
-    return [_recipe(task.recipe().model_dump(), changes) for changes in _axes(common | spec.recipe.get(task.name, {}))]
+    return [
+        changed_recipe(task.recipe().model_dump(), settings_of(changes))
+        for changes in _axes(common | spec.recipe.get(task.name, {}))
+    ]
 
 
-def _recipe(defaults: Params, changes: Params) -> Params:
-    """Return the task's recipe with the changes; another optimiser than the task's comes with settings of its own."""
-    from milbench.api.recipe import Recipe
-    from milbench.engine.optimizers import SETTINGS, check_recipe
+def changed_recipe(defaults: Params, changes: Params) -> Params:
+    """Return a recipe, such as that of a task, with changes; "none" stands for None.
+
+    Another optimiser comes with settings of its own, and a rule for the length of a gradient, or none, replaces the one
+    before.
+
+    Raises:
+        UsageError: a change is unknown or wrong, or has no effect.
+    """
+    from milbench.api.recipe import ADDED_LATER, Recipe
+    from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
     settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
-    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **changes})
+    replaced = CLIPPING if CLIPPING.keys() & changes else {}
+    recipe: Recipe = validated("the recipe", Recipe, {**ADDED_LATER, **defaults, **settings, **replaced, **changes})
     check_recipe(recipe)
     return recipe.model_dump()
 

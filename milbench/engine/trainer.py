@@ -18,6 +18,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.metric_info import INTERIM
+from milbench.api.outcomes import Outcomes
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
@@ -27,6 +28,7 @@ from milbench.engine import gallery_writer, profiling
 from milbench.engine.callback import Callback
 from milbench.engine.callback import Stopped as Stopped  # noqa: PLC0414 re-exported
 from milbench.engine.checkpoints import Checkpoint, Generators
+from milbench.engine.clipping import Clipping
 from milbench.engine.memory import halving, is_out_of_memory
 from milbench.engine.objective import Objective, network_logits
 from milbench.engine.optimizers import backward, learning_rate, make_optimizer, optimizer_step
@@ -54,6 +56,7 @@ class TrainedCell:
         costs: seconds and bytes, by the names of `milbench.api.results.Results.costs` after "cost/".
         weights: of the network and the loss after the last epoch, on the CPU.
         decoder: learnt from validation bags after the last epoch, see `milbench.api.task.Evaluation`.
+        outcomes: of the test items after the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
     """
 
@@ -61,6 +64,7 @@ class TrainedCell:
     costs: dict[str, float]
     weights: dict[str, Tensor]
     decoder: dict[str, Any] | None
+    outcomes: dict[str, Outcomes] | None
     save_gallery: Callable[[Path], None]
 
 
@@ -100,7 +104,7 @@ class Trainer:
         if state is None:
             state = Checkpoint(self.cell.id)
         else:
-            state.restore(self.model, self.optimizer, self.device)
+            state.restore(self.model, self.optimizer, self.clipping, self.device)
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             busy = self._train_epoch(state)
@@ -113,13 +117,15 @@ class Trainer:
                 "cost/step_seconds": state.seconds / state.step,
                 **({} if math.isnan(busy) else {"cost/busy": busy}),
             }
-            state.end_epoch(metrics, evaluation.decoder)
+            state.end_epoch(metrics, evaluation.decoder, evaluation.outcomes)
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state)
-        last = Evaluation(state.history[-1], state.decoder)
-        return TrainedCell(state.history, costs, weights, last.decoder, lambda path: self._save_gallery(path, last))
+        last = Evaluation(state.history[-1], state.decoder, state.outcomes)
+        return TrainedCell(
+            state.history, costs, weights, last.decoder, last.outcomes, lambda path: self._save_gallery(path, last)
+        )
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:
         """Return the evaluation that the recipe asks for after this epoch; without metrics where it asks for none."""
@@ -155,8 +161,9 @@ class Trainer:
         cell = self.cell
         check_unchanged(cell)
         forbid_tf32()
-        self.recipe = Recipe(**cell.recipe)
+        self.recipe = Recipe.from_stored(cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+        self.task.seed = cell.seed
         if cell.smoke:
             self.task.evaluation_limit = SMOKE_BAGS
         self.task.prepare(self.data_dir, self.device)
@@ -173,6 +180,7 @@ class Trainer:
         self.model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
         self.objective = Objective(self.network, self.loss, self.recipe, self.device)
         self.optimizer = make_optimizer(self.model, self.recipe, cell.seed)
+        self.clipping = Clipping.of(self.recipe)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
 
@@ -242,11 +250,11 @@ class Trainer:
             with tf32(False):  # the objective allows it in the network where the recipe does
                 return backward(self.optimizer, self.objective.terms(bags, size, epoch, step))
 
-        if self.objective.divisible(self.optimizer):
+        if self.objective.divisible(self.optimizer, bags):
             loss = self._fitting(len(bags), state.micro_batch, gradient, smaller)
         else:
             loss = gradient(len(bags))
-        clipped = optimizer_step(self.optimizer, self.recipe.clip_norm)
+        clipped = optimizer_step(self.optimizer, self.clipping)
         return torch.stack([loss, clipped.to(loss)])
 
     def _fitting(self, bags: int, size: int | None, compute: Callable[[int], T], smaller: Callable[[int], None]) -> T:
@@ -273,6 +281,7 @@ class Trainer:
                 torch.cat([part.classes for part in parts]),
                 torch.cat([part.presence for part in parts]),
                 torch.cat([part.instances for part in parts]),
+                torch.cat([part.strength for part in parts]),
             )
 
         def smaller(size: int) -> None:
@@ -286,6 +295,7 @@ class Trainer:
             self.loss.class_scores(logits, bags.mask),
             self.loss.presence_scores(logits, bags.mask),
             self.loss.instance_probs(logits, bags.mask),
+            self.loss.instance_evidence(logits, bags.mask),
         )
 
     def _costs(self, state: Checkpoint) -> dict[str, float]:
@@ -324,7 +334,7 @@ class Trainer:
         gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, last)
 
     def _save(self, state: Checkpoint) -> None:
-        state.save(self.checkpoint, self.model, self.optimizer, self.device)
+        state.save(self.checkpoint, self.model, self.optimizer, self.clipping, self.device)
         self._saved = time.monotonic()
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from milbench._utils import locks
+from milbench.api.outcomes import OUTCOMES_FILE, save_outcomes
 from milbench.api.plan import Cell
 from milbench.engine.callback import Callback, Stopped
 from milbench.errors import StoreAwayError, StoreError, UsageError, store_failure
@@ -235,6 +236,8 @@ class _Computation:
             with self.store.system_metrics(run_id):
                 trained = self._train(run_id)
                 self.store.log(run_id, job.cell.recipe["epochs"], trained.costs)
+                if chosen := (trained.decoder or {}).get("decoder"):
+                    self.store.tag(run_id, {"milbench.decoder": str(chosen)})
                 _keep_artifacts(run_id, self.store, self.workspace.checkpoints / f"{job.cell.id}.artifacts", trained)
             self.store.end(run_id, "FINISHED")
         except Stopped:
@@ -318,7 +321,7 @@ def _reason(error: BaseException, job: Job | None = None) -> str:
 
 
 def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell) -> None:
-    """Log weights, gallery and decoder as files of the run."""
+    """Log weights, gallery, decoder and outcomes as files of the run."""
     from safetensors.torch import save
 
     folder.mkdir(exist_ok=True)
@@ -329,6 +332,9 @@ def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: Trai
     if trained.decoder is not None:
         paths.append(folder / "decoder.json")
         paths[-1].write_text(json.dumps(trained.decoder, allow_nan=False) + "\n", "utf-8")
+    if trained.outcomes:
+        paths.append(folder / OUTCOMES_FILE)
+        save_outcomes(paths[-1], trained.outcomes)
     for path in paths:
         store.log_file(run_id, path)
     shutil.rmtree(folder)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from milbench.api.bags import Bags
-from milbench.api.task import ScoreFunction, Scores, Split
+from milbench.api.bags import Bags, Truth
+from milbench.api.outcomes import Outcomes
+from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
+from milbench.evaluation.items import ItemsDigest, outcomes_of
 
-Hook = Callable[[str, Scores, Bags], None]
-"""Called with the split (or "calibration"), the scores and the bags of every batch, to compute further metrics."""
+Hook = Callable[[str, Scores, Bags, float], None]
+"""Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
+loss's own label sets of presence scores, to compute further metrics."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 """From height and width of an image to y of every row and x of every column of positions, all in pixels."""
 CPU = torch.device("cpu")
@@ -45,7 +48,9 @@ class Predictions:
         presence: (B, C) presence scores.
         labels: (B, C) bool, the true label sets.
         hits: (B, C) bool, see `milbench.evaluation.metrics.class_hits`; None without centres of positions.
-        wrong: flat bool, see `milbench.evaluation.metrics.wrong_instances`.
+        wrong: (B,) int64, how many instances have another most probable class than their own.
+        sizes: (B,) int64, how many instances there are; 0 where their classes are not known by position.
+        items: a digest of the bags, see `milbench.evaluation.items.ItemsDigest`.
     """
 
     classes: Tensor
@@ -53,6 +58,8 @@ class Predictions:
     labels: Tensor
     hits: Tensor | None
     wrong: Tensor
+    sizes: Tensor
+    items: str
 
 
 def evaluate_splits(
@@ -63,18 +70,7 @@ def evaluate_splits(
     hook: Hook | None = None,
     limit: int | None = None,
 ) -> dict[str, float]:
-    """Return the metrics of every split by `split/metric`; one that is undefined for these bags is left out.
-
-    Args:
-        score: the scores of a batch of bags.
-        splits: the bags of each split.
-        calibration: bags to choose the threshold of the set error on; None: those of the validation split.
-        centres: for images, the centres of the positions; None: the hit rate is left out.
-        hook: called once with every batch of bags and its scores.
-        limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
-
-    Returns:
-        Shares in [0, 1] by `split/metric`, and the threshold on presence scores as `chosen/threshold`.
+    """Return the metrics of `evaluate_bags` alone, without the outcomes of the test items; it takes the same arguments.
 
     Examples:
         Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
@@ -92,29 +88,101 @@ def evaluate_splits(
         >>> found["validation/set_error"], found["validation/posterior_error"]
         (0.5, 0.25)
     """
+    return evaluate_bags(score, splits, calibration, centres, hook, limit).metrics
+
+
+def evaluate_bags(
+    score: ScoreFunction,
+    splits: Mapping[Split, EvalSplit],
+    calibration: Sequence[Bags] | None = None,
+    centres: Centres | None = None,
+    hook: Hook | None = None,
+    limit: int | None = None,
+) -> Evaluation:
+    """Return the metrics of every split and the outcomes of the test items; a metric that is undefined is left out.
+
+    Every loss is judged by its own label sets: the classes whose presence score is at or above a threshold, which is
+    chosen before the test bags are seen. With a hook, the bags that it is chosen on are scored twice, first for their
+    presence alone, since a hook needs the threshold while it has the maps.
+
+    Args:
+        score: the scores of a batch of bags.
+        splits: the bags of each split.
+        calibration: bags to choose the threshold on; None: those of the validation split.
+        centres: for images, the centres of the positions; None: the hit rate is left out.
+        hook: called once with every batch of bags, its scores and the threshold.
+        limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
+
+    Returns:
+        Shares in [0, 1] by `split/metric`, the threshold on presence scores as `chosen/threshold`, and the outcomes.
+
+    Examples:
+        >>> import torch
+        >>> from milbench import Bags, Scores, Truth
+        >>> truth = Truth(torch.tensor([[0], [1]]), position_classes=torch.tensor([[0], [1]]))
+        >>> bags = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]), truth=truth)
+        >>> def score(bags):
+        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.7]])  # no threshold is right for both bags
+        ...     return Scores(presence, presence, torch.full((2, 3, 1), 1 / 3))
+        >>> found = evaluate_bags(score, {"test": EvalSplit((), [bags])}, calibration=[bags])
+        >>> found.metrics["test/set_error"], found.outcomes["set_error"].sums
+        (0.5, array([0., 1.], dtype=float32))
+    """
     splits = {name: limited(split, limit) for name, split in splits.items()}
+    chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
+    known_first = hook is not None or calibration is not None
+    threshold = choose_threshold(score, chosen_on) if known_first else math.nan
     predictions = {
-        name: predict_bags(_with_hook(score, name, hook), split.bags, centres) for name, split in splits.items()
+        name: predict_bags(_with_hook(score, name, hook, threshold), split.bags, centres)
+        for name, split in splits.items()
     }
-    if calibration is None:
-        chosen_on = predictions["validation"]
-    else:
-        chosen_on = predict_bags(_with_hook(score, "calibration", hook), first_bags(calibration, limit), centres)
-    threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels)
-    values = {THRESHOLD: threshold}
+    if hook is not None and calibration is not None:
+        for bags in chosen_on:
+            _with_hook(score, "calibration", hook, threshold)(bags)
+    if not known_first:
+        threshold = metrics.best_threshold(predictions["validation"].presence, predictions["validation"].labels)
+    values, outcomes = {THRESHOLD: threshold}, {}
     for name, split in splits.items():
-        presence, labels, hits = predictions[name].presence, predictions[name].labels, predictions[name].hits
-        if split.single_instance is split.bags:
-            error = metrics.instance_error(predictions[name].classes, labels.int().argmax(dim=1))
-        else:
-            error = single_instance_error(score, split.single_instance)
-        values[f"{name}/instance_error"] = error
-        values[f"{name}/set_error"] = metrics.set_error(presence, labels, threshold)
-        values[f"{name}/average_precision"] = metrics.average_precision(presence, labels)
-        values[f"{name}/auroc"] = metrics.auroc(presence, labels)
-        values[f"{name}/hit_rate"] = math.nan if hits is None else metrics.hit_rate(hits, labels)
-        values[f"{name}/posterior_error"] = metrics.share(predictions[name].wrong)
-    return {name: value for name, value in values.items() if not math.isnan(value)}
+        found = predictions[name]
+        terms = {"instance_error": _instance_terms(score, split, found), **bag_outcomes(found, threshold)}
+        known = {metric: term for metric, term in terms.items() if term is not None}
+        values |= {f"{name}/{metric}": term.value for metric, term in known.items()}
+        values[f"{name}/average_precision"] = metrics.average_precision(found.presence, found.labels)
+        values[f"{name}/auroc"] = metrics.auroc(found.presence, found.labels)
+        if name == "test":
+            outcomes = known
+    return Evaluation({name: v for name, v in values.items() if not math.isnan(v)}, outcomes=outcomes or None)
+
+
+def choose_threshold(score: ScoreFunction, batches: Sequence[Bags]) -> float:
+    """Return the threshold on presence scores with the smallest set error on these bags; no map is kept."""
+    presence, labels = zip(*((score(bags).presence.cpu(), bags.labels.cpu()) for bags in batches), strict=True)
+    return metrics.best_threshold(torch.cat(presence), torch.cat(labels))
+
+
+def bag_outcomes(predicted: Predictions, threshold: float) -> dict[str, Outcomes | None]:
+    """Return what each bag adds to the metrics of label sets, hits and instances, by metric; None where undefined."""
+    labels, hits, items = predicted.labels, predicted.hits, predicted.items
+    wrong = metrics.wrong_sets(predicted.presence, labels, threshold)
+    misjudged = metrics.wrong_labels(predicted.presence, labels, threshold)
+    return {
+        "set_error": outcomes_of(wrong, torch.ones_like(wrong), items),
+        "label_error": outcomes_of(misjudged, torch.full_like(misjudged, labels.shape[1]), items),
+        "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), labels.sum(dim=1), items),
+        "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
+    }
+
+
+def instance_outcomes(class_scores: Tensor, labels: Tensor, items: str) -> Outcomes | None:
+    """Return what each bag of one instance adds to the instance error.
+
+    Args:
+        class_scores: (B, C).
+        labels: (B, C) bool, each row with one class.
+        items: a digest of the bags.
+    """
+    wrong = metrics.wrong_classes(class_scores, labels.int().argmax(dim=1))
+    return outcomes_of(wrong, torch.ones_like(wrong), items)
 
 
 def limited(split: EvalSplit, limit: int | None) -> EvalSplit:
@@ -144,8 +212,8 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     return taken
 
 
-def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags]) -> float:
-    """Return the instance error over batches of one-instance bags, NaN where there are none.
+def single_instance_outcomes(score: ScoreFunction, single_instance: Sequence[Bags]) -> Outcomes | None:
+    """Return what each of the one-instance bags, of which there are some, adds to the instance error.
 
     Examples:
         >>> import torch
@@ -153,14 +221,15 @@ def single_instance_error(score: ScoreFunction, single_instance: Sequence[Bags])
         >>> def score(bags):
         ...     classes = torch.tensor([[0.9, 0.1], [0.7, 0.3]])  # the second bag is taken for class 0
         ...     return Scores(classes, classes, torch.zeros(2, 3, 1))
-        >>> single_instance_error(score, [bags])
+        >>> single_instance_outcomes(score, [bags]).value
         0.5
     """
-    if not single_instance:
-        return math.nan
-    scores = torch.cat([score(bags).classes.cpu() for bags in single_instance])
-    labels = torch.cat([bags.labels.cpu() for bags in single_instance])
-    return metrics.instance_error(scores, labels.int().argmax(dim=1))
+    scores, labels, items = [], [], ItemsDigest()
+    for bags in single_instance:
+        scores.append(score(bags).classes.cpu())
+        labels.append(bags.labels.cpu())
+        items.add(bags)
+    return instance_outcomes(torch.cat(scores), torch.cat(labels), str(items))
 
 
 def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
@@ -179,25 +248,44 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
     """
     parts: list[tuple[Tensor, ...]] = []
     hits: list[Tensor] = []
+    items = ItemsDigest()
     for bags in batches:
         scores = score(bags)
         if bags.truth is None:
             raise ValueError("bags to evaluate on need their truth")
         where = centres(*bags.instances.shape[-2:]) if centres else None
-        instances, truth = scores.instances.cpu(), bags.truth.to(CPU)
+        truth, mask = bags.truth.to(CPU), None if bags.mask is None else bags.mask.cpu()
         if where is not None or truth.position_classes is not None:
-            hits.append(metrics.class_hits(instances, truth, where))
-        wrong = metrics.wrong_instances(instances, truth, None if bags.mask is None else bags.mask.cpu())
-        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong))
-    classes, presence, labels, wrong = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Predictions(classes, presence, labels, torch.cat(hits) if hits else None, wrong)
+            hits.append(metrics.class_hits(scores.strength.cpu(), truth, where))
+        wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, mask)
+        parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
+        items.add(bags)
+    classes, presence, labels, wrong, sizes = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Predictions(classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items))
 
 
-def _with_hook(score: ScoreFunction, split: str, hook: Hook | None) -> ScoreFunction:
+def _instance_terms(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Outcomes | None:
+    if split.single_instance is split.bags:
+        return instance_outcomes(predicted.classes, predicted.labels, predicted.items)
+    return single_instance_outcomes(score, split.single_instance) if split.single_instance else None
+
+
+def _wrong_a_bag(instances: Tensor, truth: Truth, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return (B,) int64 twice: of the instances of each bag how many are wrong, and how many there are."""
+    wrong = torch.zeros(len(instances), dtype=torch.int64)
+    if truth.position_classes is None:
+        return wrong, wrong
+    there = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
+    sizes = there.sum(dim=1)
+    bag = torch.arange(len(wrong)).repeat_interleave(sizes)
+    return wrong.index_add(0, bag, metrics.wrong_instances(instances, truth, there).long()), sizes
+
+
+def _with_hook(score: ScoreFunction, split: str, hook: Hook | None, threshold: float) -> ScoreFunction:
     def scored(bags: Bags) -> Scores:
         scores = score(bags)
         if hook is not None:
-            hook(split, scores, bags)
+            hook(split, scores, bags, threshold)
         return scores
 
     return scored

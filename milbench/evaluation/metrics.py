@@ -24,8 +24,19 @@ def instance_error(class_scores: Tensor, classes: Tensor) -> float:
         >>> instance_error(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
         0.5
     """
+    return share(wrong_classes(class_scores, classes))
+
+
+def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
+    """Return (B,) bool, which bags are errors in `instance_error`.
+
+    Examples:
+        >>> import torch
+        >>> wrong_classes(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
+        tensor([False,  True])
+    """
     named = ~(class_scores.isnan().any(dim=1) | (class_scores == -math.inf).all(dim=1))
-    return 1 - share(named & (class_scores.argmax(dim=1) == classes))
+    return ~named | (class_scores.argmax(dim=1) != classes)
 
 
 def best_threshold(presence: Tensor, labels: Tensor) -> float:
@@ -58,8 +69,20 @@ def best_threshold(presence: Tensor, labels: Tensor) -> float:
     return float(candidates[best[len(best) // 2]])
 
 
+def predicted_sets(presence: Tensor, threshold: float) -> Tensor:
+    """Return (B, C) bool, the classes whose presence score is the threshold or more; NaN ranks below every threshold.
+
+    Examples:
+        >>> import torch
+        >>> predicted_sets(torch.tensor([[5.0, 1.0], [3.0, math.nan]]), threshold=3.0)
+        tensor([[ True, False],
+                [ True, False]])
+    """
+    return _ordered(presence) >= threshold
+
+
 def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    """Return the share of bags where `presence >= threshold` is not exactly the label set.
+    """Return the share of bags whose predicted label set, see `predicted_sets`, is not exactly the true one.
 
     Args:
         presence: (B, C) presence scores.
@@ -75,7 +98,31 @@ def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
         >>> set_error(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
         0.5
     """
-    return 1 - share(((_ordered(presence) >= threshold) == labels).all(dim=1))
+    return share(wrong_sets(presence, labels, threshold))
+
+
+def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
+    """Return (B,) bool, which bags are errors in `set_error`.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
+        >>> wrong_sets(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
+        tensor([False,  True])
+    """
+    return (predicted_sets(presence, threshold) != labels).any(dim=1)
+
+
+def wrong_labels(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
+    """Return (B,) int64, how many classes of each bag are predicted and absent, or present and not predicted.
+
+    Examples:
+        >>> import torch
+        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
+        >>> wrong_labels(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
+        tensor([0, 1])
+    """
+    return (predicted_sets(presence, threshold) != labels).sum(dim=1)
 
 
 def average_precision(presence: Tensor, labels: Tensor) -> float:
@@ -108,11 +155,11 @@ def auroc(presence: Tensor, labels: Tensor) -> float:
     return _macro(roc_auc_score, presence, labels)
 
 
-def class_hits(instances: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """Return (B, C) bool, whether the strongest position of each class is on one of its instances.
 
     Args:
-        instances: (B, C+1, *positions), the probability that a position shows each class.
+        strength: (B, C, *positions), larger where a position speaks more strongly for the class.
         truth: the instances, by position or with boxes.
         centres: y of every row and x of every column of positions in pixels, needed where the truth is boxes.
 
@@ -127,11 +174,10 @@ def class_hits(instances: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] |
 
         >>> import torch
         >>> truth = Truth(torch.tensor([[0, -1]]), position_classes=torch.tensor([[0, 2]]))
-        >>> instances = torch.tensor([[[0.8, 0.1], [0.1, 0.3], [0.1, 0.6]]])
-        >>> class_hits(instances, truth)
+        >>> class_hits(torch.tensor([[[0.8, 0.1], [0.1, 0.3]]]), truth)
         tensor([[ True, False]])
     """
-    strongest = instances[:, :-1].flatten(2).argmax(dim=2)
+    strongest = strength.flatten(2).argmax(dim=2)
     classes = torch.arange(strongest.shape[1])
     if truth.position_classes is not None:
         return truth.position_classes.gather(1, strongest) == classes

@@ -38,7 +38,8 @@ def sensitivity_maps(
         return values
 
     def log_probs(values: Tensor) -> Tensor:
-        return loss.instance_probs(values).log()
+        # A probability that rounds to 0 even here has no logarithm, and no gradient that would mean anything.
+        return loss.instance_probs(values).clamp(min=torch.finfo(torch.float64).tiny).log()
 
     maps = {c: sensitivity(logits, image, c, where, log_probs).cpu().double() for c, where in positions.items()}
     return {c: (values / values.max().clamp(min=1e-300)).numpy() for c, values in maps.items()}

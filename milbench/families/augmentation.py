@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from milbench._utils.devices import to_device
+from milbench.data.crops import Protocol
 
 CROP = 60
 """Side of the part of the crop that is kept, in pixels."""
@@ -13,18 +14,20 @@ SIZES = (50, 70)
 """Smallest and largest height and width that this part is resized to, in pixels."""
 
 
-def augment(images: Tensor, boxes: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def augment(images: Tensor, boxes: Tensor, rng: torch.Generator, protocol: Protocol = "ours") -> tuple[Tensor, Tensor]:
     """Return images and boxes after one random change of crop, colour and size, the same for the whole batch.
 
     A part of 60x60 pixels is kept, the channels are permuted, and height and width are resized to two sizes that are
-    independent and uniform on 50..70. Each new pixel takes the value of the old one at its centre. Boxes are moved with
-    the pixels and clipped: the box of a digit that is cut away has no area. As in the programs of X.-L. Li,
-    arXiv:1811.12346.
+    independent and uniform on 50..70. Boxes are moved with the pixels and clipped: the box of a digit that is cut away
+    has no area. As in the programs of X.-L. Li, arXiv:1811.12346, but for one convention: by the protocol `ours` each
+    of n new pixels has the value of the old one at its centre; by `paper` pixel i has that of the old one of number
+    floor(i (60 - 1) / (n - 1)), from the first to the last, both numbered from 0.
 
     Args:
         images: (B, 3, h, w), sides of 60 pixels or more.
         boxes: (B, M, 4), (left, top, right, bottom) in pixels.
         rng: a generator on the CPU; the images may be on another device.
+        protocol: whose convention is followed; both draw the same numbers.
 
     Returns:
         The images (B, 3, h', w') and their boxes (B, M, 4).
@@ -33,12 +36,18 @@ def augment(images: Tensor, boxes: Tensor, rng: torch.Generator) -> tuple[Tensor
     top, left = (int(torch.randint(count, (), generator=rng)) for count in places)
     channels = torch.randperm(images.shape[1], generator=rng)
     height, width = torch.randint(SIZES[0], SIZES[1] + 1, (2,), generator=rng).tolist()
-    rows, columns = (_nearest(size, images.device) for size in (height, width))
+    rows, columns = (_old_pixels(size, protocol, images.device) for size in (height, width))
     changed = images[:, to_device(channels, images.device)][:, :, (top + rows).unsqueeze(1), left + columns]
-    corner, size = to_device(torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype), boxes.device)
-    return changed, (boxes - corner).clamp(0, CROP) * (size / CROP)
+    known = torch.tensor([[left, top] * 2, [width, height] * 2], dtype=boxes.dtype)
+    corner, size = to_device(known, boxes.device)
+    moved = (boxes - corner).clamp(0, CROP)
+    if protocol == "ours":
+        return changed, moved * (size / CROP)
+    # Old pixel x is shown from new pixel x (n - 1) / (60 - 1) on, and the last one by the last new pixel alone.
+    return changed, torch.minimum(moved * ((size - 1) / (CROP - 1)), size)
 
 
-def _nearest(size: int, device: torch.device) -> Tensor:
-    """Return for each of `size` new pixels the index of the old one, of CROP, that holds its centre."""
-    return (2 * torch.arange(size, device=device) + 1) * CROP // (2 * size)
+def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
+    """Return (size,), the index of the old pixel, of CROP, whose value each new one has."""
+    new = torch.arange(size, device=device)
+    return (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)

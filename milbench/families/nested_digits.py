@@ -22,7 +22,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.image_bags import DIGITS, LazyBatches, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -136,6 +136,7 @@ class NestedDigits(Task):
     Args:
         digits_per_bag: M, the number of digits on a canvas.
         batch_bags: the number of canvases in a training batch.
+        bags_per_epoch: the number of training canvases of an epoch; None: as many as use every digit once.
     """
 
     sizes: ClassVar[tuple[int, int]]
@@ -148,9 +149,10 @@ class NestedDigits(Task):
     figures = ("2",)
     chance = 1 - 1 / DIGITS
 
-    def __init__(self, digits_per_bag: int, batch_bags: int = 32) -> None:
+    def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
+        self.bags_per_epoch = bags_per_epoch
         self.max_labels = min(DIGITS, digits_per_bag)
         middle = output_size(self.layers(), sum(self.sizes) // 2)
         self.positions = middle * middle
@@ -162,6 +164,10 @@ class NestedDigits(Task):
     @abstractmethod
     def load(self, data_dir: Path | None) -> ImageSplits:
         """Return the digits, on the CPU."""
+
+    def canvas_axes(self) -> tuple[object, ...]:
+        """Return what the fixed canvases of a split depend on, besides the split and the number of digits."""
+        return self.name, self.revision
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Load the digits onto `device` and draw the fixed bags."""
@@ -185,18 +191,27 @@ class NestedDigits(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every training digit once; the last one may be smaller."""
-        bags = len(self._train) // self.digits_per_bag
-        return -(-bags // self.batch_bags)
+        """Return the number of batches of an epoch; the last one may be smaller."""
+        return -(-self._bags() // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield canvases with every training digit once, except for the few, others in each epoch, that fill no bag."""
-        bags = len(self._train) // self.digits_per_bag
-        order = torch.randperm(len(self._train), generator=rng)[: bags * self.digits_per_bag]
+        """Yield the canvases of an epoch.
+
+        They hold every training digit once, except for the few, others in each epoch, that fill no bag. With
+        `bags_per_epoch` they hold every digit once before any digit again.
+        """
+        bags = self._bags()
+        count = bags * self.digits_per_bag
+        rounds = -(-count // len(self._train))
+        order = torch.cat([torch.randperm(len(self._train), generator=rng) for _ in range(rounds)])[:count]
         indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
         together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
         for start in range(0, len(indices), together):
             yield from draw_batches(self._train, indices[start : start + together], self.sizes, rng)
+
+    def _bags(self) -> int:
+        """Return the number of training bags of an epoch."""
+        return self.bags_per_epoch or len(self._train) // self.digits_per_bag
 
     def network(self, seed: int) -> Network:
         """Return the all-convolutional network of `layers`."""
@@ -213,7 +228,7 @@ class NestedDigits(Task):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single digits (instance_error) and of the fixed canvases (all others)."""
         limit = self.evaluation_limit
-        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, self.centres, limit=limit))
+        return evaluate_bags(score, self._eval_splits, self._calibration, self.centres, limit=limit)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions on a canvas of this size, in pixels."""
@@ -260,7 +275,7 @@ class NestedDigits(Task):
 
     def _canvases(self, split: Split, digits: LabelledImages) -> list[Bags]:
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
-        rng = generator(self.name, self.revision, split, self.digits_per_bag)
+        rng = generator(*self.canvas_axes(), split, self.digits_per_bag)
         count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
         rounds = -(-count // len(digits))
         order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]

@@ -17,7 +17,7 @@ from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.image_bags import LazyBatches, single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
@@ -116,8 +116,7 @@ class OneInstanceImages(Task):
 
         The hit rate is left out: every position of a network depends on the one instance there is.
         """
-        limit = self.evaluation_limit
-        return Evaluation(evaluate_splits(score, self._eval_splits, self._calibration, limit=limit))
+        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)
 
     def gallery(self) -> Bags:
         """Return the first eight test images."""

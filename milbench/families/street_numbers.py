@@ -23,13 +23,13 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
-from milbench.data.crops import CROP_SIDE, CropVariant
+from milbench.data.crops import CROP_SIDE, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
-from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
+from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.image_bags import DIGITS, LazyBatches, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
@@ -68,7 +68,7 @@ def number_images(crops: Crops, device: torch.device) -> LabelledImages:
     )
 
 
-def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> Bags:
+def number_bags(images: LabelledImages, rng: torch.Generator | None = None, protocol: Protocol = "ours") -> Bags:
     """Return crops as bags, augmented by draws from `rng` if it is given.
 
     The label set stays that of the whole number where augmentation cuts a digit away, as in the paper.
@@ -76,6 +76,7 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> B
     Args:
         images: N crops with classes (N, M) in the order of reading, and boxes.
         rng: a generator on the CPU.
+        protocol: whose convention augmentation follows.
 
     Returns:
         Bags with instances (N, 3, h, w) in [0, 1).
@@ -87,18 +88,20 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None) -> B
     if boxes is None:
         raise ValueError("crops of house numbers need the boxes of their digits")
     if rng is not None:
-        pixels, boxes = augment(pixels, boxes, rng)
+        pixels, boxes = augment(pixels, boxes, rng, protocol)
     return Bags(pixels, label_matrix(images.classes, DIGITS), truth=Truth(images.classes, boxes))
 
 
 class StreetNumbers(Task):
     """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
+    revision = 2
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
     decoder = "columns"
     crop_side = CROP_SIDE
+    added_later = ("protocol",)
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -113,6 +116,7 @@ class StreetNumbers(Task):
         validation: int,
         augmentation: bool,
         batch_bags: int,
+        protocol: Protocol = "ours",
     ) -> None:
         self.size: Size = network
         self.crop: CropVariant = crop
@@ -121,6 +125,7 @@ class StreetNumbers(Task):
         self.validation = validation
         self.augmentation = augmentation
         self.batch_bags = batch_bags
+        self.protocol: Protocol = protocol
         self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else CROP_SIDE) ** 2
 
     @abstractmethod
@@ -141,14 +146,11 @@ class StreetNumbers(Task):
         return house_number_layers(self.size)
 
     def recipe(self) -> Recipe:
-        """Return one-cycle AdamW in half precision, with nearly every gradient shortened to the same norm.
-
-        Gradients of exact and noisy-or differ some two hundred times in scale: a limit of 1 would shorten nearly every
-        gradient of a sum over classes and none of a mean over positions, which gets other steps then and may diverge.
+        """Return one-cycle AdamW in half precision.
 
         To read all test crops, some of them at several scales, takes as long as an epoch: it is done once, at the end.
         """
-        return Recipe(lr=5e-4, clip_norm=1e-3, precision="bfloat16", epochs=20, evaluate_every=5, interim_bags=100)
+        return Recipe(lr=5e-4, precision="bfloat16", epochs=20, evaluate_every=5, interim_bags=100)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
@@ -171,6 +173,9 @@ class StreetNumbers(Task):
         self._pools = [(train, kept)]
         if extra := numbers.get("extra"):
             self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
+        if self.protocol == "paper":
+            self._pools = [(images, _permuted_once(index, n, self.seed))
+                           for n, (images, index) in enumerate(self._pools)]  # fmt: skip
         self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
             {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
@@ -181,10 +186,11 @@ class StreetNumbers(Task):
     def steps_per_epoch(self) -> int:
         """The number of batches with every training crop once; with extra, the full batches that all crops would fill.
 
-        That is the paper's 7,367 for SVHN with no validation split.
+        That is the paper's 7,367 for SVHN with no validation split. By the protocol `paper` batches are always full.
         """
         count = sum(len(index) for _, index in self._pools)
-        return -(-count // self.batch_bags) if len(self._pools) == 1 else max(count // self.batch_bags, 1)
+        whole = self.protocol == "ours" and len(self._pools) == 1
+        return -(-count // self.batch_bags) if whole else max(count // self.batch_bags, 1)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the batches of an epoch.
@@ -192,18 +198,32 @@ class StreetNumbers(Task):
         Without extra, the training crops come in random order. With extra, every batch comes from one of three pools,
         each with probability 1/3: train, the extra crops of even index, and those of odd index. Every pool has a random
         order of its own, which is drawn again whenever the pool is used up.
+
+        By the protocol `paper` a batch is a block of neighbours in the order of its pool, which is drawn once a cell,
+        and begins anywhere: in an epoch some crops come several times and others not at all.
         """
         chance = rng if self.augmentation else None
+        for images, some in self._blocks(rng) if self.protocol == "paper" else self._shuffled(rng):
+            yield number_bags(images[some], chance, self.protocol)
+
+    def _shuffled(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        """Yield the images and the indices of every batch by our protocol, drawn when they are asked for."""
         if len(self._pools) == 1:
-            numbers, index = self._pools[0]
+            images, index = self._pools[0]
             for some in index[torch.randperm(len(index), generator=rng)].split(self.batch_bags):
-                yield number_bags(numbers[some], chance)
+                yield images, some
             return
         orders = [_endless(index, rng) for _, index in self._pools]
         for _ in range(self.steps_per_epoch):
             pool = int(torch.randint(len(self._pools), (), generator=rng))
-            some = torch.tensor(list(islice(orders[pool], self.batch_bags)))
-            yield number_bags(self._pools[pool][0][some], chance)
+            yield self._pools[pool][0], torch.tensor(list(islice(orders[pool], self.batch_bags)))
+
+    def _blocks(self, rng: torch.Generator) -> Iterator[tuple[LabelledImages, Tensor]]:
+        """Yield the images and the indices of every batch by the published protocol, likewise."""
+        for _ in range(self.steps_per_epoch):
+            images, order = self._pools[int(torch.randint(len(self._pools), (), generator=rng))]
+            start = int(torch.randint(max(len(order) - self.batch_bags, 0) + 1, (), generator=rng))
+            yield images, order[start : start + self.batch_bags]
 
     def network(self, seed: int) -> Network:
         """Return the all-convolutional network of `layers`, which standardises images unless `contrast` is raw."""
@@ -218,13 +238,14 @@ class StreetNumbers(Task):
         return to_picture(instances, _WHITE)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the crops as they are, none augmented."""
+        """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
         read = ReadingMetrics(self.centres, score)
-        metrics = evaluate_splits(
+        found = evaluate_bags(
             score, self._eval_splits, self._calibration, self.centres, read, limit=self.evaluation_limit
         )
         reading = read.evaluation()
-        return Evaluation(metrics | reading.metrics, reading.decoder)
+        outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
+        return Evaluation(found.metrics | reading.metrics, reading.decoder, outcomes or None)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
@@ -235,10 +256,11 @@ class StreetNumbers(Task):
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
-        """Return examples of the test crops that the decoder misreads, by error pattern; None without a decoder."""
-        if decoder is None:  # of a checkpoint that an earlier version of milbench left after the last epoch
+        """Return examples of the test crops that the run misreads, by error pattern; None without its reader."""
+        reader = None if decoder is None else Reader.from_json(decoder)
+        if reader is None or reader.threshold is None:  # of a checkpoint that an earlier version of milbench left
             return None
-        return collect_misread(score, self._eval_splits["test"].bags, ComponentDecoder.from_json(decoder))
+        return collect_misread(score, self._eval_splits["test"].bags, reader)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the test crops of Figure 1."""
@@ -269,13 +291,18 @@ class StreetNumbers(Task):
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = output_size(self.layers(), SIZES[0] if self.augmentation else CROP_SIDE) ** 2
-        return {part: crop_cache.load(place / part, self.crop, most) for part in parts}
+        return {part: crop_cache.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:
     import hashlib
 
     return hashlib.sha256("".join(f"{part} {found.digest}\n" for part, found in crops.items()).encode()).hexdigest()
+
+
+def _permuted_once(index: Tensor, pool: int, seed: int) -> Tensor:
+    """Return indices in the one random order that a pool, a number, has in the cell of a seed."""
+    return index[torch.randperm(len(index), generator=generator("street numbers", "order", pool, seed))]
 
 
 def _endless(index: Tensor, rng: torch.Generator) -> Iterator[int]:

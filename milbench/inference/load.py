@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
-from milbench.api.task import Network, Task
+from milbench.api.task import Network, Scores, Task
 from milbench.engine.precision import forbid_tf32
 from milbench.engine.trainer import check_unchanged, network_for
 from milbench.errors import UsageError
+from milbench.evaluation.evaluate import THRESHOLD
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
+from milbench.evaluation.reading.reader import Reader
 from milbench.store.reader import PLAN, StoreReader
 from milbench.store.records import CELL, PARENT, RunSummary
 
@@ -41,6 +44,8 @@ class Trained:
         loss: the loss that it was trained with.
         device: where the network is.
         decoder: what was learnt from validation bags in order to read strings; None if nothing was.
+        chosen: the decoder that was chosen on validation strings; None if none was.
+        threshold: the presence score from which a class is in the label set; None: the run has recorded none.
     """
 
     run_id: str
@@ -50,16 +55,15 @@ class Trained:
     loss: Loss
     device: torch.device
     decoder: ComponentDecoder | None = None
+    chosen: Decoder | None = None
+    threshold: float | None = None
 
     @torch.no_grad()
-    def probs(self, instances: Tensor) -> Tensor:
-        """Return the probability that each position of one bag shows each class.
+    def scores(self, instances: Tensor) -> Scores:
+        """Return the scores of one bag as a batch of one, in float64 on the CPU.
 
         Args:
             instances: (N, H, W), see `Task.instances_from`.
-
-        Returns:
-            (C+1, *positions) float64 on the CPU, background last.
 
         Raises:
             UsageError: the network returns values that are not finite.
@@ -68,7 +72,12 @@ class Trained:
         logits = self.network(batch).cpu().double()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of run {self.run_id} gives values that are not finite")
-        return self.loss.instance_probs(logits)[0]
+        return Scores(
+            self.loss.class_scores(logits),
+            self.loss.presence_scores(logits),
+            self.loss.instance_probs(logits),
+            self.loss.instance_evidence(logits),
+        )
 
 
 def load_trained(store: StoreReader, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
@@ -98,14 +107,21 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
     forbid_tf32()
     task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    task.seed = cell.seed
     if task.network_needs_data:
         task.check_data(data_dir)
         task.prepare(data_dir, device)
     network = network_for(loss, task, cell.seed)
     _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
     network = network.eval().move_to(device)
-    decoder = _decoder(store, run_id, store.run(run_id).metrics, task.num_classes)
-    return Trained(run_id, cell, task, network, loss.eval(), device, decoder)
+    metrics = store.run(run_id).metrics
+    trained = Trained(run_id, cell, task, network, loss.eval(), device, threshold=metrics.get(THRESHOLD))
+    reader = _reader(store, run_id, metrics, task.num_classes)
+    if reader is None:
+        return trained
+    # Pictures are read at several scales anyway: there is nothing else to rescore.
+    chosen: Decoder = "components" if reader.chosen == "rescored" else reader.chosen
+    return replace(trained, decoder=reader.learnt, chosen=chosen)
 
 
 def _find(store: StoreReader, reference: str) -> RunSummary:
@@ -144,27 +160,27 @@ def _cell(store: StoreReader, run: RunSummary) -> Cell:
     raise UsageError(f"the plan of run {run.run_id} ({run.name}) is missing from the store")
 
 
-def _decoder(store: StoreReader, run_id: str, metrics: Mapping[str, float], classes: int) -> ComponentDecoder | None:
-    """Return the component decoder of a run, from its artifact or, for a run of an earlier version, its metrics.
+def _reader(store: StoreReader, run_id: str, metrics: Mapping[str, float], classes: int) -> Reader | None:
+    """Return the reader of a run, from its artifact or, for a run of an earlier version, its metrics.
 
-    None where the run has learnt none, or where the artifact is a decoder of another kind, which a task may define.
+    None where the run has none, or where the artifact is a decoder of another kind, which a task may define.
     """
     path = store.artifact(run_id, DECODER)
     if path is None:
         decoder = ComponentDecoder.from_metrics(metrics)
-        return decoder if decoder is not None and len(decoder.reach) == classes else None
+        return Reader(decoder) if decoder is not None and len(decoder.reach) == classes else None
     try:
         content = json.loads(path.read_text("utf-8"))
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
         if not str(content.get("format", _FORMAT_NAME)).startswith(_FORMAT_NAME):
             return None
-        decoder = ComponentDecoder.from_json(content)
-        if len(decoder.reach) != classes:
-            raise ValueError(f"reach: expected {classes} numbers, one a class, got {len(decoder.reach)}")
+        reader = Reader.from_json(content)
+        if len(reader.learnt.reach) != classes:
+            raise ValueError(f"reach: expected {classes} numbers, one a class, got {len(reader.learnt.reach)}")
     except (OSError, ValueError) as error:
         raise UsageError(f"{DECODER} of run {run_id} cannot be read: {error}") from None
-    return decoder
+    return reader
 
 
 def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:

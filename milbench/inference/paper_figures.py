@@ -34,6 +34,7 @@ from milbench.inference.predict import (
     Prediction,
     choose_decoder,
     label_set_text,
+    notes,
     predict,
     reading_text,
 )
@@ -74,7 +75,7 @@ def draw_figure(
     task, rng = model.task, generator("figure", number, seed)
     if number not in task.figures:
         raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no run of a task of them")
-    notes = _prepare(model, data_dir)
+    remarks = [*_prepare(model, data_dir), *notes(model)]
     if number == "4":
         tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
     else:
@@ -82,7 +83,7 @@ def draw_figure(
         tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
     page = in_rows(tiles, PAGE_WIDTH)
     foot = CaptionLine(f"{model.cell}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
-    return captioned(page, [foot], indent=GAP + PAD), notes
+    return captioned(page, [foot], indent=GAP + PAD), remarks
 
 
 def caption_lines(model: Trained, found: Prediction, truth: str | None = None, also: str = "") -> list[CaptionLine]:

@@ -14,20 +14,28 @@ from PIL import Image
 from torch import Tensor
 
 from milbench.api.decoder import DECODERS, Decoder
+from milbench.api.task import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import detect, with_margin
+from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
     kept_components,
     ordered_pieces,
     read_components,
 )
-from milbench.evaluation.reading.components import Components, class_map, find_components
+from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
-from milbench.likelihood import best_label_set_of_large_bags, presence_prob
+from milbench.likelihood import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob,
+    bag_log_prob_bounds,
+    best_label_set_of_large_bags,
+    presence_prob,
+)
 
 LEAST_MASS = 0.5
 """The least mass of a component that is named in a picture, where the decoder reads no components."""
@@ -40,9 +48,10 @@ class Prediction:
     Args:
         probs: (C+1, h, w) float64, the probability that each position shows each class, background last.
         centres: y of every row and x of every column of positions, in pixels.
-        labels: (C,) bool, the most probable label set.
-        log_prob: its log-probability in nats.
-        presence: (C,) the probability that each class occurs.
+        labels: (C,) bool, the label set that the loss finds: the classes whose presence score is at or above the
+            threshold of the run, or the most probable label set where the run has no threshold.
+        log_prob: its log-probability in nats, by the map; a lower bound for more classes than the exact sum can do.
+        presence: (C,) the probability that each class occurs, by the map.
         components: the connected positions whose most probable class is the same.
         boxes: (D, 4) float64, the boxes of `components` as (left, top, right, bottom) in pixels, within the picture and
             with the margin of the run's decoder.
@@ -86,19 +95,20 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     chosen = choose_decoder(model, decoder)
     height, width = instances.shape[1:]
     check_size(model, width, height)
-    probs = model.probs(instances)
+    scores = model.scores(instances)
+    probs = scores.instances[0]
     if probs.ndim != 3:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
-    labels, log_prob = (of_bags[0] for of_bags in best_label_set_of_large_bags(logarithms(probs.unsqueeze(0))))
+    labels, log_prob = _label_set(scores, model.threshold)
     components = find_components(probs.unsqueeze(0))
-    reading, read_from = _read(probs, labels, chosen, model.decoder)
+    reading, read_from = _read(scores, labels, chosen, model.decoder)
     return Prediction(
         probs=probs,
         centres=centres,
         labels=labels,
-        log_prob=float(log_prob),
+        log_prob=log_prob,
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         components=components,
         boxes=_within(with_margin(detect(components, centres), margin).boxes, width, height),
@@ -128,7 +138,7 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
 
 
 def choose_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
-    """Return the decoder that was requested, else `components` if the run has learnt it, else that of the task.
+    """Return the decoder that was requested, else the one that the run has chosen, else that of the task.
 
     Raises:
         UsageError: `components` was requested of a run that has not learnt it, or the task names an unknown decoder.
@@ -139,7 +149,7 @@ def choose_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
             f"the run of {model.cell} has not learnt to read components (it has no decoder.json): use one of "
             + ", ".join(d for d in DECODERS if d != "components")
         )
-    decoder = requested or ("components" if learnt else model.task.decoder)
+    decoder = requested or model.chosen or ("components" if learnt else model.task.decoder)
     for known in DECODERS:
         if known == decoder:
             return known
@@ -158,6 +168,13 @@ def check_size(model: Trained, width: int, height: int) -> None:
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
         raise UsageError(f"{width}x{height} pixels: the network of {model.cell.task} needs at least {least}x{least}")
+
+
+def notes(model: Trained) -> list[str]:
+    """Return remarks on what a run is read by, one line each."""
+    if model.threshold is not None:
+        return []
+    return [f"note: run {model.run_id} has no threshold on presence scores: label sets are the most probable ones"]
 
 
 def reading_text(model: Trained, found: Prediction) -> str:
@@ -223,9 +240,10 @@ def as_json(
         "seed": model.cell.seed,
         "reading": None if found.reading is None else reading_text(model, found),
         "decoder": found.decoder,
+        "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the run",
         "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
         "label_set_probability": math.exp(found.log_prob),
-        "label_set_log_probability": found.log_prob,
+        "label_set_log_probability": found.log_prob if math.isfinite(found.log_prob) else None,
         "presence": dict(zip(names, found.presence.tolist(), strict=True)),
         "detections": [
             {"class": names[c], "expected_positions": mass, "box": box}
@@ -246,16 +264,35 @@ def as_json(
     return about
 
 
+def _label_set(scores: Scores, threshold: float | None) -> tuple[Tensor, float]:
+    """Return the label set of one bag, (C,) bool, and its log-probability by the map, see `Prediction`."""
+    log_probs = logarithms(scores.instances)
+    if threshold is None:
+        labels, log_prob = best_label_set_of_large_bags(log_probs)
+    else:
+        labels = predicted_sets(scores.presence, threshold)
+        if int(labels.sum()) <= EXACT_LABEL_LIMIT:
+            log_prob = bag_log_prob(log_probs, labels, validate=False)
+        else:
+            log_prob = bag_log_prob_bounds(log_probs, labels, validate=False).lower
+    return labels[0], float(log_prob[0])
+
+
 def _read(
-    probs: Tensor, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
+    scores: Scores, labels: Tensor, decoder: Decoder, learnt: ComponentDecoder | None
 ) -> tuple[list[int] | None, Components | None]:
-    """Return what is read, and the components that it is read from if the decoder reads such."""
-    background = len(probs) - 1
+    """Return what is read in one bag, and the components that it is read from if the decoder reads such."""
+    probs, sets = scores.instances, labels.unsqueeze(0)
+    background = probs.shape[1] - 1
     if background > len(CHARACTERS):
         return None, None
     if decoder == "columns":
-        return _indices(columns(probs.unsqueeze(0))[0]), None
-    given = posterior_given(probs.unsqueeze(0), labels.unsqueeze(0))
+        return _indices(columns(probs)[0]), None
+    if decoder == "strongest":
+        components = strongest_positions(scores.strength, probs, sets)
+        tilt = ComponentDecoder(tilt=learnt.tilt if learnt else 1.0)
+        return [piece.cls for piece in ordered_pieces(components, 1, tilt)[0]], components
+    given = posterior_given(probs, sets)
     if decoder == "posterior":
         return _indices(read_columns(given.classes, background)[0]), None
     components = find_components(given.probs, given.classes)

@@ -1,8 +1,9 @@
 """Search for the scale at which a picture is read: a network recognises instances of the sizes in its training data.
 
 The paper reads whole pictures at their own size. Here a picture of house numbers is read at several scales, and the
-scale with the most probable label set is used: at a wrong scale the classes are spread over many positions of low
-probability, and no label set is probable. The search has no learnt parameters and uses no labels.
+scale is used whose label set, as the loss finds it there, is the most probable: at a wrong scale the classes are spread
+over many positions of low probability, and no label set is probable. The search has no learnt parameters and uses no
+labels.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def predict_best_scale(
 ) -> tuple[Image.Image, Prediction]:
     """Return a picture at the scale at which it is read, and what is read in it.
 
-    Of several scales, the one with the most probable label set is used. An empty label set is used only if all are
+    Of several scales, the one whose label set is the most probable is used. An empty label set is used only if all are
     empty, because in a picture that is far too small or too large the empty set has a probability near 1.
 
     Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from milbench.api.metric_info import Metric
 from milbench.api.supervision import ORACLE_SUPERVISION
 from milbench.report.formatting import NOTHING, interval, measured, number, with_unit
@@ -22,7 +24,7 @@ def gap_table(study: Study, task: str) -> Table | None:
     The oracle is the best variant with position supervision under the rule of the comparison.
     """
     chance = _chance(study, task)
-    oracle = study.ranking(task, ORACLE_SUPERVISION).best
+    oracle = study.comparison(task, ORACLE_SUPERVISION).best
     if chance is None or oracle is None:
         return None
     metric, best = study.metric(task), study.sample(task, oracle)
@@ -44,8 +46,8 @@ def gap_table(study: Study, task: str) -> Table | None:
     note = (
         f"0 %: guessing, {metric.label} {ends[0]}. 100 %: the oracle, {oracle.label}, {ends[1]}, trained with the "
         f"position of each class. Means over the seeds that a loss and the oracle share, {RULES[study.rule(task)]}, "
-        "with the bootstrap 95 % interval of their ratio over these seeds (too narrow for few seeds, like the others "
-        "here)."
+        "with Fieller's 95 % interval of their ratio over training seeds; none for fewer than three, nor where the gap "
+        "itself may be zero."
     )
     title = "How far from guessing to the oracle"
     return Table(title, ["loss", metric.heading, _SHARE.heading], by_supervision(lines), [note])
@@ -70,6 +72,6 @@ def _share(study: Study, task: str, variant: Variant, oracle: Variant, chance: f
     half = round((ratio.interval[1] - ratio.interval[0]) / 2, 9)
     text = measured(ratio.value, half, _SHARE).partition(" ")[0]
     detail = f"n={ratio.seeds}"
-    if ratio.seeds > 1:
+    if not math.isnan(half):
         detail = f"{interval(ratio.interval, ratio.value, half, _SHARE)} {detail}"
     return Entry(text, detail, warning, anchor=anchor)

@@ -14,17 +14,20 @@ from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
 from milbench.report.figures import charts
+from milbench.report.figures.ranks import draw_ranks
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
 from milbench.report.gap import gap_table
+from milbench.report.pairs import findings, pairs_frame, pairs_table
 from milbench.report.provenance import provenance, results_frame, status_counts, unfinished, write_manifest
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
-from milbench.report.tables import Table, cost_table, findings, main_table, metrics_table, paired_table, rules_table
+from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
+from milbench.report.tuning import search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
-_OURS = ("seeds-*", "curves-*", "costs-*", "gallery-*", "sensitivity-*", "errors-*")
-_VERDICTS = "verdict.csv"
+_OURS = ("ranks-*", "seeds-*", "search-*", "curves-*", "costs-*", "gallery-*", "sensitivity-*", "errors-*")
+_VERDICTS, _PAIRS = "verdict.csv", "pairs.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,11 @@ class Section:
     task: str
     anchor: str
     rules: Table
-    paired: Table | None
+    pairs: list[Table]
     gap: Table | None
     metrics: Table | None
     cost: Table | None
+    search: list[Table]
     pictures: dict[str, Picture]
 
     @property
@@ -49,7 +53,8 @@ class Section:
 def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "all") -> list[Path]:
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
-    A verdict.csv is added where numbers were published for the planned losses and tasks. All files are written into a
+    A verdict.csv is added where numbers were published for the planned losses and tasks, and a pairs.csv where two
+    losses have results on a task. All files are written into a
     draft folder and then moved into place one by one, the page last, so that an earlier report stays complete until
     then.
 
@@ -116,16 +121,18 @@ def _sections(study: Study, gallery: bool) -> list[Section]:
         taken.add(name)
         pictures = {picture.kind: picture for picture in charts.draw(study, task, name, gallery=gallery)}
         tables = (
-            paired_table(study, task),
+            [found for name in study.compared(task) if (found := pairs_table(study, task, name))],
             gap_table(study, task),
             metrics_table(study, task),
             cost_table(study, task),
+            search_tables(study, task),
         )
         sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures))
     return sections
 
 
 def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, Any]:
+    ranks, no_ranks = draw_ranks(study)
     return {
         "results": study.results,
         "counts": status_counts(study),
@@ -134,6 +141,8 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "findings": findings(study),
         "opening": [table for table in (verdict_table(study), differences_table(study)) if table],
         "main": main_table(study),
+        "ranks": ranks,
+        "no_ranks": no_ranks,
         "sections": sections,
         "gallery": gallery,
         "metrics": _metrics(study),
@@ -149,9 +158,8 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
 def _write(draft: Path, study: Study, sections: list[Section], context: dict[str, Any]) -> None:
     (draft / "figures").mkdir()
-    for section in sections:
-        for picture in section.pictures.values():
-            picture.write(draft / "figures")
+    for picture in (*context["ranks"], *(p for section in sections for p in section.pictures.values())):
+        picture.write(draft / "figures")
     html = _environment(autoescape=True)
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
     text = _environment(autoescape=False)
@@ -160,9 +168,9 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
-    verdicts = verdict_frame(study)
-    if len(verdicts):
-        verdicts.to_csv(draft / _VERDICTS, index=False)
+    for name, frame in ((_VERDICTS, verdict_frame(study)), (_PAIRS, pairs_frame(study))):
+        if len(frame):
+            frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
 
 
@@ -183,8 +191,9 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
         (draft / file).replace(out / file)
-    if Path(_VERDICTS) not in files:
-        (out / _VERDICTS).unlink(missing_ok=True)
+    for name in (_VERDICTS, _PAIRS):
+        if Path(name) not in files:
+            (out / name).unlink(missing_ok=True)
     # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.
     for pattern in _OURS:
         for old in (out / "figures").glob(pattern):

@@ -10,18 +10,14 @@ import numpy as np
 import pandas as pd
 
 from milbench.api.metric_info import METRICS, Metric, describe
+from milbench.api.outcomes import Outcomes
 from milbench.api.published import Published, Rule
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
+from milbench.errors import UsageError
 from milbench.report.formatting import shortened
-from milbench.report.statistics import (
-    RULES,
-    Ranking,
-    bootstrap_interval,
-    select_epochs,
-    student_interval,
-    tied_with_best,
-)
+from milbench.report.outcomes import outcomes_of
+from milbench.report.statistics import RULES, SELECTED_BY, Comparison, compare, select_epochs, student_interval
 
 _SUPERVISION_ORDER = list(SUPERVISIONS)
 
@@ -71,18 +67,15 @@ class Sample:
         return round(float(self.by_seed.std(ddof=1)), 12) if len(self.by_seed) > 1 else float("nan")
 
     @cached_property
-    def bootstrap(self) -> tuple[float, float]:
-        """The bootstrap interval of the mean."""
-        return bootstrap_interval(self.by_seed.to_numpy())
-
-    @cached_property
     def student(self) -> tuple[float, float]:
-        """Student's interval of the mean."""
+        """Student's interval of the mean over training seeds, (nan, nan) for fewer than three."""
         return student_interval(self.by_seed.to_numpy())
 
 
 class Study:
     """A view of `Results` by task and variant; variants are ordered by their supervision, the least first.
+
+    `problems` has a sentence for every file of outcomes that could not be read when a comparison needed it.
 
     Args:
         results: the planned cells and their results.
@@ -97,7 +90,8 @@ class Study:
         self.variants = sorted(variants, key=lambda v: (_supervision_rank(v.supervision), v.supervision))
         first = self.cells.drop_duplicates("task_label")
         self._primary = dict(zip(first["task_label"].astype(str), first["primary"].astype(str), strict=True))
-        self._rankings: dict[tuple[str, str], Ranking[Variant]] = {}
+        self.problems: list[str] = []
+        self._comparisons: dict[tuple[str, str, str], Comparison[Variant]] = {}
         self._samples: dict[tuple[str, Variant, str, Rule], Sample] = {}
         self._groups: dict[tuple[str, Variant], pd.DataFrame] = {}
         for (task, *key), group in self.cells.groupby(
@@ -171,17 +165,17 @@ class Study:
         validated = {}
         for task in self.tasks:
             done = self.cells.index[(self.cells["task_label"] == task) & (self.cells["status"] == "done")]
-            known = self.history(task, f"validation/{self.primary(task)}")["cell"]
+            known = self.history(task, f"validation/{SELECTED_BY}")["cell"]
             validated[task] = len(done) > 0 and bool(done.isin(known).all())
         return validated
 
     def validated(self, task: str) -> bool:
-        """Return whether all finished cells of a task have the primary metric on validation bags, and there is one."""
+        """Return whether all finished cells of a task have a set error on validation bags, and there is one."""
         return self._validated[task]
 
     def rule(self, task: str) -> Rule:
-        """Return the rule of the comparison: validation, or the last epoch where `validated` is False."""
-        return "validation" if self.validated(task) else "last"
+        """Return the rule by which losses are compared: that of the comparison, but "last" without validation bags."""
+        return "last" if self.results.selection == "validation" and not self.validated(task) else self.results.selection
 
     def candidates(self, task: str) -> str:
         """Return in a sentence among which epochs a rule chooses; "" where all were evaluated on all bags."""
@@ -240,12 +234,47 @@ class Study:
                 values[seed] = value
         return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
 
-    def ranking(self, task: str, supervision: str) -> Ranking[Variant]:
-        """Compare the variants of one kind of supervision by the primary metric under the rule of the comparison."""
-        if (task, supervision) not in self._rankings:
-            values = {variant: self.sample(task, variant).by_seed for variant in self.variants_of(task, supervision)}
-            self._rankings[task, supervision] = tied_with_best(values, self.metric(task).lower_is_better)
-        return self._rankings[task, supervision]
+    def compared(self, task: str) -> list[str]:
+        """Return the metrics by which losses are compared on a task: the primary one, and others that were recorded."""
+        known = self.metrics(task)
+        return [self.primary(task), *(name for name in self.results.compare_by[1:] if name in known)]
+
+    def comparison(self, task: str, supervision: str, metric: str | None = None) -> Comparison[Variant]:
+        """Compare the variants of one kind of supervision by a metric under the rule of the comparison.
+
+        Args:
+            task: the label of the task.
+            supervision: of the variants.
+            metric: its name without the split; None: the primary one.
+        """
+        metric = metric or self.primary(task)
+        if (task, supervision, metric) not in self._comparisons:
+            variants = self.variants_of(task, supervision)
+            self._comparisons[task, supervision, metric] = compare(
+                {variant: self.sample(task, variant, metric).by_seed for variant in variants},
+                {variant: self._outcomes(task, variant, metric) for variant in variants},
+                describe(metric).lower_is_better,
+                self.results.margin.get(metric),
+            )
+        return self._comparisons[task, supervision, metric]
+
+    def _outcomes(self, task: str, variant: Variant, metric: str) -> dict[int, Outcomes]:
+        """Return the outcomes of the test bags behind the values of a variant, by seed, as far as they were kept."""
+        rule, group = self.rule(task), self.group(task, variant)
+        known: dict[int, Outcomes] = {}
+        for cell, seed in zip(map(str, group.index), group["seed"], strict=True):
+            # They were kept after the last epoch.
+            if cell in self.results.outcomes and self.epochs.get((cell, rule)) == self.epochs.get((cell, "last")):
+                at = self.picked.get((cell, "last"), {})
+                values = {name.removeprefix("test/"): v for name, v in at.items() if name.startswith("test/")}
+                try:
+                    found = outcomes_of(self.results.outcomes[cell], metric, values)
+                except UsageError as error:
+                    self.problems.append(f"{error}.")
+                    continue
+                if found is not None:
+                    known[seed] = found
+        return known
 
 
 def _by_task(results: Results) -> dict[str, pd.DataFrame]:

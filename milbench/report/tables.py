@@ -15,48 +15,32 @@ from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import (
     NOTHING,
     counted,
-    decimals,
     interval,
     measured,
     number,
-    p_value,
     seconds,
     size,
     with_unit,
 )
-from milbench.report.statistics import FEWEST_SEEDS, RULES, Verdict, smallest_p
+from milbench.report.statistics import FEWEST_SEEDS, RULES
 from milbench.report.study import Sample, Study, Variant
-
-MARKS: dict[Verdict, str] = {"best": "", "tied": "≈", "worse": "", "better": "‡", "unclear": "?"}
-_VERDICTS: dict[Verdict, str] = {
-    "best": "best mean",
-    "tied": "tied with the best",
-    "worse": "worse",
-    "better": "better on the common seeds",
-    "unclear": "too few common seeds",
-}
-
+from milbench.report.verdicts import MARKS, standing
 
 _LEGEND = (
-    "Mean ± standard deviation over seeds [bootstrap 95 % interval of the mean] n = finished seeds, on test bags. "
-    "Bold: best mean under the same supervision. ≈: tied, cannot be distinguished from the best. ?: fewer than "
-    f"{FEWEST_SEEDS} common seeds, too few to compare. ‡: better than the best mean on the common seeds."
+    "Mean ± standard deviation over seeds [Student's 95 % interval of the mean over training seeds; none for fewer "
+    "than three] n = finished seeds, on test bags. Where all seeds share them, it holds for training on these bags. "
+    "Bold: best mean under the same supervision. Without a mark: worse than another loss, hence not the best. "
+    "?: unresolved, it may be the best. ≈: equivalent to the best mean within the margin given in advance. "
+    "‡: better than the best mean on the common seeds. The differences stand below, task by task."
 )
-_FEW_SEEDS = (
-    "With few seeds a bootstrap interval is too narrow: the nominal 95 % interval of normal values covers the mean "
-    "about 75 % of the time with 3 seeds, 84 % with 5, 90 % with 10. Ties are therefore decided by Student's interval "
-    "of the paired differences, below."
+_RULES_NOTE = (
+    "Last epoch: needs no labels. Chosen on validation: the smallest validation set error, the latest of equals; it "
+    "needs label sets alone. Best on test: chosen with the test bags and the truth that their metric takes; it is the "
+    "paper's rule, optimistic for every loss, and losses are never compared by it."
 )
 _TF32 = (
     "precision=tf32: in training, the GPU multiplies float32 numbers in the network of which it reads the first 11 "
     "significant bits (NVIDIA's TensorFloat-32); losses, optimisers and evaluation compute without it."
-)
-
-_VERDICT_NOTE = (
-    "Verdict: worse (or better) where Student's 95 % interval, widened for the number of comparisons under the same "
-    "supervision (Bonferroni), lies wholly on that side of zero, and otherwise tied; at least "
-    f"{FEWEST_SEEDS} common seeds are needed. Wilcoxon's signed-rank p, corrected by Holm over the same comparisons, "
-    "is given beside it. The best is chosen on these same seeds, so that its mean is slightly optimistic."
 )
 
 BUSY, UNSTEADY = 0.2, 1.5
@@ -123,14 +107,13 @@ class Table:
 
 def main_table(study: Study) -> Table:
     """Return the primary metric on test bags under the rule of the comparison: variants down, tasks across."""
-    rankings = {(task, kind): study.ranking(task, kind) for task in study.tasks for kind in study.supervisions_of(task)}
 
     def entry(task: str, variant: Variant) -> Entry:
         if not len(study.group(task, variant)):
             return Entry("not planned")
         sample = study.sample(task, variant)
-        verdict = rankings[task, variant.supervision].verdicts.get(variant, "worse")
-        return value_entry(study, task, variant, sample, reasons=True, mark=MARKS[verdict], strong=verdict == "best")
+        where = standing(study.comparison(task, variant.supervision), variant)
+        return value_entry(study, task, variant, sample, reasons=True, mark=MARKS[where], strong=where == "best")
 
     columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
     lines = {
@@ -150,10 +133,7 @@ def rules_table(study: Study, task: str) -> Table:
         ]
         for variant in study.variants_of(task)
     }
-    notes = [
-        "Best on test chooses the epoch by the test bags. It is the paper's rule, and it is optimistic for every loss. "
-        "Comparisons here go by the " + RULES[study.rule(task)].replace("chosen", "epoch chosen") + "."
-    ]
+    notes = [_RULES_NOTE, f"Losses are compared by: {RULES[study.rule(task)]}."]
     if candidates := study.candidates(task):
         notes.append(candidates)
     title = f"The choice of the epoch: {metric.heading}"
@@ -175,39 +155,6 @@ def metrics_table(study: Study, task: str) -> Table | None:
     columns = ["loss", *(describe(name).heading for name in names)]
     title = f"All other metrics, {RULES[study.rule(task)]}"
     return Table(title, columns, by_supervision(lines))
-
-
-def paired_table(study: Study, task: str) -> Table | None:
-    """Compare every variant with the best of its supervision, seed by seed; None where there is nothing to compare."""
-    metric = study.metric(task)
-    lines: dict[Variant, list[Entry]] = {}
-    seeds: set[int] = set()
-    for supervision in study.supervisions_of(task):
-        ranking = study.ranking(task, supervision)
-        best = ranking.best.label if ranking.best else ""
-        for variant, paired in ranking.paired.items():
-            spread = study.sample(task, variant).spread
-            digits = decimals(paired.difference, spread, metric)
-            bounds = [
-                interval(pair, paired.difference, spread, metric, True) for pair in (paired.bootstrap, paired.student)
-            ]
-            difference = number(paired.difference, digits, metric, signed=True)
-            verdict = ranking.verdicts[variant]
-            lines[variant] = [
-                Entry(f"{variant.label} − {best}"),
-                *(Entry(text) for text in (str(paired.seeds), difference, *bounds, p_value(paired.p))),
-                Entry(p_value(paired.p_holm)),
-                Entry(_VERDICTS[verdict], mark=MARKS[verdict]),
-            ]
-            seeds.add(paired.seeds)
-    if not lines:
-        return None
-    unit = " (points)" if metric.percent else ""
-    columns = ["difference", "common seeds", f"mean{unit}", "bootstrap 95 %", "Student 95 %, widened"]
-    columns += ["Wilcoxon p", "after Holm", "verdict"]
-    return Table(
-        "Each loss against the best, paired by seed", columns, by_supervision(lines), _paired_notes(sorted(seeds))
-    )
 
 
 def cost_table(study: Study, task: str) -> Table | None:
@@ -260,46 +207,6 @@ def _clipped(study: Study, task: str, variant: Variant, shares: pd.Series[float]
     return Entry(with_unit(number(median(known), 1, metric), metric) if known else NOTHING)
 
 
-def findings(study: Study) -> list[tuple[str, str]]:
-    """Return the result for each task and kind of supervision in one sentence.
-
-    Returns:
-        Pairs of a heading, the task with the kind of supervision where there are several, and the sentence: the best
-        variant, those that cannot be distinguished from it, and those that are worse.
-    """
-    sentences = []
-    for task in study.tasks:
-        for supervision in study.supervisions_of(task):
-            where = task if len(study.supervisions_of(task)) == 1 else f"{task}, {supervision} supervision"
-            sentences.append((where, _finding(study, task, supervision)))
-    return sentences
-
-
-def _finding(study: Study, task: str, supervision: str) -> str:
-    ranking = study.ranking(task, supervision)
-    if ranking.best is None:
-        return "no cell is done, so there is nothing to compare."
-    sample = study.sample(task, ranking.best)
-    metric = study.metric(task)
-    best = "lowest" if metric.lower_is_better else "highest"
-    value = with_unit(measured(sample.mean, sample.spread, metric), metric)
-    parts = [f"{best} {metric.label}: {ranking.best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
-    words: dict[Verdict, str] = {
-        "tied": "cannot be distinguished from it",
-        "unclear": "too few common seeds to compare with it",
-        "worse": "worse",
-        "better": "better on the common seeds",
-    }
-    for verdict, word in words.items():
-        names = [variant.label for variant in ranking.paired if ranking.verdicts[variant] == verdict]
-        if names:
-            parts.append(f"{word}: {', '.join(names)}")
-    lost = [variant.label for variant in study.variants_of(task, supervision) if variant not in ranking.verdicts]
-    if lost:
-        parts.append(f"no result: {', '.join(lost)}")
-    return "; ".join(parts) + "."
-
-
 def group_anchor(study: Study, task: str, variant: Variant) -> str:
     """Return the id of the part of the page where the runs of a variant are listed.
 
@@ -340,8 +247,8 @@ def value_entry(
     if not count:
         return Entry(NOTHING, "", warning, anchor=anchor)
     detail = f"n={count}"
-    if count > 1:
-        detail = f"{interval(sample.bootstrap, sample.mean, sample.spread, metric)} {detail}"
+    if count >= FEWEST_SEEDS:
+        detail = f"{interval(sample.student, sample.mean, sample.spread, metric)} {detail}"
     return Entry(measured(sample.mean, sample.spread, metric), detail, warning, mark, strong, anchor)
 
 
@@ -357,40 +264,29 @@ def lacking(sample: Sample, reasons: bool = True) -> str:
 def by_supervision(lines: dict[Variant, list[Entry]]) -> list[tuple[str, list[list[Entry]]]]:
     """Group lines by the supervision of their variant."""
     kinds = dict.fromkeys(variant.supervision for variant in lines)
-    return [
-        (
-            SUPERVISIONS.get(kind, f"{kind} supervision"),
-            [line for variant, line in lines.items() if variant.supervision == kind],
-        )
-        for kind in kinds
-    ]
+    return [(kind_named(k), [line for variant, line in lines.items() if variant.supervision == k]) for k in kinds]
+
+
+def kind_named(supervision: str) -> str:
+    """Return the name of a kind of supervision, as the heading of a group of lines."""
+    return SUPERVISIONS.get(supervision, f"{supervision} supervision")
 
 
 def _main_notes(study: Study) -> list[str]:
-    notes = [_LEGEND, _FEW_SEEDS]
+    notes = [_LEGEND]
     for task in study.tasks:
-        if study.validated(task):
-            best = f"the best validation {study.metric(task).label}"
-            chosen = f"at the epoch with {best} (the first of equals; the last epoch where all are equal)"
+        if study.rule(task) == "validation":
+            chosen = "at the epoch with the smallest validation set error, the latest of equals"
+        elif study.results.selection == "validation":
+            chosen = "at the last epoch, since not every finished cell has a validation set error to choose by"
         else:
-            chosen = "at the last epoch, since not every finished cell has a validation metric to choose by"
-        notes.append(f"{task}: {chosen}. {study.candidates(task)}".strip())
+            chosen = "at the last epoch"
+        few = study.candidates(task) if study.rule(task) != "last" else ""
+        notes.append(f"{task}: {chosen}. {few}".strip())
     if any(
         len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
     ):
-        notes.append("One seed (n=1): no interval and no test; a bold number is merely the best one observed.")
+        notes.append("One seed (n=1): no interval and no verdict; a bold number is merely the best one observed.")
     if any(study.results.params.get(str(cell), {}).get("recipe.precision") == "tf32" for cell in study.cells.index):
         notes.append(_TF32)
     return notes
-
-
-def _paired_notes(seeds: list[int]) -> list[str]:
-    notes = []
-    for count in seeds:
-        if count < 2:
-            notes.append(f"{('No', 'One')[count]} common seed: no interval and no test.")
-        else:
-            least = p_value(smallest_p(count))
-            notes.append(f"{count} seeds cannot reach below p = {least} (two-sided exact Wilcoxon), however large the "
-                         "difference.")  # fmt: skip
-    return [*notes, _VERDICT_NOTE]

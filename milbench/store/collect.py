@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.outcomes import OUTCOMES_FILE
 from milbench.api.plan import Cell, Plan
 from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
@@ -33,31 +34,56 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     used = {cell.id: runs[cell.id] for cell in plan.cells if cell.id in runs}
     run_ids = [run.run_id for run in used.values()]
     records, histories = store.records(run_ids), store.histories(run_ids)
-    galleries = {}
+    galleries, outcomes = {}, {}
+    tried = plan.search.draws if plan.search else {}
     for cell_id, run in used.items():
-        if run.status == "done":
+        if run.status == "done" and cell_id not in tried:
             if path := store.artifact(run.run_id, GALLERY):
                 galleries[cell_id] = path
             elif ORIGIN not in records[run.run_id].tags:  # an import may have left it out on purpose
                 store.lost.append(f"{GALLERY} of cell {cell_id} (run {run.run_id}) is gone")
+            if path := store.artifact(run.run_id, OUTCOMES_FILE):
+                outcomes[cell_id] = path
+    rows = [_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]
     return Results(
         name=plan.name,
-        cells=pd.DataFrame([_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]).set_index("cell"),
+        cells=pd.DataFrame([row for row in rows if row["cell"] not in tried], columns=list(rows[0])).set_index("cell"),
+        search=plan.search,
+        draws=pd.DataFrame([row | tried[row["cell"]] for row in rows if row["cell"] in tried]),
         params={cell.id: cell.params() for cell in plan.cells},
         provenance={cell_id: _provenance(records[run.run_id]) for cell_id, run in used.items()},
         history=_history({cell_id: histories[run.run_id] for cell_id, run in used.items()}),
         costs=_costs({cell_id: records[run.run_id] for cell_id, run in used.items()}),
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
+        outcomes=outcomes,
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
         preset=plan.preset,
         notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],
         differences=plan.differences,
+        selection=plan.selection,
+        margin=plan.margin,
+        compare_by=plan.compare_by,
         title=plan.title,
         tracking_uri=store.address,
         launched=launched,
         command=command,
     )
+
+
+def last_values(store: StoreReader, plan: Plan, metric: str) -> dict[str, float]:
+    """Return the last value of a metric for every cell of a plan that is done and has one, by cell id.
+
+    Args:
+        store: the store to read.
+        plan: with the cells.
+        metric: its name with the split, such as "validation/set_error".
+    """
+    runs = store.cell_runs()
+    done = {cell.id: runs[cell.id].run_id for cell in plan.cells if cell.id in runs and runs[cell.id].status == "done"}
+    histories = store.histories(list(done.values()))
+    values = {cell_id: histories[run_id].get(metric, []) for cell_id, run_id in done.items()}
+    return {cell_id: max(found, key=lambda v: v.epoch).value for cell_id, found in values.items() if found}
 
 
 def _provenance(run: RunRecord) -> dict[str, str]:

@@ -14,6 +14,7 @@ from milbench import AllConvolutional, Network, Task
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import tasks
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.reader import Reader
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
 
@@ -60,7 +61,7 @@ def publish(
     one: Cell,
     network: torch.nn.Module | None,
     status: str = "FINISHED",
-    decoder: ComponentDecoder | None = None,
+    decoder: ComponentDecoder | Reader | None = None,
     metrics: dict[str, float] | None = None,
 ) -> str:
     """Put a run of a cell into a store as a launch leaves it; return its id."""

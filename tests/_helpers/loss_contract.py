@@ -254,6 +254,32 @@ class LossContract:
         if loss.head != "class":  # with this head every position has the class of the bag
             assert torch.equal(best, torch.tensor([C, C, 1, C, C, C]).expand(B, K))
 
+    @pytest.mark.parametrize("positions", POSITIONS, ids=str)
+    def test_evidence_has_the_shape_of_the_positions(self, loss: Loss, positions: tuple[int, ...]) -> None:
+        logits = some_logits(*positions)
+        evidence = loss.instance_evidence(logits)
+        assert evidence.shape == (B, C, *positions)
+        assert_close(evidence.reshape(B, C, -1), loss.instance_evidence(logits.reshape(B, C + 1, -1)))
+
+    def test_evidence_is_strongest_where_the_class_is(self, loss: Loss) -> None:
+        logits = some_logits(K, scale=0.1)
+        logits[:, C] += 5.0
+        logits[:, 1, 2] += 10.0
+        logits[:, 0, 4] += 10.0
+        strongest = loss.instance_evidence(logits).argmax(dim=2)
+        assert (strongest[:, 1] == 2).all()
+        assert (strongest[:, 0] == 4).all()
+        assert (loss.instance_probs(logits)[:, :-1, 2].argmax(dim=1) == 1).all()
+
+    def test_masked_positions_have_no_evidence(self, loss: Loss) -> None:
+        logits = some_logits(K)
+        evidence = loss.instance_evidence(logits, MASK)
+        assert (evidence.movedim(1, 2)[~MASK] == -torch.inf).all()
+        garbage = logits.masked_fill(~MASK.unsqueeze(1), torch.nan)
+        assert torch.equal(loss.instance_evidence(garbage, MASK), evidence)
+        for i, size in enumerate(SIZES):
+            assert_close(loss.instance_evidence(logits[i : i + 1, :, :size])[0], evidence[i, :, :size])
+
     def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         target = target_for(loss, logits, labels)

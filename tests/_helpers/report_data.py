@@ -97,6 +97,12 @@ def constant(values: dict[tuple[str, int], list[tuple[float, float]]], **changes
     return replace(results, history=pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"]))
 
 
+def by_set_error(results: Results) -> Results:
+    """Return results of `constant` whose validation errors are those of label sets."""
+    metric = results.history["metric"].replace("validation/instance_error", "validation/set_error")
+    return replace(results, history=results.history.assign(metric=metric))
+
+
 def _history(cell: str, level: float, last: int, epochs: int, rng: Any, validation: bool, synthetic: bool) -> list[Any]:
     rows = []
     for epoch in range(1, last + 1):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from milbench import Published as PublicPublished
@@ -27,7 +29,22 @@ def test_a_field_that_an_older_plan_lacks_has_its_default_and_other_keys_are_lef
         Published.from_dict({"loss": "exact", "metric": "instance_error", "source": "A paper"})
 
 
-@pytest.mark.parametrize("name", ["mnist", "extended-mnist"])
+def test_listed_runs_decide_and_not_what_the_source_prints() -> None:
+    runs = (0.089, 0.054, 0.084, 0.071, 0.101, 0.081)
+    printed = Published("a", "instance_error", 0.5, "A paper", spread=0.2, runs=9)
+    assert (printed.mean, printed.deviation, printed.count) == (0.5, 0.2, 9)
+    listed = replace(printed, values=runs)
+    assert (listed.mean, listed.deviation) == pytest.approx((np.mean(runs), np.std(runs, ddof=1)))
+    assert listed.count == 6
+    assert replace(printed, values=runs[:1]).deviation == 0.2, "one run has no deviation"
+
+
+def test_a_plan_in_json_gives_the_same_runs() -> None:
+    one = Published("a", "instance_error", 0.5, "A", values=(0.4, 0.6), protocol={"loss.divide_by": ("bag", "batch")})
+    assert Published.from_dict(json.loads(json.dumps(asdict(one)))).values == (0.4, 0.6)
+
+
+@pytest.mark.parametrize("name", ["mnist", "extended-mnist", "cifar10", "svhn"])
 def test_what_a_plan_holds_of_a_task_is_read_back_whole(name: str) -> None:
     task = tasks().create(name, {})
     info = TaskInfo.of(task)

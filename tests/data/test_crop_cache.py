@@ -65,6 +65,23 @@ def test_pictures_that_were_cropped_once_are_not_cropped_again(folder: Path, mon
     assert not np.array_equal(tight.crops, first.crops)
 
 
+def test_the_two_protocols_have_caches_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beyond = [(1.0, -6.0, 5.0, 40.0, 20.0)]
+    write_struct(
+        folder / "digitStruct.mat", [(f"{n}.png", beyond if n == 1 else PICTURES[n - 1][2]) for n in (1, 2, 3)]
+    )
+    ours, published = load(folder, "paper", 5), load(folder, "paper", 5, "paper")
+    assert ours.digest == published.digest
+    assert not np.array_equal(ours.windows[0], published.windows[0])
+    alone = crop(
+        (folder / "1.png").read_bytes(), folder / "1.png", read(folder / "digitStruct.mat")[0], "paper", "paper"
+    )
+    assert np.array_equal(published.crops[0], alone.pixels)
+    monkeypatch.setattr(crop_cache, "crop", None)  # neither has replaced the other
+    assert np.array_equal(load(folder, "paper", 5).windows, ours.windows)
+    assert np.array_equal(load(folder, "paper", 5, "paper").windows, published.windows)
+
+
 def repaint(folder: Path) -> None:
     Image.fromarray(picture(60, 40, seed=9)).save(folder / "1.png")
 

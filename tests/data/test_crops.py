@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import itertools
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +13,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
-from milbench.data.crops import CROP_SIDE, CropVariant, boxes_in, crop, crop_parameters, window
+from milbench.data.crops import CROP_SIDE, CropVariant, Protocol, boxes_in, crop, crop_parameters, window
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 from tests._helpers.street_files import bomb, picture
@@ -49,6 +52,55 @@ def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
 def test_a_window_ends_at_the_border_of_the_picture_and_need_not_be_square() -> None:
     assert window(record((-3, 5, 20, 30)), 60, 50, "paper") == (0, 0, 33, 46)
     assert window(record((0, 0, 5, 100)), 3, 90, "tight") == (0, 0, 3, 90)
+
+
+def clipped_by_hand(boxes: list[tuple[int, int, int, int]], width: int, height: int) -> list[tuple[int, int]]:
+    """Return the first and the last pixel, numbered from 1, of the columns and of the rows that the text asks for."""
+    spans = []
+    for start, side, count in ((0, 2, width), (1, 3, height)):
+        shown = {p for box in boxes for p in range(box[start] + 1, box[start] + box[side] + 1) if 1 <= p <= count}
+        spans.append((min(shown), max(shown)))
+    half = Fraction(max(last - first for first, last in spans), 2) * (1 + Fraction(6 - len(boxes), 7))
+    found = []
+    for (first, last), count in zip(spans, (width, height), strict=True):
+        ends = (Fraction(first + last, 2) + sign * half for sign in (-1, 1))
+        low, high = (int(end.quantize(Decimal(1), ROUND_HALF_UP)) for end in map(decimal, ends))
+        found.append((max(low, 1), min(high, count)))
+    return found
+
+
+def decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def test_by_the_published_protocol_boxes_are_clipped_before_they_are_joined() -> None:
+    rng, differing = np.random.default_rng(0), 0
+    for _ in range(400):
+        width, height = (int(n) for n in rng.integers(20, 90, 2))
+        boxes = []
+        for _ in range(rng.integers(1, 7)):
+            left, top = int(rng.integers(-8, width)), int(rng.integers(-8, height))
+            boxes.append((left, top, max(int(rng.integers(2, 30)), 1 - left), max(int(rng.integers(2, 60)), 1 - top)))
+        columns, rows = clipped_by_hand(boxes, width, height)
+        expected = (columns[0] - 1, rows[0] - 1, columns[1], rows[1])
+        assert window(record(*boxes), width, height, "paper", "paper") == expected, boxes
+        differing += window(record(*boxes), width, height, "paper") != expected
+    assert differing > 100
+
+
+def test_by_the_published_protocol_six_digits_are_shown_to_their_outermost_pixels() -> None:
+    boxes = [(100 + 10 * k, 50, 10, 40) for k in range(6)]  # pixels 100 to 159 and 50 to 89, numbered from 0
+    assert window(record(*boxes), 300, 200, "paper", "paper") == (100, 40, 160, 100)
+    wide = [(-500, 50, 540, 40)]  # of 540 pixels 40 are in the picture, as many as the box is high
+    assert window(record(*wide), 300, 200, "paper", "paper") == (0, 36, 54, 104)
+    assert window(record(*wide), 300, 200, "paper") == (0, 0, 233, 200)
+
+
+def test_a_box_that_overlaps_by_less_than_a_pixel_still_has_a_window() -> None:
+    for box in ((59.5, 10, 8, 8), (-7.5, 10, 8, 8), (10, 39.9, 8, 8), (59.9, 39.9, 0.5, 0.5)):
+        left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
+        assert 0 <= left < right <= 60
+        assert 0 <= top < bottom <= 40
 
 
 @pytest.mark.parametrize("variant", get_args(CropVariant))
@@ -124,5 +176,10 @@ def test_a_picture_that_is_no_use_is_named(data: bytes, complaint: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_parameters_differ_between_the_variants() -> None:
-    assert crop_parameters("paper") != crop_parameters("tight")
+def test_parameters_differ_between_the_variants_and_between_the_protocols() -> None:
+    kinds = [crop_parameters(variant, protocol) for variant in get_args(CropVariant) for protocol in get_args(Protocol)]
+    assert all(one != other for one, other in itertools.combinations(kinds, 2))
+
+
+def test_ours_has_the_parameters_of_caches_that_know_no_protocol() -> None:
+    assert crop_parameters("paper", "ours") == {"variant": "paper", "side": 64}

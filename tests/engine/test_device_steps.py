@@ -140,7 +140,7 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
     assert value.device == GPU
     with torch.no_grad():
         logits = on_gpu.without_waiting(lambda: objective.logits(bags))
-        for scores in (loss.class_scores, loss.presence_scores, loss.instance_probs):
+        for scores in (loss.class_scores, loss.presence_scores, loss.instance_probs, loss.instance_evidence):
             assert on_gpu.without_waiting(partial(scores, logits, bags.mask)).device == GPU
 
 

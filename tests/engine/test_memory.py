@@ -105,6 +105,19 @@ def test_a_batch_that_does_not_fit_is_computed_in_parts_with_the_same_gradient(
     assert any((whole.weights[f"network.{k}"] - v).abs().max() > 1e-3 for k, v in start.items())
 
 
+def test_bags_that_are_scored_in_parts_have_the_scores_of_the_whole_batch(tmp_path: Path, limit: Limit) -> None:
+    """The loss has independent detectors: its evidence is not its map."""
+    trainer = Trainer(cell("one-vs-rest"), torch.device("cpu"), None, Recorder(), tmp_path / "c.pt")
+    trainer.run()
+    bags = trainer.task.gallery()
+    whole = trainer._score(bags)
+    limit(1)
+    parts = trainer._score(bags)
+    for field in ("classes", "presence", "instances", "evidence"):
+        torch.testing.assert_close(getattr(parts, field), getattr(whole, field))
+    assert not torch.equal(whole.strength, whole.instances[:, :-1])
+
+
 def test_a_resumed_cell_goes_on_with_its_micro_batch_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
 ) -> None:
@@ -167,7 +180,20 @@ def test_what_parts_cannot_give_is_not_computed_in_parts(loss: str, network: Net
     objective = Objective(network, one, Recipe(), CPU)
     plain = not isinstance(network, Normalising)
     divisible = plain and not (loss == "max-pooling" and optimizer == "psgd")
-    assert objective.divisible(make_optimizer(network, Recipe(optimizer=optimizer), 0)) == divisible
+    bags = Bags(torch.zeros(2, 3, 2), torch.zeros(2, 3))
+    assert objective.divisible(make_optimizer(network, Recipe(optimizer=optimizer), 0), bags) == divisible
+
+
+def test_a_loss_that_is_divided_by_the_mean_size_couples_bags_of_unequal_sizes_alone() -> None:
+    from milbench.engine.optimizers import make_optimizer
+
+    network, recipe = InstanceMLP([2, 8, 4], 0), Recipe(optimizer="psgd")
+    objective = Objective(network, load_loss("exact"), recipe, CPU)
+    optimizer = make_optimizer(network, recipe, 0)
+    bags = Bags(torch.zeros(2, 3, 2), torch.zeros(2, 3))
+    masked = Bags(torch.zeros(2, 3, 2), torch.zeros(2, 3), torch.tensor([[True] * 3, [True, True, False]]))
+    assert objective.divisible(optimizer, bags)
+    assert not objective.divisible(optimizer, masked)
 
 
 def test_the_original_error_is_raised_where_parts_do_not_help(tmp_path: Path, limit: Limit) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from milbench import load_loss
+from milbench.engine.clipping import Clipping
 from milbench.engine.optimizers import backward, optimizer_step
 from milbench.engine.psgd import KroneckerPSGD, update_factors
 
@@ -93,7 +94,7 @@ def bag_loss(model: nn.Module) -> Tensor:
 
 def take_step(optimizer: KroneckerPSGD, loss: Tensor) -> Tensor:
     backward(optimizer, [loss])
-    return optimizer_step(optimizer, None)
+    return optimizer_step(optimizer, Clipping())
 
 
 def test_the_products_are_those_of_the_whole_hessian() -> None:

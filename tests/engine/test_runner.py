@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from milbench.api.outcomes import load_outcomes
 from milbench.engine.trainer import Trainer
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
@@ -40,9 +41,13 @@ def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path) -> Non
     assert sorted(set(results.history.epoch)) == [1, 2]
     assert (results.costs.drop(columns="busy") > 0).all().all()
     assert results.costs["busy"].between(0, 1).all()
-    assert len(results.galleries) == 4
+    assert len(results.galleries) == len(results.outcomes) == 4
+    for cell, path in results.outcomes.items():
+        history = results.history[(results.history.cell == cell) & (results.history.metric == "test/instance_error")]
+        assert load_outcomes(path)["instance_error"].value == pytest.approx(history.value.iloc[-1])
     for cell, tags in results.provenance.items():
         assert tags["device"] == "cpu"
+        assert tags["decoder"] == "corners"
         assert tags["library.torch"]
         assert results.params[cell]["recipe.lr"] == 0.05
     assert "--loss exact,noisy-or" in results.command

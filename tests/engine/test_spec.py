@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Cell, Plan, labels, merge
+from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.spec import built_in_specs, make_plan, make_spec, parse_seeds, parse_setting, presets, read_spec
+from milbench.report.deviations import deviations
 from tests._helpers.command_line import TINY
 
 
@@ -54,7 +57,7 @@ def test_identity_is_what_is_computed() -> None:
     assert {c.id for c in one.cells} == {c.id for c in two.cells}
     assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", recipe={"lr": 0.01}).cells)
     assert {c.id for c in one.cells}.isdisjoint(c.id for c in tiny_plan(seeds="0-1", task={"tiny": {"size": 6}}).cells)
-    default = tiny_plan(seeds="0", loss={"exact": {"per_position": True}})  # a default, written out
+    default = tiny_plan(seeds="0", loss={"exact": {"divide_by": "batch"}})  # a default, written out
     assert {c.id for c in default.cells} < {c.id for c in one.cells}
 
 
@@ -65,6 +68,24 @@ def test_the_id_is_a_hash_of_the_documented_fields() -> None:
         hashed = {k: v for k, v in asdict(cell).items() if k not in ("loss_file", "task_file", "supervision", "smoke")}
         assert cell.id == hashlib.sha256(json.dumps([1, hashed], sort_keys=True).encode()).hexdigest()[:16]
     assert [cell.seed for cell in plan.cells] == [0, 1, 2, 7] * 3
+
+
+def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> None:
+    plan = tiny_plan(compare_by=["set_error", "instance_error"])
+    assert {info.primary for info in plan.tasks.values()} == {"set_error"}
+    assert plan.compare_by == ["set_error", "instance_error"]
+    assert {c.id for c in plan.cells} == {c.id for c in tiny_plan().cells}
+    assert Plan.from_json(plan.to_json()) == plan
+    with pytest.raises(UsageError, match=r"metric in compare_by 'set_errorr'.*did you mean 'set_error'"):
+        tiny_plan(compare_by=["set_errorr"])
+
+
+def test_a_table_in_an_axis_sets_several_settings_at_once() -> None:
+    rules: list[dict[str, object]] = [{"clip_norm": "none"}, {"clip_quantile": 0.5}, {"normalize_gradient": True}]
+    plan = tiny_plan(losses=["exact"], seeds="0", recipe={"clipping": rules, "lr": [0.1, 0.2]})
+    found = [tuple(c.recipe.get(k) for k in ("clip_norm", "clip_quantile", "normalize_gradient")) for c in plan.cells]
+    assert sorted(found, key=str) == sorted([(None, None, None), (None, 0.5, None), (None, None, True)] * 2, key=str)
+    assert len({label[2] for label in plan.labels.values()}) == 6
 
 
 def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
@@ -158,9 +179,9 @@ def test_cells_of_one_seed_are_told_apart_whatever_they_differ_in() -> None:
 def test_settings_go_where_they_belong() -> None:
     values: dict[str, object] = {"losses": ["exact", "max-pooling"], "tasks": [TINY]}
     for setting in ("loss.normalization=batch", "task.size=6", "task.tiny.batches=3", "recipe.lr=0.1,0.2",
-                    "loss.exact.per_position=false", "recipe.clip_norm=none"):  # fmt: skip
+                    "loss.exact.divide_by=none", "recipe.clip_norm=none"):  # fmt: skip
         parse_setting(values, setting)
-    assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"per_position": False}}
+    assert values["loss"] == {"max-pooling": {"normalization": "batch"}, "exact": {"divide_by": "none"}}
     assert values["task"] == {"tiny": {"size": 6, "batches": 3}}
     assert values["recipe"] == {"lr": [0.1, 0.2], "clip_norm": "none"}
     plan = make_plan(make_spec({"name": "t", **values}), None)
@@ -207,27 +228,111 @@ def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_task
     assert {cell.id for cell in alone} == {cell.id for cell in whole.cells}
 
 
+ROTATED = "rotation_degrees 0 (published: 10)"
+
+
 @pytest.mark.parametrize(
     ("name", "count", "other"),
     [
-        ("section-5-1", 40, {"task.validation"}),
-        ("section-5-2", 30, {"task.validation"}),
-        ("section-5-4", 63, set()),
-        ("supplementary-a", 50, {"task.validation"}),
+        ("section-5-1", 40, {("cifar10", "cross-entropy", ROTATED)}),
+        ("section-5-2", 30, set()),
+        ("section-5-4", 72, set()),
+        ("supplementary-a", 60, set()),
     ],
 )
-def test_the_preset_paper_is_what_the_published_figures_were_measured_with_but_for_a_validation_split(
-    name: str, count: int, other: set[str], monkeypatch: pytest.MonkeyPatch
+def test_the_preset_paper_is_what_the_published_figures_were_measured_with_but_for_rotated_images(
+    name: str, count: int, other: set[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = read_spec(name, "paper")
     for task in spec.tasks:
         monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
     plan = make_plan(spec, None)
     assert len(plan.cells) == count
+    found, compared = set(), 0
     for cell in plan.cells:
-        for published in plan.tasks[cell.task].published:
-            if published["loss"] == cell.loss and cell.loss_params.get("normalization") != "bag":
-                asked = {**published["protocol"], **published["minor"]}
-                assert {k for k in asked if cell.params()[k] != asked[k]} == other
-    lengths = {(cell.task, cell.recipe["epochs"]) for cell in plan.cells}
-    assert lengths <= {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20), ("svhn", 21)}
+        for fact in map(Published.from_dict, plan.tasks[cell.task].published):
+            if fact.loss == cell.loss and cell.loss_params.get("normalization") != "bag":
+                compared += 1
+                for how in deviations({**fact.protocol, **fact.minor}, [cell.params()], fact.defaults):
+                    found.add((cell.task, cell.loss, how))
+    assert compared > 0
+    assert found == other
+
+
+@pytest.mark.parametrize("name", ["section-5-1", "section-5-2", "section-5-4", "supplementary-a"])
+def test_the_preset_quick_differs_from_the_paper_in_whatever_decides_a_result(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = read_spec(name, "quick")
+    for task in spec.tasks:
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    plan = make_plan(spec, None)
+    for cell in plan.cells:
+        for fact in map(Published.from_dict, plan.tasks[cell.task].published):
+            named = " ".join(deviations(fact.protocol, [cell.params()], fact.defaults))
+            if fact.loss == cell.loss:
+                assert all(
+                    word in named for word in ("optimizer", "lr", "normalize_gradient", "clip_rms", "validation")
+                )
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"recipe.lr": 1e-6}, "lr 1e-06 (published: 0.02)"),
+        ({"recipe.precision": "tf32"}, "precision tf32 (published: float32)"),
+        ({"recipe.clip_norm": 1.0}, "clip_norm 1.0 (published: none)"),
+        ({"recipe.clip_rms": None}, "clip_rms none (published: 0.1)"),
+        ({"recipe.normalize_gradient": True}, "normalize_gradient true (published: false)"),
+        ({"recipe.clip_quantile": 0.9}, "clip_quantile 0.9 (published: none)"),
+        ({"recipe.evaluate_every": 4}, "evaluate_every 4 (published: 1)"),
+        ({"task.validation": 50_000}, "validation 50000 (published: 0)"),
+        ({"task.batch_bags": 8}, "8 bags a batch (published: 32)"),
+    ],
+)
+def test_no_setting_that_decides_a_result_is_a_minor_one(
+    changed: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = read_spec("supplementary-a", "paper")
+    monkeypatch.setattr(tasks().cls("extended-mnist"), "check_data", lambda self, data_dir: "not looked at")
+    plan = make_plan(spec, None)
+    cells = [c for c in plan.cells if c.loss == "exact" or c.loss_params.get("normalization") == "batch"]
+    for cell in cells[::10]:
+        for fact in map(Published.from_dict, plan.tasks[cell.task].published):
+            if fact.loss == cell.loss:
+                assert deviations(fact.protocol, [cell.params() | changed], fact.defaults) == [says]
+
+
+def test_the_preset_paper_is_as_long_as_the_published_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("section-5-1", "section-5-2", "section-5-4", "supplementary-a")
+    for task in ("mnist", "cifar10", "extended-mnist", "svhn"):
+        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
+    cells = [cell for name in names for cell in make_plan(read_spec(name, "paper"), None).cells]
+    lengths = {(cell.task, cell.recipe["epochs"]) for cell in cells}
+    assert lengths == {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20), ("svhn", 21)}
+
+
+def test_how_losses_are_compared_is_kept_in_the_plan_and_changes_no_cell() -> None:
+    plain = tiny_plan()
+    plan = tiny_plan(selection="validation", margin={"set_error": 0.01})
+    assert [cell.id for cell in plan.cells] == [cell.id for cell in plain.cells]
+    assert (plain.selection, plain.margin) == ("last", {})
+    again = Plan.from_json(plan.to_json())
+    assert (again.selection, again.margin) == ("validation", {"set_error": 0.01})
+    raw = json.loads(plain.to_json())
+    del raw["selection"], raw["margin"]  # as in a plan of an earlier version
+    assert Plan.from_json(json.dumps(raw)) == plain
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"selection": "test"}, "'last' or 'validation'"),
+        ({"margin": {"set_eror": 0.01}}, "metric in margin 'set_eror'; did you mean 'set_error'"),
+        ({"margin": {"set_error": -0.01}}, "margin.set_error = -0.01 is wrong"),
+        ({"margin": {"set_error": float("inf")}}, "margin.set_error = inf is wrong"),
+    ],
+)
+def test_a_wrong_way_to_compare_is_one_line(values: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        tiny_plan(**values)

@@ -14,6 +14,7 @@ from milbench.api.registry import tasks
 from milbench.engine import trainer as trainer_module
 from milbench.engine.callback import Callback, Stopped
 from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.clipping import Clipping
 from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, backward, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
@@ -59,6 +60,11 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "PROGRESS_INTERVAL", -1.0)
 
 
+def outcomes(cell: TrainedCell) -> dict[str, tuple[list[float], list[float], str]]:
+    assert cell.outcomes
+    return {name: (found.sums.tolist(), found.weights.tolist(), found.items) for name, found in cell.outcomes.items()}
+
+
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
 
 
@@ -67,21 +73,22 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize(
-    ("stop_after", "optimizer"),
+    ("stop_after", "recipe"),
     [
-        ((1, 1), "adamw"),
-        ((1, 4), "adamw"),
-        ((2, 2), "adamw"),
-        ((3, 3), "adamw"),
-        ((2, 2), "psgd"),
-        pytest.param((2, 2), "muon", marks=needs_muon),
+        ((1, 1), {}),
+        ((1, 4), {}),
+        ((2, 2), {}),
+        ((3, 3), {}),
+        ((2, 2), {"clip_quantile": 0.3}),
+        ((2, 2), {"optimizer": "psgd"}),
+        pytest.param((2, 2), {"optimizer": "muon"}, marks=needs_muon),
     ],
 )
 @pytest.mark.usefixtures("eager")
 def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    tmp_path: Path, stop_after: tuple[int, int], optimizer: str
+    tmp_path: Path, stop_after: tuple[int, int], recipe: dict[str, object]
 ) -> None:
-    cell = tiny_cell(recipe={"epochs": 3, "optimizer": optimizer})
+    cell = tiny_cell(recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     checkpoint = tmp_path / "broken.pt"
     with pytest.raises(Stop):
@@ -96,6 +103,8 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     assert resumed.decoder == unbroken.decoder
     ended = train(cell, tmp_path / "unbroken.pt")  # as if killed after the last epoch, before its artifacts were kept
     assert ended.decoder == unbroken.decoder
+    for again in (resumed, ended):
+        assert outcomes(again) == outcomes(unbroken)
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
 
 
@@ -298,7 +307,7 @@ def test_every_optimiser_descends(name: str) -> None:
     for _ in range(300):
         weights = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1)
         backward(optimizer, [(weights * torch.tensor([1.0, 3.0, 2.0])).square().sum()])
-        optimizer_step(optimizer, clip_norm=None)
+        optimizer_step(optimizer, Clipping())
     assert model.weight.abs().max() < 0.1
     assert model.bias.abs().max() < 0.1
 
@@ -313,7 +322,7 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
         slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
         optimizer = make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0)
         backward(optimizer, [(model.weight * slopes).sum()])
-        optimizer_step(optimizer, None)
+        optimizer_step(optimizer, Clipping())
         values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
         assert values.max() < 2 * values.min()
         assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
@@ -333,11 +342,28 @@ def test_another_optimiser_brings_its_own_settings() -> None:
     [
         ({"optimizer": "muon", "clip_rms": 0.1}, "clip_rms shortens the steps of psgd alone, not of muon"),
         ({"optimizer": "psgd", "weight_decay": 0.1}, "weight_decay = 0.1: psgd has none"),
+        ({"clip_norm": 1.0, "clip_quantile": 0.5}, "clip_norm = 1.0 and clip_quantile = 0.5 are two rules"),
     ],
 )
 def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         tiny_cell(recipe=recipe)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "psgd"])
+def test_by_default_the_steps_of_no_optimiser_depend_on_the_units_of_a_loss(optimizer: str) -> None:
+    recipe = Recipe.from_stored(tiny_cell(recipe={"optimizer": optimizer}).recipe)
+    assert (recipe.clip_norm, recipe.clip_quantile) == (None, None)
+    assert recipe.normalize_gradient == (optimizer != "psgd")  # whose preconditioner takes the units out, as published
+
+
+def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
+    limited = tiny_cell(recipe={"clip_norm": 1.0}).recipe
+    assert (limited["clip_norm"], limited.get("normalize_gradient")) == (1.0, None)
+    assert tiny_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
+    for none in ({"clip_norm": "none"}, {"normalize_gradient": False}):
+        recipe = tiny_cell(recipe=none).recipe
+        assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [None] * 3
 
 
 def test_schedules() -> None:
@@ -374,7 +400,10 @@ def test_a_task_that_returns_no_evaluation_fails_with_what_was_expected(tmp_path
     source = tmp_path / "bare_task.py"
     text = Path(TINY).read_text().replace('name = "tiny"', 'name = "bare"')
     source.write_text(
-        text.replace('return Evaluation(metrics, {"format": "tiny/1", "lowest": lowest})', "return metrics")
+        text.replace(
+            'return Evaluation(metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes)',
+            "return metrics",
+        )
     )
     cell = tiny_cell(tasks=[str(source)])
     with pytest.raises(TypeError, match=r"task bare must return milbench\.Evaluation, got dict"):

@@ -1,11 +1,15 @@
-"""An evaluation with a limit is one of the first bags."""
+"""Evaluations with a limit, by a loss's own evidence and label sets, and the outcomes of their items."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from milbench import Bags, EvalSplit, Scores, Truth, evaluate_splits, label_matrix
+from milbench import Bags, EvalSplit, Scores, Truth, evaluate_bags, evaluate_splits, label_matrix
+from milbench.api.task import Split
+from milbench.evaluation.items import ItemsDigest
 
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
@@ -48,3 +52,87 @@ def test_bags_that_serve_for_instances_too_are_still_scored_once() -> None:
     bags = made([6, 5], 3)
     evaluate_splits(counted, {"validation": EvalSplit(bags, bags)}, limit=8)
     assert scored == [6, 2]
+
+
+def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
+    """The map calls the first instance class 0; the evidence for class 0 is strongest at the second one."""
+    truth = Truth(torch.tensor([[0]]), position_classes=torch.tensor([[1, 0]]))
+    bags = Bags(torch.zeros(1, 2, 1), torch.tensor([[True]]), truth=truth)
+    splits: dict[Split, EvalSplit] = {"test": EvalSplit((), [bags])}
+    probs, presence = torch.tensor([[[0.9, 0.6], [0.1, 0.4]]]), torch.tensor([[1.0]])
+    found = [
+        evaluate_splits(lambda bags, e=evidence: Scores(presence, presence, probs, e), splits, [bags])  # type: ignore[misc]
+        for evidence in (None, torch.tensor([[[2.0, 3.0]]]))
+    ]
+    assert [values["test/hit_rate"] for values in found] == [0, 1]
+    assert [values["test/posterior_error"] for values in found] == [1 / 2, 1 / 2]
+
+
+def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
+    lone, bags = made([4, 9], 0), made([6, 5, 4], 1)
+    found = evaluate_bags(score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(lone, bags)})
+    assert found.outcomes is not None
+    threshold = found.metrics["chosen/threshold"]
+    names = ("set_error", "label_error", "hit_rate", "posterior_error")
+    expected: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+    for one in joined(bags, 40):
+        scores, truth = score(one), one.truth
+        assert truth is not None
+        assert truth.position_classes is not None
+        known = truth.position_classes[0].tolist()
+        named = {c for c in range(2) if scores.presence[0, c] >= threshold}
+        present = set(known) - {2}
+        hits = [known[int(scores.instances[0, c].argmax())] == c for c in present]
+        wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
+        expected["set_error"].append((int(named != present), 1))
+        expected["label_error"].append((len(named ^ present), 2))
+        expected["hit_rate"].append((sum(hits), len(hits)))
+        expected["posterior_error"].append((sum(wrong), 4))
+    for name, terms in expected.items():
+        outcomes = found.outcomes[name]
+        assert [*zip(outcomes.sums.tolist(), outcomes.weights.tolist(), strict=True)] == terms
+    right = [int(score(one).classes[0].argmax()) == int(one.labels[0].int().argmax()) for one in joined(lone, 40)]
+    assert found.outcomes["instance_error"].sums.tolist() == [int(not one) for one in right]
+    assert 0 < sum(right) < 13
+
+
+def test_items_are_known_by_their_labels_truth_and_shape() -> None:
+    bags = made([6], 1)[0]
+    assert bags.truth is not None
+    assert bags.truth.position_classes is not None
+    moved = replace(bags.truth, position_classes=bags.truth.position_classes.flip(1))
+    others = [
+        replace(bags, instances=bags.instances[:, :, :1]),
+        replace(bags, labels=~bags.labels),
+        replace(bags, mask=torch.ones(6, 4, dtype=torch.bool)),
+        replace(bags, truth=moved),
+        bags.part(0, 5),
+    ]
+    digests = {str(ItemsDigest().add(one)) for one in (bags, *others)}
+    assert len(digests) == 6
+    assert str(ItemsDigest().add(replace(bags, instances=bags.instances + 1))) in digests
+    first, second = bags.parts(3)
+    assert str(ItemsDigest().add(first).add(second)) != str(ItemsDigest().add(second).add(first))
+
+
+def test_a_hook_gets_the_threshold_that_is_chosen_before() -> None:
+    calls: list[tuple[str, float]] = []
+    scored: list[int] = []
+
+    def counted(bags: Bags) -> Scores:
+        scored.append(len(bags))
+        return score(bags)
+
+    validation, test, calibration = made([6], 1), made([5], 2), made([7], 3)
+    splits: dict[Split, EvalSplit] = {"validation": EvalSplit((), validation), "test": EvalSplit((), test)}
+
+    def hook(split: str, scores: Scores, bags: Bags, threshold: float) -> None:
+        calls.append((split, threshold))
+
+    for chosen_on, more in ((None, []), (calibration, ["calibration"])):
+        calls.clear()
+        scored.clear()
+        found = evaluate_bags(counted, splits, chosen_on, hook=hook)
+        assert found.metrics == evaluate_bags(score, splits, chosen_on).metrics, "a hook changes nothing"
+        assert calls == [(split, found.metrics["chosen/threshold"]) for split in ("validation", "test", *more)]
+        assert sorted(scored) == ([5, 6, 6] if chosen_on is None else [5, 6, 7, 7]), "only some are scored twice"

@@ -103,13 +103,13 @@ def test_hits_on_images_by_hand() -> None:
     instances[0, 1, 0, 1] = 1  # (6, 2): in no box of class 1, but next to class 0's
     instances[1, 0, 0, 0] = 1  # in the box of class 1, of which there is no other
     instances[1, 1, 1, 1] = 1  # (6, 6): only in the padding's box, which is no instance
-    assert metrics.class_hits(instances, truth, centres).tolist() == [[True, False], [False, False]]
+    assert metrics.class_hits(instances[:, :-1], truth, centres).tolist() == [[True, False], [False, False]]
     moved = instances.clone()
     moved[0, 0] = torch.tensor([[0.0, 1, 0], [0, 0, 0]])  # (6, 2): right is exclusive
     moved[0, 1] = torch.tensor([[0.0, 0, 0], [0, 0, 1]])  # (10, 6)
-    assert metrics.class_hits(moved, truth, centres).tolist()[0] == [False, True]
+    assert metrics.class_hits(moved[:, :-1], truth, centres).tolist()[0] == [False, True]
     with pytest.raises(ValueError, match="centres"):
-        metrics.class_hits(instances, truth)
+        metrics.class_hits(instances[:, :-1], truth)
 
 
 def test_hits_on_images_agree_with_a_loop() -> None:
@@ -119,7 +119,7 @@ def test_hits_on_images_agree_with_a_loop() -> None:
     corner = torch.randint(0, 16, (B, M, 2), generator=rng).float()
     truth = Truth(torch.randint(-1, C, (B, M), generator=rng), torch.cat([corner, corner + 9], dim=2))
     instances = torch.rand(B, C + 1, h, w, generator=rng).softmax(dim=1)
-    hits = metrics.class_hits(instances, truth, (ys, xs))
+    hits = metrics.class_hits(instances[:, :-1], truth, (ys, xs))
     assert truth.boxes is not None
     for b, c in itertools.product(range(B), range(C)):
         i, j = max(itertools.product(range(h), range(w)), key=lambda at: float(instances[b, c][at]))
@@ -134,7 +134,7 @@ def test_hits_on_images_agree_with_a_loop() -> None:
 def test_hits_on_sets_and_hit_rate() -> None:
     truth = Truth(torch.tensor([[0, 1, -1]]), position_classes=torch.tensor([[0, 1, 2]]))
     instances = torch.tensor([[[0.1, 0.8, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1]]])
-    hits = metrics.class_hits(instances, truth)
+    hits = metrics.class_hits(instances[:, :-1], truth)
     assert hits.tolist() == [[False, True]]
     assert metrics.hit_rate(hits, torch.tensor([[True, True]])) == 0.5
     assert metrics.hit_rate(hits, torch.tensor([[False, True]])) == 1
@@ -188,7 +188,8 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
         return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
 
     values = evaluate_splits(score, {"test": EvalSplit([bags], [bags])}, calibration=[bags])
-    assert set(values) == {"test/instance_error", "test/set_error", "test/posterior_error", "chosen/threshold"}
+    known = ("instance_error", "set_error", "label_error", "posterior_error")
+    assert set(values) == {*(f"test/{name}" for name in known), "chosen/threshold"}
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
         evaluate_splits(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])

@@ -42,3 +42,13 @@ def test_sensitivity_of_a_gallery_by_a_network_of_one_weight() -> None:
     stored, pairs = gallery_saliency(network, loss, blank, images)
     assert pairs.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]], "a detected class that wins nowhere has a map as well"
     assert stored.shape == (4, 2, 3)
+
+
+def test_a_class_whose_probability_rounds_to_zero_depends_on_no_pixel() -> None:
+    network = AllConvolutional((Layer(3, 1),), 1, seed=0)
+    with torch.no_grad():
+        network.head.weight.fill_(1.0)
+        network.head.weight[0] = -3000
+    image = torch.ones(1, 2, 3)
+    maps = sensitivity_maps(network, load_loss("exact"), image, {0: torch.ones(2, 3, dtype=torch.bool)})
+    assert (maps[0] == 0).all()

@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+from fractions import Fraction
+from math import floor
+from typing import get_args
+
+import pytest
 import torch
 
+from milbench.data.crops import Protocol
 from milbench.families.augmentation import augment
+
+
+def old_pixel(new: int, size: int, protocol: Protocol) -> int:
+    """The old pixel at the centre of a new one, or the one of the published number."""
+    return floor((new + Fraction(1, 2)) * 60 / size if protocol == "ours" else Fraction(new * (60 - 1), size - 1))
 
 
 def named_pixels() -> torch.Tensor:
@@ -10,12 +21,13 @@ def named_pixels() -> torch.Tensor:
     return torch.arange(2 * 3 * 64 * 64, dtype=torch.float64).view(2, 3, 64, 64)
 
 
-def test_every_pixel_is_what_plain_python_says() -> None:
+@pytest.mark.parametrize("protocol", get_args(Protocol))
+def test_every_pixel_is_what_plain_python_says(protocol: Protocol) -> None:
     images, boxes = named_pixels(), torch.tensor([[[10.0, 12, 20, 40], [61, 1, 64, 3]]]).expand(2, 2, 4)
     old = images.tolist()
     heights, widths, places, orders = [], [], [], []
     for seed in range(32):
-        new, moved = augment(images, boxes, torch.Generator().manual_seed(seed))
+        new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), protocol)
         height, width = new.shape[2:]
         seen = new.tolist()
         heights.append(height)
@@ -27,10 +39,10 @@ def test_every_pixel_is_what_plain_python_says() -> None:
         orders.append(tuple(channels))
         for y in (0, 1, height // 2, height - 1):
             for x in (0, 1, width // 3, width - 1):
-                row, column = top + int((y + 0.5) * 60 / height), left + int((x + 0.5) * 60 / width)
+                row, column = top + old_pixel(y, height, protocol), left + old_pixel(x, width, protocol)
                 for c in range(3):
                     assert seen[1][c][y][x] == old[1][channels[c]][row][column]
-        for k, box in enumerate([(10, 12, 20, 40), (61, 1, 64, 3)]):
+        for k, box in enumerate([(10, 12, 20, 40), (61, 1, 64, 3)] if protocol == "ours" else []):
             expected = [
                 min(max(v - o, 0), 60) * size / 60
                 for v, o, size in zip(box, (left, top) * 2, (width, height) * 2, strict=True)
@@ -41,6 +53,31 @@ def test_every_pixel_is_what_plain_python_says() -> None:
     assert heights != widths
     assert {v for place in places for v in place} == {0, 1, 2, 3, 4}
     assert len(set(orders)) == 6
+
+
+def test_by_the_published_protocol_the_first_and_the_last_pixel_stay_and_boxes_hold_what_they_held() -> None:
+    images, box = torch.zeros(1, 3, 64, 64), (17, 9, 31, 50)
+    images[:, :, box[1] : box[3], box[0] : box[2]] = 1
+    boxes = torch.tensor([[box, (0, 0, 64, 64)]], dtype=torch.float32)
+    for seed in range(32):
+        new, moved = augment(images, boxes, torch.Generator().manual_seed(seed), "paper")
+        height, width = new.shape[2:]
+        rows, columns = new[0, 0].nonzero(as_tuple=True)
+        shown = [int(v) for v in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)]
+        assert moved[0, 0].tolist() == pytest.approx(shown, abs=1)
+        assert moved[0, 1].tolist() == pytest.approx([0, 0, width, height], abs=0.2)
+
+
+def test_the_protocols_differ_in_half_of_the_pixels_and_draw_the_same_numbers() -> None:
+    images, boxes = named_pixels(), torch.zeros(2, 1, 4)
+    differing = []
+    for seed in range(64):
+        rngs = [torch.Generator().manual_seed(seed) for _ in range(2)]
+        ours, published = (augment(images, boxes, r, p)[0] for r, p in zip(rngs, get_args(Protocol), strict=True))
+        assert ours.shape == published.shape
+        assert torch.equal(rngs[0].get_state(), rngs[1].get_state())
+        differing.append(float((ours[0, 0, :, 0] // 64 != published[0, 0, :, 0] // 64).double().mean()))
+    assert 0.4 < sum(differing) / len(differing) < 0.6
 
 
 def test_all_images_of_a_batch_change_alike_and_the_generator_alone_decides() -> None:

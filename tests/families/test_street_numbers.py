@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from milbench.api.bags import Bags
 from milbench.api.task import Scores
 from milbench.data.crop_cache import load
 from milbench.data.digit_struct import read
+from milbench.engine.spec import make_plan, make_spec
 from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
 from tests._helpers.street_files import write_folder
@@ -126,6 +128,77 @@ def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
             assert all(len(set(some)) == len(some) and set(some) <= set(pool) for some in rounds)
     for source in pools:
         assert sources.count(source) == pytest.approx(len(sources) / 3, abs=4 * (len(sources) * 2 / 9) ** 0.5)
+
+
+def successors(task: Any, root: Path, epochs: int) -> tuple[dict[int, set[int]], list[list[int]]]:
+    """Return which crops were seen right behind each crop in batches of several epochs, and these batches."""
+    pictures = load(root / "svhn/train", "paper", 784, "paper").crops
+    where = {tuple(row): n for n, row in enumerate(pictures.reshape(60, -1)[:, :600].tolist())}
+    batches = []
+    for epoch in range(epochs):
+        for bags in task.train_batches(epoch, generator("epoch", epoch)):
+            flat = (bags.instances * 256).byte().permute(0, 2, 3, 1).flatten(1)[:, :600]
+            batches.append([where[tuple(row)] for row in flat.tolist()])
+    after: dict[int, set[int]] = {}
+    for batch in batches:
+        for one, other in itertools.pairwise(batch):
+            after.setdefault(one, set()).add(other)
+    return after, batches
+
+
+def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: Path) -> None:
+    params = {"validation": 0, "augmentation": False, "batch_bags": 8, "protocol": "paper"}
+    orders = []
+    for seed in (0, 1, 0):
+        task = load_task("svhn", **params)
+        task.seed = seed
+        task.prepare(root, CPU)
+        after, batches = successors(task, root, epochs=40)
+        assert len(batches) == 40 * (60 // 8)
+        assert {len(batch) for batch in batches} == {8}, "every block lies whole in the order"
+        assert all(len(found) == 1 for found in after.values())
+        (first,) = {*range(60)} - {n for found in after.values() for n in found}
+        order = [first]
+        while order[-1] in after:
+            order += after[order[-1]]
+        assert sorted(order) == list(range(60))
+        orders.append(order)
+        starts = [order.index(batch[0]) for batch in batches]
+        assert (min(starts), max(starts)) == (0, 60 - 8)
+        assert len(set(starts[:7])) == 7
+        assert any(abs(a - b) < 8 for a, b in itertools.combinations(starts[:7], 2)), "blocks overlap in an epoch"
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_with_extra_the_published_blocks_come_from_three_orders(root: Path) -> None:
+    task = make(root, "svhn", parts="train+extra", validation=0, augmentation=False, protocol="paper", batch_bags=8)
+    assert task.steps_per_epoch == 120 // 8
+    after, batches = successors(task, root, epochs=40)  # extra has the pictures of train here
+    extra = [batch for batch in batches if len({n % 2 for n in batch}) == 1]
+    share = len(extra) / len(batches)  # of eight crops of train, all are even or odd in one of a hundred blocks
+    assert share == pytest.approx(2 / 3, abs=4 * (2 / 9 / len(batches)) ** 0.5 + 0.01)
+    assert {batch[0] % 2 for batch in extra} == {0, 1}
+    assert {len(found) for found in after.values()} == {1, 2}, "one neighbour in train, one in its half of extra"
+
+
+def test_our_protocol_is_not_stored_and_the_published_one_is(root: Path) -> None:
+    values = {"name": "t", "losses": ["exact"], "tasks": ["svhn"]}
+    ours, published = (
+        make_plan(make_spec({**values, "task": {"svhn": {"protocol": name}}}), root).cells[0]
+        for name in ("ours", "paper")
+    )
+    assert ours.id == make_plan(make_spec(values), root).cells[0].id != published.id
+    assert "protocol" not in ours.task_params
+    assert published.task_params == {**ours.task_params, "protocol": "paper"}
+    stored: Any = load_task(ours.task, **ours.task_params)
+    assert stored.protocol == "ours"
+
+
+def test_the_published_figure_is_of_the_best_test_epoch_of_one_run() -> None:
+    first, *methods = load_task("svhn").published
+    assert (first.metric, first.value, first.rule, first.count) == ("transcription_error_columns", 0.051, "test", 1)
+    assert first.margin == pytest.approx(2 * math.sqrt(0.051 * 0.949 / 13068), abs=5e-4)
+    assert {method.value for method in methods} == {0.051, 0.04, 0.039}
 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
@@ -239,7 +312,7 @@ def test_missing_data_say_how_to_get_them(
 def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
-    for params in ({"network": "huge"}, {"crop": "loose"}, {"validation": -1}):
+    for params in ({"network": "huge"}, {"crop": "loose"}, {"validation": -1}, {"protocol": "his"}):
         with pytest.raises(UsageError, match=f"{next(iter(params))} = "):
             load_task("svhn", **params)
     ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]

@@ -42,4 +42,4 @@ def test_the_data_are_prepared_where_the_network_needs_them(
         points = torch.randn(5, 2)
         with torch.no_grad():
             expected = network(points.unsqueeze(0)).double().softmax(dim=1)[0]
-        torch.testing.assert_close(model.probs(points), expected)
+        torch.testing.assert_close(model.scores(points).instances[0], expected)

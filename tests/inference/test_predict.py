@@ -16,8 +16,9 @@ from PIL import Image
 from milbench._utils import images
 from milbench._utils.palette import CLASS_COLOURS
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.reader import Reader
 from milbench.inference.overlay import DIMMED, STRENGTH
-from milbench.likelihood import best_label_set, presence_prob
+from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
 from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
@@ -50,6 +51,8 @@ class Runs:
     failed: str
     bare: str
     sets: str
+    strict: str
+    strongest: str
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
+            publish(store, cell("extended-digits", seed=5000), digits, metrics={"chosen/threshold": 100.0}),
+            publish(
+                store,
+                cell("house-numbers", seed=3, contrast="raw"),
+                numbers,
+                decoder=Reader(DECODER, "strongest", 0.0),
+                metrics={"chosen/threshold": 0.0},
+            ),
         )
 
 
@@ -127,6 +138,37 @@ def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, runs: Runs)
         ("3", [5.5, 3.5, 11.5, 9.5]),
         ("7", [25.5, 13.5, 31.5, 19.5]),
     ]
+
+
+def test_the_label_set_is_that_of_the_threshold_of_the_run(predict: Milbench, runs: Runs) -> None:
+    """The log-odds of both digits are near 90, and those of all others far below 0."""
+    Image.fromarray(squares()).save("two.png")
+    ran = predict("two.png", run=runs.strict)
+    about = read("two")
+    assert (about["label_set"], about["reading"]) == ([], "")
+    assert about["label_set_rule"] == "presence threshold of the run"
+    given = known_probs(squares()).log().unsqueeze(0)
+    of_nothing = float(bag_log_prob(given, torch.zeros(1, 10, dtype=torch.bool)))
+    assert about["label_set_log_probability"] == pytest.approx(of_nothing, rel=1e-4)
+    assert "threshold" not in ran.out
+    ran = predict("two.png")
+    assert read("two")["label_set"] == ["3", "7"]
+    assert f"note: run {runs.digits} has no threshold on presence scores" in ran.out
+    assert read("two")["label_set_rule"] == "most probable"
+
+
+def test_a_run_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, runs: Runs) -> None:
+    picture = np.zeros((30, 70, 3), np.uint8)
+    for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
+        picture[8:22, left : left + 8, channel] = 255
+    Image.fromarray(picture).save("house.png")
+    assert predict("house.png", "--scale", "1", run=runs.strongest).code == 0
+    assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), "the second one is not read"
+    assert [one["class"] for one in read("house")["read_from"]] == ["1", "2", "9"]
+    assert predict("house.png", "--scale", "1", "--decoder", "columns", "--out", "c", run=runs.strongest).code == 0
+    assert read("house", "c")["reading"] == "1192"
+    assert predict("house.png", "--decoder", "strongest", "--out", "s", run=runs.numbers).code == 0
+    assert read("house", "s")["reading"] == "192"
 
 
 def test_the_overlay_has_its_colours_in_their_places(predict: Milbench) -> None:

@@ -9,12 +9,13 @@ from torch import Tensor
 from milbench import Loss, UsageError, load_loss
 from milbench.api.registry import losses
 from tests._helpers.command_line import PLUGINS
-from tests._helpers.contract_bags import B, C, K, Variant, some_logits, target_for
+from tests._helpers.contract_bags import MASK, B, C, K, Variant, some_logits, target_for
 from tests._helpers.loss_contract import LossContract
 
 BUILT_IN = (
-    Variant("exact"),
-    Variant("exact", {"per_position": False, "rule": "exact"}),
+    Variant("exact", couples_bags=True),
+    Variant("exact", {"divide_by": "bag"}),
+    Variant("exact", {"divide_by": "none", "rule": "exact"}),
     Variant("max-pooling"),
     Variant("max-pooling", {"normalization": "batch"}, couples_bags=True),
     Variant("max-pooling", {"normalization": "position"}),
@@ -55,7 +56,11 @@ class TestBuiltIn(LossContract):
 @pytest.mark.parametrize("variant", [*BUILT_IN, Variant("ctc")], ids=str)
 def test_built_in_losses_say_whether_they_couple_bags(variant: Variant) -> None:
     """The contract tests find out whether that is true."""
-    assert variant.load().couples_bags == variant.couples_bags
+    assert variant.load().couples(MASK) == variant.couples_bags
+
+
+def test_exact_couples_no_bags_of_equal_size() -> None:
+    assert not load_loss("exact").couples(None)
 
 
 class TestThirdParty(LossContract):
@@ -73,7 +78,7 @@ def test_every_built_in_loss_has_contract_tests() -> None:
     ("name", "params"),
     [
         ("exact", {"rule": "max"}),
-        ("exact", {"per_position": "maybe"}),
+        ("exact", {"divide_by": "maybe"}),
         ("max-pooling", {"normalization": "image"}),
         ("noisy-or", {"head": "relu"}),
         ("noisy-or", {"head": "class"}),

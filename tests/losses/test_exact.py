@@ -35,7 +35,7 @@ def extreme_bags() -> list[Tensor]:
 def test_value_and_gradient_of_every_label_set(seed: int) -> None:
     maps, p = LabelMaps(bag(seed)), softmax(bag(seed))
     logits = bag(seed).repeat(len(ALL_SETS), 1, 1).requires_grad_()
-    value = load_loss("exact", per_position=False)(logits, LABELS)
+    value = load_loss("exact", divide_by="none")(logits, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     for i, label_set in enumerate(ALL_SETS):
         assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-11)
@@ -49,7 +49,7 @@ def test_value_and_gradient_at_extreme_logits_in_float32(logits: Tensor) -> None
     logits = logits.float()
     maps, p = LabelMaps(logits), softmax(logits)
     leaf = logits.repeat(len(ALL_SETS), 1, 1).requires_grad_()
-    value = load_loss("exact", per_position=False)(leaf, LABELS)
+    value = load_loss("exact", divide_by="none")(leaf, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     for i, label_set in enumerate(ALL_SETS):
         assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-6, abs=1e-6)
@@ -58,14 +58,15 @@ def test_value_and_gradient_at_extreme_logits_in_float32(logits: Tensor) -> None
             assert gradient[i, c, k].item() == pytest.approx(float(expected), rel=1e-3, abs=1e-4)
 
 
-def test_divided_by_the_bags_own_number_of_positions() -> None:
+@pytest.mark.parametrize(("divide_by", "divisors"), [("batch", (3, 3)), ("bag", (4, 2)), ("none", (1, 1))])
+def test_the_divisor_of_the_negative_log_likelihood(divide_by: str, divisors: tuple[int, int]) -> None:
     logits = torch.stack([bag(0), bag(1)])
     mask = torch.tensor([[True] * 4, [True, False, True, False]])
     labels = torch.tensor([[True, False, True], [False, True, False]])
-    value = load_loss("exact")(logits, labels, mask)
-    assert value[0].item() == pytest.approx(float(-exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 2})]) / 4))
-    small = LabelMaps(bag(1)[:, [0, 2]])
-    assert value[1].item() == pytest.approx(float(-exactly.log(small.set_prob[frozenset({1})]) / 2))
+    value = load_loss("exact", divide_by=divide_by)(logits, labels, mask)
+    large, small = LabelMaps(bag(0)).set_prob[frozenset({0, 2})], LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})]
+    expected = [float(-exactly.log(p) / divisor) for p, divisor in zip((large, small), divisors, strict=True)]
+    assert value.tolist() == pytest.approx(expected)
 
 
 def test_one_position_is_cross_entropy() -> None:
@@ -77,9 +78,9 @@ def test_one_position_is_cross_entropy() -> None:
     )
 
 
-@pytest.mark.parametrize("per_position", [True, False])
-def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(per_position: bool) -> None:
-    loss = load_loss("exact", per_position=per_position)
+@pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
+def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(divide_by: str) -> None:
+    loss = load_loss("exact", divide_by=divide_by)
     loss.validate = False
     logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
     value = loss(logits, torch.tensor([[True, True, True], [True, True, False]]))
@@ -168,7 +169,7 @@ def by_recursion(logits: Tensor, classes: int) -> float:
 def test_bounds_replace_the_sum_for_large_label_sets() -> None:
     logits, labels = large_label_sets()
     truth = [-by_recursion(bag, int(chosen.sum())) for bag, chosen in zip(logits, labels, strict=True)]
-    found = {m: load_loss("exact", per_position=False, method=m)(logits, labels) for m in ("auto", "lower", "upper")}
+    found = {m: load_loss("exact", divide_by="none", method=m)(logits, labels) for m in ("auto", "lower", "upper")}
     for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
         assert found["upper"][i].item() <= exact + 1e-9
         assert found["lower"][i].item() >= exact - 1e-9

@@ -149,3 +149,32 @@ def test_only_the_batch_variant_depends_on_the_other_bags() -> None:
         loss = load_loss("max-pooling", normalization=normalization)
         same = bool(torch.isclose(loss(logits, LABELS)[0], loss(other, LABELS)[0]))
         assert same == (normalization != "batch")
+
+
+@pytest.mark.parametrize("normalization", ["bag", "batch"])
+@pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
+def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
+    logits = some_logits(4)
+    probs = load_loss("max-pooling", normalization=normalization).instance_probs(logits, mask)
+    for b in range(B):
+        places = mask[b].nonzero().flatten().tolist()
+        total = sum(math.exp(logits[b, c, k]) for c in range(C) for k in places)
+        for k in places:
+            odds = [len(places) * math.exp(logits[b, c, k]) / total for c in range(C)]  # to background
+            expected = [*(value / (1 + sum(odds)) for value in odds), 1 / (1 + sum(odds))]
+            assert probs[b, :, k].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("normalization", ["bag", "batch"])
+def test_evidence_and_map_do_not_use_the_background_that_the_cost_does_not_train(normalization: str) -> None:
+    loss, logits = load_loss("max-pooling", normalization=normalization), some_logits(5)
+    other = logits.clone()
+    other[:, C] = torch.linspace(-20, 20, K)
+    assert torch.equal(loss.instance_probs(other), loss.instance_probs(logits))
+    assert torch.equal(loss.instance_evidence(other), logits[:, :C])
+
+
+def test_with_a_background_in_every_label_set_the_map_is_the_softmax() -> None:
+    loss, logits = load_loss("max-pooling", normalization="position"), some_logits(6)
+    torch.testing.assert_close(loss.instance_probs(logits), logits.softmax(dim=1))
+    torch.testing.assert_close(loss.instance_evidence(logits), logits.softmax(dim=1)[:, :C])

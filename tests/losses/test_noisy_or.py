@@ -146,3 +146,10 @@ def test_instance_probs_of_the_softmax_head_are_the_softmax() -> None:
     probs = load_loss("noisy-or", head="softmax").instance_probs(bag(0).unsqueeze(0))[0]
     for c, k in itertools.product(range(C + 1), range(K)):
         assert float(probs[c, k]) == pytest.approx(float(softmax(bag(0))[c][k]))
+
+
+def test_the_evidence_of_a_detector_does_not_depend_on_the_other_detectors() -> None:
+    logits = torch.tensor([[[4.0, 3.0], [5.0, -5.0], [0.0, 0.0]]])  # both classes fire at the first position
+    assert load_loss("noisy-or").instance_evidence(logits).tolist() == [[[4.0, 3.0], [5.0, -5.0]]]
+    assert load_loss("noisy-or").instance_probs(logits)[0, 0].argmax() == 1
+    assert load_loss("noisy-or", head="softmax").instance_evidence(logits)[0, 0].argmax() == 1

@@ -69,3 +69,8 @@ def test_instance_probs_are_given_that_at_most_one_detector_fires() -> None:
     for k in range(K):
         odds = [*(exactly.exp(row[k]) for row in rows[:C]), exactly.mpf(1)]
         assert probs[:, k].tolist() == pytest.approx([float(value / sum(odds)) for value in odds])
+
+
+def test_the_evidence_is_the_logit_that_the_maximum_is_taken_of() -> None:
+    loss, logits = load_loss("one-vs-rest"), bag(0).unsqueeze(0)
+    assert torch.equal(loss.instance_evidence(logits).flatten(2).amax(dim=2), loss.presence_scores(logits))

@@ -39,8 +39,8 @@ def test_the_share_of_the_gap_by_hand() -> None:
     assert table is not None
     assert [name.partition(" ")[0] for name, _ in table.groups] == ["Set", "Position"], "kinds stay apart"
     good, bad, best, second = lines(table)
-    # The mean of three draws from 25, 30 and 35 % lies between 25 and 35 %, with 1/27 at each end: 65/80 and 55/80.
-    assert (good[2].text, good[2].detail) == ("75", "[69,\u00a081] n=3")
+    # The oracle does not vary: Student's interval of 65, 60 and 55 points, 60 -+ 4.303 * 5 / sqrt(3), over 80.
+    assert (good[2].text, good[2].detail) == ("75", "[59,\u00a091] n=3")
     assert (bad[2].text, bad[2].detail) == ("−5.00", "[−5.00,\u00a0−5.00] n=3")
     assert (best[2].text, best[2].detail) == ("100", "the oracle")
     assert second[2].text == "87.5"
@@ -52,6 +52,7 @@ def test_the_gap_goes_by_the_seeds_that_both_have_and_names_how_many() -> None:
     study = oracle(rows, statuses={("oracle", TASK, 0): ("failed", "x")})
     good = lines(gap_table(study, TASK))[0][2]
     assert (good.text, good.warning) == ("75.0", "2 of 3 seeds"), "seed 0 has no oracle"
+    assert good.detail == "n=2", "two seeds have no interval"
 
 
 @pytest.mark.parametrize("changes", [{"chance": None}, {"supervision": "order"}, {"chance": 0.05}])

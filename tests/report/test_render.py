@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -75,7 +76,7 @@ def test_everything_is_written_and_nothing_else(written: tuple[Path, list[Path],
     out, paths, _ = written
     assert set(paths) == {path for path in out.rglob("*") if path.is_file()}
     names = {path.relative_to(out).as_posix() for path in paths}
-    assert {"index.html", "report.md", "results.csv", "table.tex", "manifest.json"} <= names
+    assert {"index.html", "report.md", "results.csv", "table.tex", "manifest.json", "pairs.csv"} <= names
     for kind in ("seeds", "curves", "costs", "gallery"):
         for task in ("extended-digits", "synthetic-bags"):
             assert {f"figures/{kind}-{task}.png", f"figures/{kind}-{task}.svg"} <= names
@@ -176,7 +177,8 @@ def test_results_csv_has_a_row_a_cell_with_values_of_every_rule(written: tuple[P
     errors = history.loc[cell]["test/instance_error"]
     assert frame.loc[cell, "last/test/instance_error"] == pytest.approx(errors.iloc[-1])
     assert frame.loc[cell, "best_on_test/test/instance_error"] == pytest.approx(errors.min())
-    chosen = int(history.loc[cell]["validation/instance_error"].to_numpy().argmin()) + 1
+    validation = history.loc[cell]["validation/set_error"].to_numpy()
+    chosen = int(np.flatnonzero(validation == validation.min())[-1]) + 1
     assert frame.loc[cell, "chosen_on_validation/epoch"] == chosen
     assert frame.loc[cell, "chosen_on_validation/test/auroc"] == pytest.approx(
         history.loc[cell]["test/auroc"].iloc[chosen - 1]
@@ -285,8 +287,7 @@ def test_long_unicode_and_formula_like_names(tmp_path: Path) -> None:
 def test_one_seed_and_no_validation_can_be_drawn(tmp_path: Path) -> None:
     render(make_results(None, TWO, ONE, 1, 1, validation=False), tmp_path / "out")
     text = Page((tmp_path / "out/index.html").read_text("utf-8")).text
-    assert "One seed (n=1): no interval and no test" in text
-    assert "not every finished cell has a validation metric" in text
+    assert "One seed (n=1): no interval and no verdict" in text
 
 
 def test_tasks_whose_names_make_one_file_name_do_not_share_it(tmp_path: Path) -> None:

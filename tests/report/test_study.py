@@ -11,11 +11,12 @@ from matplotlib.collections import LineCollection
 
 from milbench.api.results import Results
 from milbench.report.figures import charts
+from milbench.report.pairs import findings, pairs_table
 from milbench.report.provenance import provenance, results_frame
 from milbench.report.published import comparisons
 from milbench.report.study import Study, Variant
-from milbench.report.tables import cost_table, findings, main_table, metrics_table, paired_table, rules_table
-from tests._helpers.report_data import ONE, TWO, constant, make_results
+from milbench.report.tables import cost_table, main_table, metrics_table, rules_table
+from tests._helpers.report_data import ONE, TWO, by_set_error, constant, make_results
 
 EXACT = Variant("set", "exact", "")
 
@@ -59,7 +60,7 @@ def _searches(seeds: int, monkeypatch: pytest.MonkeyPatch) -> int:
     with monkeypatch.context() as patch:
         patch.setattr(pd.DataFrame, "__getitem__", counted)
         study, task = Study(results), "extended-digits"
-        for make in (rules_table, metrics_table, paired_table, cost_table, charts.seeds_figure, charts.curves_figure):
+        for make in (rules_table, metrics_table, pairs_table, cost_table, charts.seeds_figure, charts.curves_figure):
             assert make(study, task)
         for about in (main_table, findings, provenance, results_frame):
             about(study)
@@ -81,7 +82,8 @@ SEEDS = {("exact", 0): [(0.1, 0.4), (0.3, 0.2)], ("exact", 1): [(0.1, 0.4), (0.3
 
 @pytest.mark.parametrize("interim", [False, True])
 def test_an_epoch_is_chosen_among_those_with_a_whole_evaluation_and_the_report_says_so(interim: bool) -> None:
-    whole, few = (Study(kept(constant(SEEDS), epochs, interim)) for epochs in ({1, 2}, {2}))
+    results = replace(by_set_error(constant(SEEDS)), selection="validation")
+    whole, few = (Study(kept(results, epochs, interim)) for epochs in ({1, 2}, {2}))
     task = "extended-digits"
     assert whole.sample(task, EXACT).by_seed.tolist() == [0.4, 0.4]  # the best validation is that of epoch 1
     for rule in ("validation", "last", "test"):

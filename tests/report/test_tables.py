@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.report.pairs import findings
 from milbench.report.provenance import status_counts, unfinished
 from milbench.report.render import latex_table, render
 from milbench.report.study import Study
@@ -18,13 +19,11 @@ from milbench.report.tables import (
     Entry,
     Table,
     cost_table,
-    findings,
     main_table,
     metrics_table,
-    paired_table,
     rules_table,
 )
-from tests._helpers.report_data import LOSSES, ONE, TWO, constant, make_results
+from tests._helpers.report_data import LOSSES, ONE, TWO, by_set_error, constant, make_results
 
 
 def text_of(table: Table) -> str:
@@ -38,19 +37,29 @@ def entries(table: Table) -> dict[str, list[Entry]]:
 
 def test_the_main_table_by_hand() -> None:
     # Epochs chosen on validation: 2, 1, 2. Test errors there: 1 %, 2 %, 3 %.
-    study = Study(constant({
+    results = by_set_error(constant({
         ("exact", 0): [(0.5, 0.001), (0.1, 0.01)],
         ("exact", 1): [(0.2, 0.02), (0.3, 0.001)],
         ("exact", 2): [(0.3, 0.001), (0.1, 0.03)],
     }))  # fmt: skip
-    entry = entries(main_table(study))["exact"][0]
+    chosen_on_validation = Study(replace(results, selection="validation"))
+    entry = entries(main_table(chosen_on_validation))["exact"][0]
     assert entry.text == "2.0 ± 1.0"
-    assert entry.detail == "[1.0,\u00a03.0] n=3"
+    assert entry.detail == "[−0.5,\u00a04.5] n=3", "2 -+ 4.303 / sqrt(3)"
     assert entry.strong
-    last, chosen, best = entries(rules_table(study, "extended-digits"))["exact"]
-    assert last.text == "1.4 ± 1.5"
-    assert chosen.text == "2.0 ± 1.0"
-    assert best.text == "0.10 ± 0"
+    study = Study(results)
+    assert entries(main_table(study))["exact"][0].text == "1.4 ± 1.5", "the last epoch, unless the spec says otherwise"
+    for one, rule in ((study, "last epoch"), (chosen_on_validation, "chosen on validation")):
+        table = rules_table(one, "extended-digits")
+        assert [e.text for e in entries(table)["exact"]] == ["1.4 ± 1.5", "2.0 ± 1.0", "0.10 ± 0"]
+        assert f"Losses are compared by: {rule}." in table.notes
+        assert any("Best on test: chosen with the test bags" in note for note in table.notes)
+
+
+def test_two_seeds_have_no_interval() -> None:
+    entry = entries(main_table(Study(make_results(None, TWO, ONE, 2, 3))))["exact"][0]
+    assert entry.detail == "n=2"
+    assert "±" in entry.text
 
 
 def test_failed_and_missing_cells_are_named_in_their_row() -> None:
@@ -70,17 +79,12 @@ def test_failed_and_missing_cells_are_named_in_their_row() -> None:
     assert findings(study)[0][1].endswith("no result: exact.")
 
 
-def test_one_seed_has_no_interval_and_no_test_and_says_so() -> None:
+def test_one_seed_has_no_interval_and_no_verdict_and_says_so() -> None:
     study = Study(make_results(None, LOSSES, ONE, 1, 3))
     entry = entries(main_table(study))["exact"][0]
     assert "±" not in entry.text
     assert entry.detail == "n=1"
-    assert "One seed (n=1): no interval and no test" in text_of(main_table(study))
-    paired = paired_table(study, "extended-digits")
-    assert paired is not None
-    assert {e.text for e in entries(paired)["max-pooling − exact"][2:6]} == {"—"}
-    assert "One common seed: no interval and no test." in paired.notes
-    assert "worse" not in findings(study)[0][1], "no rank from one seed"
+    assert "One seed (n=1): no interval and no verdict" in text_of(main_table(study))
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
@@ -91,41 +95,13 @@ def test_the_main_table_says_what_tf32_is_where_a_recipe_has_it(precision: str) 
     assert any(note.startswith("precision=tf32: ") for note in notes) == (precision == "tf32")
 
 
-def test_five_seeds_say_what_they_cannot_reach() -> None:
-    paired = paired_table(Study(make_results(None, TWO, ONE, 5, 3)), "extended-digits")
-    assert paired is not None
-    assert (
-        "5 seeds cannot reach below p = 0.0625 (two-sided exact Wilcoxon), however large the difference."
-        in paired.notes
-    )
-    row = entries(paired)["max-pooling − exact"]
-    assert row[0].text == "5"
-    assert row[4].text == "0.0625"
-    assert row[6].text == "worse"
-
-
-def test_ties_are_marked_and_bold_is_the_best() -> None:
-    values = {("a", s): [(0.1, 0.010 + 0.001 * s)] for s in range(3)}
-    values |= {("b", s): [(0.1, 0.013 - 0.001 * s)] for s in range(3)}
-    values |= {("c", s): [(0.1, 0.100 + 0.001 * s)] for s in range(3)}
-    table = entries(main_table(Study(constant(values))))
-    assert [(table[n][0].strong, table[n][0].mark) for n in "abc"] == [(True, ""), (False, "≈"), (False, "")]
-
-
-def test_pairs_are_made_on_common_seeds() -> None:
-    statuses = {("max-pooling", "extended-digits", 0): ("interrupted", "")}
-    paired = paired_table(Study(make_results(None, TWO, ONE, 4, 3, statuses=statuses)), "extended-digits")
-    assert paired is not None
-    assert entries(paired)["max-pooling − exact"][0].text == "3"
-
-
 def test_without_validation_the_last_epoch_counts_and_the_report_says_so() -> None:
-    study = Study(make_results(None, TWO, ONE, 2, 3, validation=False))
+    study = Study(make_results(None, TWO, ONE, 2, 3, validation=False, selection="validation"))
     assert study.rule("extended-digits") == "last"
-    assert "at the last epoch, since not every finished cell has a validation metric" in text_of(main_table(study))
+    assert "at the last epoch, since not every finished cell has a validation set error" in text_of(main_table(study))
     table = rules_table(study, "extended-digits")
     assert table.columns == ["loss", "last epoch", "best on test (the paper's rule)"]
-    assert "Comparisons here go by the last epoch." in table.notes[0]
+    assert "Losses are compared by: last epoch." in table.notes
 
 
 def test_tasks_have_their_own_primary_metric_and_a_hole_where_nothing_was_planned() -> None:

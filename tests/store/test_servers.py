@@ -12,7 +12,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from milbench.api.outcomes import load_outcomes
 from milbench.errors import StoreAwayError
+from milbench.store.collect import collect
+from milbench.store.reader import StoreReader
 from milbench.store.records import MetricValue
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
@@ -46,6 +49,11 @@ def test_a_comparison_on_a_server_is_computed_once_and_reported(
     page = (root / "reports" / "served" / "index.html").read_text()
     for run in cells:
         assert f"{100 * run.data.metrics['test/instance_error']:.1f}" in page
+    results = collect(StoreReader(Workspace(root)), "served")
+    found = {results.cells.run_id[cell]: load_outcomes(path) for cell, path in results.outcomes.items()}
+    for run in cells:
+        value = found[run.info.run_id]["instance_error"].value
+        assert value == pytest.approx(run.data.metrics["test/instance_error"])
 
 
 @pytest.mark.slow
@@ -60,7 +68,7 @@ def test_none_of_64_cells_of_8_workers_is_lost_or_doubled(server: MlflowServer, 
     client = MlflowClient(server.uri)
     for run in cells[::9]:
         assert [m.step for m in client.get_metric_history(run.info.run_id, "test/instance_error")] == [1]
-        assert len(client.list_artifacts(run.info.run_id)) == 4
+        assert len(client.list_artifacts(run.info.run_id)) == 5
         assert [i.dataset.name for i in run.inputs.dataset_inputs] == ["tiny"]
 
 

@@ -115,11 +115,12 @@ def test_test_images_are_not_augmented(tmp_path: Path) -> None:
     assert len(task.class_names) == 10
 
 
-def test_published_figures_are_shares() -> None:
-    assert [(p.loss, p.value, p.spread, p.runs) for p in make().published] == [
-        ("exact", 0.087, 0.003, None),
-        ("cross-entropy", 0.084, 0.004, None),
+def test_published_figures_are_shares_and_near_those_of_the_listed_runs() -> None:
+    assert [(p.loss, p.value, p.spread, p.count) for p in make().published] == [
+        ("exact", 0.087, 0.003, 3),
+        ("cross-entropy", 0.084, 0.004, 3),
     ]
+    assert all(p.mean == pytest.approx(p.value, abs=0.0005) and p.margin == 2 * p.spread for p in make().published)
 
 
 def test_other_images_need_any_data_and_are_then_named(tmp_path: Path) -> None:

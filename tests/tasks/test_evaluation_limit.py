@@ -1,4 +1,4 @@
-"""Every task that comes with milbench evaluates on few bags where that is asked for."""
+"""Every task that comes with milbench evaluates on few bags where that is asked for, and keeps their outcomes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Bags, Scores, Task, load_task
+from milbench import Bags, Evaluation, Scores, Task, load_task
 from milbench.api.registry import tasks
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.idx_files import small_mnist
@@ -24,8 +24,20 @@ TRIED: dict[str, dict[str, Any]] = {
 }
 
 
-def scored(task: Task) -> list[int]:
-    """Return the sizes of the batches that an evaluation scores, by a network that was not trained."""
+EVERY = {"instance_error", "set_error", "label_error"}
+OUTCOMES = {
+    "synthetic-bags": EVERY | {"hit_rate", "posterior_error"},
+    "extended-digits": EVERY | {"hit_rate"},
+    "extended-mnist": EVERY | {"hit_rate"},
+    "mnist": EVERY,
+    "cifar10": EVERY,
+    "house-numbers": {"set_error", "label_error", "hit_rate", "transcription_error"},
+}
+"""The metrics of each task that are ratios of sums over items."""
+
+
+def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
+    """Return an evaluation of a network that was not trained, and the sizes of the batches that it scored."""
     network, sizes = task.network(0), []
 
     @torch.no_grad()
@@ -35,8 +47,7 @@ def scored(task: Task) -> list[int]:
         highest = probs[:, :-1].flatten(2).amax(dim=2)
         return Scores(highest, highest, probs)
 
-    assert task.evaluate(score).metrics
-    return sizes
+    return task.evaluate(score), sizes
 
 
 @pytest.mark.parametrize("when", ["before prepare", "after it"])
@@ -48,9 +59,19 @@ def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path
     task.evaluation_limit = 6 if when == "before prepare" else None
     task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)
     task.evaluation_limit = 6
-    sizes = scored(task)
+    found, sizes = evaluated(task)
     assert max(sizes) == 6
-    assert sum(sizes) <= 4 * 6, "bags and single instances of two splits"
+    # Bags and single instances of two splits; house numbers for a threshold, then two splits at three scales.
+    assert sum(sizes) <= (7 if name == "house-numbers" else 4) * 6
+    assert found.outcomes is not None
+    assert set(found.outcomes) == OUTCOMES[name]
+    for metric, outcomes in found.outcomes.items():
+        assert len(outcomes) == 6
+        assert outcomes.value == pytest.approx(found.metrics[f"test/{metric}"], abs=1e-12)
+    of_bags = {found.outcomes[metric].items for metric in OUTCOMES[name] - {"instance_error"}}
+    assert len(of_bags) == 1, "the metrics of bags have the same items"
+    same = name in ("mnist", "cifar10")  # where a bag is one instance
+    assert "instance_error" not in found.outcomes or ({found.outcomes["instance_error"].items} == of_bags) == same
 
 
 def test_every_built_in_task_is_tried() -> None:

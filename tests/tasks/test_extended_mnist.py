@@ -65,6 +65,10 @@ def test_published_figures_are_shares() -> None:
         ("exact", 0.0032),
         ("max-pooling", 0.08),
     ]
+    assert [p.count for p in make().published] == [10, 10, 6]
+    assert make().published[2].mean == pytest.approx(0.08)
+    assert make().published[2].deviation == pytest.approx(0.016, abs=0.0005)
+    assert all(p.margin for p in make().published)
     assert all("arXiv:1811.12346" in p.source and p.metric == "instance_error" for p in make().published)
 
 

@@ -91,9 +91,9 @@ def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: i
     task = make(tmp_path, validation=validation)
     right, wrong = task.evaluate(perfect).metrics, task.evaluate(all_wrong).metrics
     splits = ["validation", "test"] if validation else ["test"]
-    names = ("instance_error", "set_error", "average_precision", "auroc")
+    names = ("instance_error", "set_error", "label_error", "average_precision", "auroc")
     assert set(right) == set(wrong) == {THRESHOLD, *(f"{split}/{name}" for split in splits for name in names)}
-    assert [right[f"test/{name}"] for name in names] == [0, 0, 1, 1]
+    assert [right[f"test/{name}"] for name in names] == [0, 0, 0, 1, 1]
     assert wrong["test/instance_error"] == pytest.approx(task.chance)  # 4 of the 40 test images are zeros
     assert wrong["test/auroc"] == 0
     assert wrong["test/set_error"] == 1
@@ -115,11 +115,12 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     assert all(abs(float(side.mean()) - 14) <= 0.5 for side in seen.centres)
 
 
-def test_published_figures_are_shares() -> None:
-    assert [(p.loss, p.value, p.spread, p.runs) for p in make().published] == [
-        ("exact", 0.0048, 0.0004, None),
-        ("cross-entropy", 0.0054, 0.0003, None),
+def test_published_figures_are_shares_and_those_of_the_listed_runs() -> None:
+    assert [(p.loss, p.value, p.spread, p.count) for p in make().published] == [
+        ("exact", 0.0048, 0.0004, 5),
+        ("cross-entropy", 0.0054, 0.0003, 3),
     ]
+    assert all(p.mean == pytest.approx(p.value) and p.margin == 2 * p.spread for p in make().published)
 
 
 def test_validation_must_leave_images_to_train_on(tmp_path: Path) -> None:

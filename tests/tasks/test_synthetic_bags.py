@@ -166,7 +166,7 @@ def test_the_optimum_is_computed_once_for_tasks_with_the_same_bags(monkeypatch: 
         {"background_scale": 1.5},
         {"max_size": 4},
         {"dimension": 3},
-        {"revision": 2},
+        {"revision": 9},
         {"evaluation_limit": 30},
         {"eval_bags": {"validation": 20, "test": 40}},
     ],
@@ -230,7 +230,7 @@ def test_network_and_gallery_fit(task: Any) -> None:
     assert len(bags) == 8
     assert task.network(0)(bags.instances).shape == (8, 4, 5)
     assert task.positions == 3
-    assert task.check_data(None) == "generated, revision 1"
+    assert task.check_data(None) == "generated, revision 2"
 
 
 @pytest.mark.parametrize(

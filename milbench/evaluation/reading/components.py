@@ -73,6 +73,22 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     return concatenate([_components_of(probs[some].cpu(), classes[some].cpu(), some.start) for some in slices])
 
 
+def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
+    """Return one component of one position for each class of a label set: where the evidence for it is strongest.
+
+    Args:
+        strength: (B, C, h, w), larger where a position speaks more strongly for the class.
+        probs: (B, C+1, h, w), the probability that a position shows each class, which becomes the mass.
+        labels: (B, C) bool, the label sets.
+    """
+    image, cls = labels.cpu().nonzero().unbind(dim=1)
+    place = strength.cpu()[image, cls].flatten(1).argmax(dim=1) if len(image) else image
+    row, column = place // probs.shape[3], place % probs.shape[3]
+    mass = probs.cpu()[image, cls, row, column].double()
+    n, c, y, x = (values.numpy() for values in (image, cls, row, column))
+    return Components(n, c, mass.numpy(), y.astype(float), x.astype(float), y, x, y + 1, x + 1)
+
+
 def concatenate(parts: list[Components]) -> Components:
     """Return the components of all parts; their images are numbered across the parts already."""
     return Components(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Components)))

@@ -1,9 +1,10 @@
 """Decoders: from the probabilities of positions to a string of digits.
 
 Probabilities are (B, C+1, h, w), background last, for images of any size; a string has one character a digit ("0" to
-"9"). The decoder `columns` is the rule behind the published numbers. The decoder `posterior` applies the same rule to
-the posterior given the most probable label set. The decoder `components` reads connected components of that posterior,
-see `milbench.evaluation.reading.component_decoder`.
+"9"). The decoder `columns` is the rule behind the published numbers. The others are given the loss's own label set, the
+classes whose presence score is at or above its threshold. `strongest` writes each of them once, where its evidence is
+strongest. `posterior` applies the rule of `columns` to the posterior given that label set, and `components` reads
+connected components of that posterior, see `milbench.evaluation.reading.component_decoder`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from milbench.evaluation.reading.components import class_map
 from milbench.evaluation.reading.strings import CHARACTERS
-from milbench.likelihood import instance_posterior, likely_label_set
+from milbench.likelihood import instance_posterior
 
 LARGEST_SET = 6
 """Given a larger label set P is taken for the posterior: a network that finds so many classes is hardly trained yet."""
@@ -61,23 +62,18 @@ class PosteriorMap(NamedTuple):
     labels: Tensor
 
 
-def posterior_given_likely_set(probs: Tensor) -> PosteriorMap:
-    """Return the posterior of probs (B, C+1, h, w) given the label sets of `milbench.likelihood.likely_label_set`."""
-    parts = []
-    for part in _chunks(probs):
-        log_probs = logarithms(part)
-        parts.append(_posterior(log_probs, likely_label_set(log_probs), part.dtype))
-    return PosteriorMap(*(torch.cat(field) for field in zip(*parts, strict=True)))
-
-
 def posterior_given(probs: Tensor, labels: Tensor) -> PosteriorMap:
     """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool.
 
     A position shows the class with the largest posterior. Each class of the label set occurs somewhere: a class that
-    wins no position is given the position where it is most probable, among those that show background. The posterior of
-    a label set with more than LARGEST_SET classes is not computed; P is returned instead.
+    wins no position is given the position where it is most probable, among those that show background. No other class
+    occurs, and with the empty set nothing does. For a label set of more than LARGEST_SET classes, and for one that the
+    rounding of P rules out, P is taken instead, normalised over the label set and the background.
     """
-    return _posterior(logarithms(probs), labels, probs.dtype)
+    parts = []
+    for part, sets in zip(_chunks(probs), _chunks(labels), strict=True):
+        parts.append(_posterior(logarithms(part), sets, part.dtype))
+    return PosteriorMap(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
 
 def logarithms(probs: Tensor) -> Tensor:
@@ -87,10 +83,9 @@ def logarithms(probs: Tensor) -> Tensor:
 
 
 def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> PosteriorMap:
+    given = _within(log_probs.exp(), labels)
     few = labels.sum(dim=1) <= LARGEST_SET
-    given = log_probs.exp()
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
-    # A label set that the rounding of P rules out has no posterior.
     given[few] = torch.where(sharper.sum(dim=1, keepdim=True) > 0, sharper, given[few])
     classes = class_map(given)
     for c in range(labels.shape[1]):
@@ -102,5 +97,12 @@ def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Posteri
     return PosteriorMap(classes, given.to(dtype), labels)
 
 
-def _chunks(probs: Tensor) -> Iterator[Tensor]:
-    yield from torch.split(probs.detach().cpu(), BAGS_AT_ONCE) if len(probs) else (probs.detach().cpu(),)
+def _within(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return probs (B, C+1, h, w) normalised over the label sets and the background, which is sure where nothing is."""
+    inside = torch.nn.functional.pad(labels, (0, 1), value=True)[..., None, None] * probs
+    inside[:, -1:] = torch.where(inside.sum(dim=1, keepdim=True) > 0, inside[:, -1:], 1.0)
+    return inside / inside.sum(dim=1, keepdim=True)
+
+
+def _chunks(values: Tensor) -> Iterator[Tensor]:
+    yield from torch.split(values.detach().cpu(), BAGS_AT_ONCE) if len(values) else (values.detach().cpu(),)

@@ -11,10 +11,10 @@ from torch import Tensor
 from milbench.api.bags import Bags
 from milbench.api.gallery import Misread
 from milbench.api.task import ScoreFunction
-from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components
+from milbench.evaluation.reading.batches import read_bags
 from milbench.evaluation.reading.components import class_map
 from milbench.evaluation.reading.error_patterns import PATTERNS, error_patterns
-from milbench.evaluation.reading.metrics import read_batch
+from milbench.evaluation.reading.reader import Reader
 
 EXAMPLES = 8
 """How many examples of each pattern are kept at most: the first ones."""
@@ -22,32 +22,32 @@ _WHITE = 256
 """Instances are pixels divided by this."""
 
 
-def collect_misread(
-    score: ScoreFunction, batches: Iterable[Bags], decoder: ComponentDecoder, examples: int = EXAMPLES
-) -> Misread:
-    """Count the bags that a component decoder misreads, by error pattern, and return the first examples of each.
+def collect_misread(score: ScoreFunction, batches: Iterable[Bags], reader: Reader, examples: int = EXAMPLES) -> Misread:
+    """Count the bags that a run misreads, by error pattern, and return the first examples of each.
 
     Args:
         score: the scores of a batch of bags.
         batches: bags with their truth, images of one size.
-        decoder: learnt from other bags than these.
+        reader: learnt and chosen by other bags than these.
         examples: how many examples of each pattern are kept at most.
 
     Returns:
         The number of bags, the counts by pattern, and the images and maps of the examples.
 
     Raises:
-        ValueError: a batch has no truth.
+        ValueError: a batch has no truth, or the threshold of the reader is not known.
     """
+    if reader.threshold is None:
+        raise ValueError("the loss's label sets need a threshold on presence scores")
+    rescored_by = score if reader.chosen == "rescored" else None
     number, counts = 0, Counter[str]()
     misread: list[tuple[str, str, str]] = []
     images, class_maps, strengths = [], [], []
     for bags in batches:
-        if bags.truth is None:
-            raise ValueError("bags to read need their truth")
-        probs = score(bags).instances.detach().cpu()
-        batch = read_batch(probs, bags.truth)
-        read = read_components(batch.components, len(batch), decoder)
+        scores = score(bags)
+        probs = scores.instances.detach().cpu()
+        batch = read_bags(bags, scores, reader.threshold, rescored_by=rescored_by)
+        read = reader.read(batch)
         chosen = []
         for i, name in enumerate(error_patterns(read, batch.truth, batch.vertical, batch.winning)):
             if name is not None:

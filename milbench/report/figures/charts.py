@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED
 from milbench.api.metric_info import INTERIM, describe
+from milbench.report.figures import search
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
@@ -55,13 +56,15 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     named = f"{study.metric(task).label} on test bags"
     references = caption_of_lines(study, task)
     seeds_caption = (
-        f"A dot a seed, {RULES[study.rule(task)]}. Vertical line: the mean; horizontal line: its bootstrap 95 % "
-        f"interval. {references}"
+        f"A dot a seed, {RULES[study.rule(task)]}. Vertical line: the mean; horizontal line: Student's 95 % interval "
+        "of the mean over training seeds, from three on. Whether two losses differ shows in the intervals of their "
+        f"differences, not in these. {references}"
     )
     plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
         ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
         ("curves", f"Learning curves: {named}", f"{_CURVES} {references}", curves_figure),
         ("costs", "Cost of each loss", _COSTS, costs_figure),
+        ("search", "What the search found with fewer draws", search.CAPTION, search.search_figure),
     ]
     if gallery:
         plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure))
@@ -98,7 +101,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
         if values:
             mean = scaled(sample.mean, metric)
             axes.plot([mean, mean], [y - 0.3, y + 0.3], color=INK, lw=1.8, zorder=4, solid_capstyle="butt")
-            low, high = (scaled(bound, metric) for bound in sample.bootstrap)
+            low, high = (scaled(bound, metric) for bound in sample.student)
             if math.isfinite(low):
                 axes.plot([low, high], [y, y], color=INK, lw=1.2, zorder=4)
         else:

@@ -28,7 +28,9 @@ EXPORT_FORMAT = 2
 READABLE = (1, 2)
 EXPORT_MANIFEST = "manifest.json"
 PLAN: Literal["plan.json"] = "plan.json"
-Artifact = Literal["plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json"]
+Artifact = Literal[
+    "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz"
+]
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""

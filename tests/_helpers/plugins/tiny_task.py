@@ -15,6 +15,7 @@ from milbench import (
     Evaluation,
     InstanceMLP,
     Network,
+    Outcomes,
     Recipe,
     ScoreFunction,
     Task,
@@ -74,14 +75,17 @@ class TinyTask(Task):
         return Recipe(epochs=2, lr=0.05)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        metrics, lowest = {}, 0.0
+        metrics, lowest, outcomes = {}, 0.0, {}
         for split, seed in (("validation", 1), ("test", 2)):
             bags = self._draw(torch.Generator().manual_seed(seed), bags=64)
             presence = score(bags).presence
             lowest = min(lowest, float(presence.min()))
             wrong = (presence > 0) != bags.labels
             metrics[f"{split}/instance_error"] = float(wrong.double().mean())
-        return Evaluation(metrics, {"format": "tiny/1", "lowest": lowest})
+            if split == "test":
+                sums, weights = wrong.sum(dim=1), torch.full((len(wrong),), wrong.shape[1])
+                outcomes["instance_error"] = Outcomes(sums.numpy(), weights.numpy(), f"64 bags of {self.size}")
+        return Evaluation(metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes)
 
     def gallery(self) -> Bags:
         return self._draw(torch.Generator().manual_seed(3), bags=2)

@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from milbench.api.bags import Truth
+from milbench.evaluation.reading.batches import read_batch
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
     Piece,
@@ -21,7 +23,8 @@ from milbench.evaluation.reading.component_decoder import (
     read_components,
 )
 from milbench.evaluation.reading.components import find_components
-from milbench.evaluation.reading.decoders import columns, posterior_given, posterior_given_likely_set, read_columns
+from milbench.evaluation.reading.decoders import PosteriorMap, columns, logarithms, posterior_given, read_columns
+from milbench.evaluation.reading.reader import read_strings
 from milbench.evaluation.reading.strings import strings
 from milbench.likelihood import best_label_set, instance_posterior, likely_label_set
 from tests._helpers.maps import draw
@@ -31,14 +34,19 @@ torch.set_num_threads(1)
 DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
 
 
+def given_likely_set(probs: Tensor) -> PosteriorMap:
+    """The posterior for a loss whose own label set is a most probable one."""
+    return posterior_given(probs, likely_label_set(logarithms(probs)))
+
+
 def posterior(probs: Tensor) -> list[str]:
     """The strings that the decoder `posterior` reads."""
-    return read_columns(posterior_given_likely_set(probs).classes, probs.shape[1] - 1)
+    return read_columns(given_likely_set(probs).classes, probs.shape[1] - 1)
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
     """The strings that the decoder `components` reads."""
-    given = posterior_given_likely_set(probs)
+    given = given_likely_set(probs)
     return read_components(find_components(given.probs, given.classes), len(probs), decoder)
 
 
@@ -125,6 +133,56 @@ def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_labe
     assert torch.equal(wins, best)  # every class of the set is shown, and no other
     moved = shown.classes != given.argmax(dim=1)
     assert moved.flatten(1).sum(dim=1).max() <= 4
+
+
+def sets(*labels: set[int]) -> Tensor:
+    return torch.tensor([[c in one for c in range(10)] for one in labels])
+
+
+def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
+    """The map is sure of a 1 and a 7, and nearly sure that there is no 4; the loss names other sets."""
+    probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw("........ " * 3, sure=0.999)
+    for labels, read in (({1, 7}, "17"), ({1}, "1"), ({7}, "7"), (set(), "")):
+        given = posterior_given(probs, sets(labels))
+        assert read_columns(given.classes, 10) == [read]
+        assert {*given.classes.unique().tolist()} == labels | {10}
+        assert torch.allclose(given.probs.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
+    probs[0, 4, 0, 6] *= 2
+    assert read_columns(posterior_given(probs, sets({1, 4, 7})).classes, 10) == ["174"]
+
+
+def test_an_empty_label_set_reads_as_nothing_even_where_no_position_can_be_background() -> None:
+    certain = draw("11 11", sure=1.0)
+    assert posterior_given(certain, sets(set())).classes.tolist() == [[[10, 10], [10, 10]]]
+    many = torch.full((1, 11, 3, 12), 1 / 11)  # more classes than the posterior is computed for
+    shown = posterior_given(many, sets(set(range(8)))).classes
+    assert {*shown.unique().tolist()} <= {*range(8), 10}
+
+
+@pytest.mark.parametrize(
+    ("picture", "labels", "read"),
+    [
+        ("1...... ......2 .......", {1, 2}, "12"),
+        ("......1 2...... .......", {1, 2}, "21"),
+        ("1...... ....... .2.....", {1, 2}, "12"),  # further down than across: from top to bottom
+        (".1..... ....... 2......", {1, 2}, "12"),
+        ("1..1... ....... .......", {1}, "1"),  # no digit is written twice
+        ("1...2.. ....... .......", {2}, "2"),
+        ("1...2.. ....... .......", set(), ""),
+    ],
+)
+def test_the_strongest_positions_by_hand(picture: str, labels: set[int], read: str) -> None:
+    batch = read_batch(draw(picture), Truth(torch.tensor([[0]])), sets(labels))
+    assert read_strings(batch, "strongest", ComponentDecoder()) == [read]
+
+
+def test_the_strongest_positions_are_those_of_the_evidence_and_have_the_learnt_tilt() -> None:
+    probs = draw("1..2... ....... .......")
+    evidence = torch.zeros(1, 10, 3, 7)
+    evidence[0, 1, 0, 5], evidence[0, 2, 2, 4] = 3.0, 8.0
+    batch = read_batch(probs, Truth(torch.tensor([[0]])), sets({1, 2}), evidence)
+    assert read_strings(batch, "strongest", ComponentDecoder(tilt=1.0)) == ["12"]  # two down, one across
+    assert read_strings(batch, "strongest", ComponentDecoder(tilt=3.0)) == ["21"]
 
 
 def test_certain_probabilities_are_no_trouble() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS, describe
 from milbench.api.task import Scores
+from milbench.evaluation.reading.batches import join_batches, read_batch
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.error_patterns import (
     PATTERNS,
@@ -19,7 +22,8 @@ from milbench.evaluation.reading.error_patterns import (
     is_vertical,
     pattern_shares,
 )
-from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading, join_batches, read_batch
+from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
+from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -81,6 +85,16 @@ def bags(pictures: list[str], truth: list[list[int]], boxed: bool = True) -> tup
     return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), draw(*pictures, sure=0.999)
 
 
+def scores_of(probs: Tensor) -> Scores:
+    """The scores of a loss whose label set has the classes that are probable somewhere, with a threshold of 1/2."""
+    highest = probs[:, :-1].flatten(2).amax(dim=2)
+    return Scores(highest, highest, probs)
+
+
+def own_sets(probs: Tensor) -> Tensor:
+    return scores_of(probs).presence >= 0.5
+
+
 VALIDATION = ["11..11.. 11..11.. ........", "2.2..... 222..... ........", "3..11... 3..11... ........"]
 TEST = ["1.1..... 111..... ........", "11..3... 11..3... ........", "2...8... 22..88.. ........", "........ " * 3]
 
@@ -90,7 +104,7 @@ def test_metrics_of_reading_by_hand() -> None:
     test = [bags(TEST[:2], [[1], [1, 3]]), bags(TEST[2:], [[2, 8, 8], [4]])]
     read = ReadingMetrics(lambda height, width: CENTRES)
     for split, (some, probs) in (("validation", validation), ("test", test[0]), ("test", test[1])):
-        read(split, Scores(torch.empty(0), torch.empty(0), probs), some)
+        read(split, scores_of(probs), some, 0.5)
     found = read.evaluation()
     values = found.metrics
     assert values["validation/transcription_error"] == 0
@@ -106,7 +120,7 @@ def test_metrics_of_reading_by_hand() -> None:
     assert {name.split("/")[1] for name in values if "reach" not in name} <= set(METRICS)
     assert "digit of this class" in describe("reach_7").definition
     assert found.decoder is not None
-    decoder = ComponentDecoder.from_json(found.decoder)
+    decoder = Reader.from_json(found.decoder).learnt
     assert len(decoder.reach) == 10
     assert min(decoder.margin) >= 0
 
@@ -114,10 +128,11 @@ def test_metrics_of_reading_by_hand() -> None:
 def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
     validation, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     assert validation.truth is not None
-    calibration = read_batch(probs, validation.truth, CENTRES)
+    calibration = read_batch(probs, validation.truth, own_sets(probs), centres=CENTRES)
     test = [bags(TEST[:2], truth)[0].truth for truth in ([[1], [1, 3]], [[1, 1, 1], [7]])]
+    known = draw(*TEST[:2], sure=0.999)
     first, second = (
-        evaluate_reading({"test": read_batch(draw(*TEST[:2], sure=0.999), truth, CENTRES)}, calibration)
+        evaluate_reading({"test": read_batch(known, truth, own_sets(known), centres=CENTRES)}, calibration)
         for truth in test
         if truth is not None
     )
@@ -129,7 +144,7 @@ def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
 def test_without_boxes_there_is_reading_and_no_localisation() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]], boxed=False)
     assert some.truth is not None
-    found = evaluate_reading({"validation": read_batch(probs, some.truth)})
+    found = evaluate_reading({"validation": read_batch(probs, some.truth, own_sets(probs))})
     values = found.metrics
     assert found.decoder is not None
     assert found.decoder["margin"] == [0, 0]
@@ -141,8 +156,8 @@ def test_bags_without_truth_cannot_be_read() -> None:
     some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
     read = ReadingMetrics(lambda height, width: CENTRES)
     with pytest.raises(ValueError, match="truth"):
-        read("test", Scores(probs, probs, probs), replace(some, truth=None))
-    read("calibration", Scores(probs, probs, probs), some)
+        read("test", scores_of(probs), replace(some, truth=None), 0.5)
+    read("calibration", scores_of(probs), some, 0.5)
     assert read.batches["calibration"][0].truth == ["11", "2", "31"]
 
 
@@ -151,7 +166,7 @@ def test_batches_of_different_sizes_are_joined() -> None:
     for pictures, truth in ((VALIDATION, [[1, 1], [2], [3, 1]]), (TEST[3:], [[1, 2, 3]])):
         some, probs = bags(pictures, truth)
         assert some.truth is not None
-        batches.append(read_batch(probs, some.truth, CENTRES))
+        batches.append(read_batch(probs, some.truth, own_sets(probs), centres=CENTRES))
     one = join_batches(batches)
     assert len(one) == 4
     assert one.truth == ["11", "2", "31", "123"]
@@ -160,3 +175,55 @@ def test_batches_of_different_sizes_are_joined() -> None:
     assert one.detections is not None
     assert one.detections.image.tolist() == [0, 0, 1, 2, 2]
     assert one.winning == ["1", "2", "13", ""]
+
+
+def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings() -> None:
+    validation, test = (
+        bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]]),
+        bags(["1...1... ........ ........"], [[1, 1]]),
+    )
+    read = ReadingMetrics(lambda height, width: CENTRES)
+    probs = validation[1].clone()
+    probs[1, 7, 1, 6], probs[1, 10, 1, 6] = 0.6, 0.3  # the map shows a seven, which the loss does not find
+    presence = scores_of(probs).presence * validation[0].labels
+    read("validation", Scores(presence, presence, probs), validation[0], 0.5)
+    read("test", scores_of(test[1]), test[0], 0.5)
+    found = read.evaluation()
+    assert found.metrics["validation/transcription_error_columns"] == 1 / 2
+    for choice in ("strongest", "posterior", "components"):
+        assert found.metrics[f"validation/transcription_error_{choice}"] == 0
+    assert found.decoder is not None
+    assert found.decoder["decoder"] == "strongest", "the first of equally good ones"
+    assert found.metrics["validation/transcription_error"] == 0
+    assert found.metrics["test/transcription_error"] == found.metrics["test/transcription_error_strongest"] == 1
+    assert found.metrics["test/transcription_error_columns"] == 0
+    assert found.metrics["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
+    assert found.outcomes is not None
+    assert found.outcomes["transcription_error"].sums.tolist() == [1]
+
+
+def test_without_a_validation_split_the_decoder_is_chosen_on_the_calibration() -> None:
+    calibration, test = bags(["1.2....1 ........ ........"], [[1, 2, 1]]), bags(["1....... ........ ........"], [[1]])
+    read = ReadingMetrics(lambda height, width: CENTRES)
+    read("test", scores_of(test[1]), test[0], 0.5)
+    read("calibration", scores_of(calibration[1]), calibration[0], 0.5)
+    found = read.evaluation()
+    assert found.decoder is not None
+    assert (found.decoder["decoder"], found.decoder["threshold"]) == ("columns", 0.5)
+    assert not any(name.startswith("calibration/") for name in found.metrics)
+
+
+def test_what_is_kept_of_a_reader() -> None:
+    learnt = ComponentDecoder(mass=0.5, reach=(4.0, 3.0))
+    for reader in (Reader(learnt), Reader(learnt, "strongest", -3.5), Reader(learnt, "rescored", 0.0)):
+        assert Reader.from_json(json.loads(json.dumps(reader.to_json(), allow_nan=False))) == reader
+    assert Reader.from_json(learnt.to_json()) == Reader(learnt), "a file of an earlier version"
+    never = Reader.from_json(json.loads(json.dumps(Reader(learnt, "columns", math.inf).to_json(), allow_nan=False)))
+    assert never.threshold is not None
+    assert never.threshold > 1e300, "no class is ever found"
+    for change, complaint in (
+        ({"decoder": "rows"}, "one of columns, strongest"),
+        ({"threshold": "x"}, "a number or null"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            Reader.from_json(learnt.to_json() | change)

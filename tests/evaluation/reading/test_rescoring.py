@@ -12,10 +12,10 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.task import Scores
 from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components
 from milbench.evaluation.reading.components import Components, find_components
-from milbench.evaluation.reading.decoders import posterior_given_likely_set
+from milbench.evaluation.reading.decoders import posterior_given
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.rescoring import rescore
-from milbench.likelihood import label_set_distribution
+from milbench.likelihood import best_label_set, label_set_distribution
 from tests._helpers.maps import draw
 
 BLANK = "........ " * 3
@@ -43,8 +43,14 @@ def images(count: int) -> Tensor:
 
 
 def rescored_components(some: Tensor, probs: Tensor, network: KnownMaps) -> Components:
-    given = posterior_given_likely_set(probs)
-    return rescore(some, probs, given, find_components(given.probs, given.classes), network)
+    """Rescore for a loss whose own label sets are the most probable ones."""
+
+    def scored(images: Tensor) -> tuple[Tensor, Tensor]:
+        found = network(images)
+        return found, best_label_set(found.log()).labels[:, 0]
+
+    given = posterior_given(probs, best_label_set(probs.log()).labels[:, 0])
+    return rescore(some, probs, given, find_components(given.probs, given.classes), scored)
 
 
 def probability_of_the_best_set(probs: Tensor) -> float:
@@ -90,24 +96,42 @@ def test_the_decoder_is_a_metric_of_its_own() -> None:
     )
     classes = torch.tensor([[1, -1], [2, 3]])
     bags = Bags(images(2), label_matrix(classes, 10), truth=Truth(classes))
-    empty = torch.empty(0)
+
+    def scores_of(probs: Tensor) -> Scores:
+        highest = probs[:, :-1].flatten(2).amax(dim=2)
+        return Scores(highest, highest, probs)
 
     def score(some: Bags) -> Scores:
         assert some.truth is None
-        return Scores(empty, empty, network(some.instances))
+        return scores_of(network(some.instances))
 
     centres = torch.arange(3.0), torch.arange(8.0)
     for scored, names in ((score, True), (None, False)):
         read = ReadingMetrics(lambda height, width: centres, scored)
-        read("validation", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
+        read("validation", scores_of(torch.cat([sure, doubtful])), bags, 0.5)
         values = read.evaluation().metrics
         assert values["validation/transcription_error_components"] == 1 / 2
         assert ("validation/transcription_error_rescored" in values) is names
-        calls = len(network.calls)
-        read("calibration", Scores(empty, empty, torch.cat([sure, doubtful])), bags)
-        assert len(network.calls) == calls, "nothing is learnt from rescored images"
         if names:
             assert values["validation/transcription_error_rescored"] == 0
+            found = read.evaluation()
+            assert found.metrics["validation/transcription_error"] == 0
+            assert found.decoder is not None
+            assert found.decoder["decoder"] == "rescored"
+            calls = len(network.calls)
+            read("calibration", scores_of(torch.cat([sure, doubtful])), bags, 0.5)
+            assert len(network.calls) > calls, "the decoder is chosen on these"
+
+
+def test_at_every_scale_the_label_set_is_that_of_the_loss() -> None:
+    """The other scales are surer of their sets, but the loss finds nothing there."""
+    doubtful, sure = draw(DOUBTFUL, sure=0.97), draw("2...3... 22..3... ........", sure=0.9999)
+    own = torch.tensor([[c in (1, 3) for c in range(10)]])
+    given = posterior_given(doubtful, own)
+    found = find_components(given.probs, given.classes)
+    for labels, read in ((torch.zeros(1, 10, dtype=torch.bool), "13"), (sure[:, :-1].flatten(2).amax(2) > 0.5, "23")):
+        kept = rescore(images(1), doubtful, given, found, lambda _, sets=labels: (sure, sets))  # type: ignore[misc]
+        assert read_components(kept, 1, DECODER) == [read]
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.0])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from milbench._utils import locks
+from milbench.api.outcomes import load_outcomes
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
@@ -38,8 +39,13 @@ def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path)
         assert copy.data.tags == {**origin.data.tags, **own, **parent, **moment}
     assert here["exact on tiny, seed 0"].data.tags["milbench.host"] == "gpu-box"
     artifacts = content(root, here["exact on tiny, seed 0"])["artifacts"]
-    assert set(artifacts) == {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json"}
+    kept = {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz"}
+    assert set(artifacts) == kept
     assert json.loads(artifacts["decoder.json"])["format"] == "tiny/1"
+    results = collect(StoreReader(Workspace(root)))
+    (cell,) = results.outcomes
+    values = results.history.query("cell == @cell and metric == 'test/instance_error'").value
+    assert load_outcomes(results.outcomes[cell])["instance_error"].value == pytest.approx(values.iloc[-1])
 
 
 def test_an_imported_comparison_is_like_any_other(milbench: Milbench, root: Path, away: Path) -> None:

@@ -1,0 +1,115 @@
+"""The outcome of every test item for one trained network, from which differences between losses are paired by item.
+
+A metric that is a ratio of sums over items, such as the share of test bags with a wrong label set, is stored as the two
+terms of every item. The metrics of one cell are one .npz file, which is written and read with numpy alone; nothing in
+it is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.errors import UsageError
+
+OUTCOMES_FILE = "outcomes.npz"
+"""The artifact of a cell's run that holds its outcomes."""
+MOST_BYTES = 2_000_000_000
+"""Bytes of all arrays of one file when they are read; larger files are refused."""
+_TERMS = ("sum", "weight", "items")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """One metric as a ratio of two sums over n test items (bags, images or one-instance bags).
+
+    Args:
+        sums: (n,) float32 (other numbers are converted), what each item adds to the numerator, such as
+            the number of its instances of a wrong class.
+        weights: (n,) float32, what each item adds to the denominator, such as the number of its instances; not
+            negative, and not all zero.
+        items: a digest of the items in their order. Two cells with the same digest were tested on the same items.
+
+    Raises:
+        ValueError: the arrays do not fit together, or a value is not finite.
+
+    Examples:
+        >>> Outcomes(sums=[0, 1, 2], weights=[4, 4, 2], items="3f2c").value
+        0.3
+    """
+
+    sums: NDArray[Any]
+    weights: NDArray[Any]
+    items: str
+
+    def __post_init__(self) -> None:
+        for name in ("sums", "weights"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32))
+        good = {
+            "sums": self.sums.ndim == 1 and bool(np.isfinite(self.sums).all()),
+            "weights": self.weights.shape == self.sums.shape
+            and bool(np.isfinite(self.weights).all() and (self.weights >= 0).all() and (self.weights > 0).any()),
+            "items": isinstance(self.items, str) and bool(self.items),
+        }
+        if wrong := [name for name, is_good in good.items() if not is_good]:
+            raise ValueError(f"outcomes of shape {self.sums.shape} are not valid: {', '.join(wrong)}")
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    @property
+    def value(self) -> float:
+        """The metric: the sum of `sums` over the sum of `weights`."""
+        return float(self.sums.sum(dtype=np.float64) / self.weights.sum(dtype=np.float64))
+
+
+def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
+    """Write the outcomes of one cell as one file.
+
+    Args:
+        path: of the file.
+        outcomes: metric -> its outcomes; the names are those of test metrics without the split, such as "set_error".
+
+    Raises:
+        ValueError: the name of a metric is empty or has a slash.
+        OSError: the file cannot be written.
+    """
+    arrays: dict[str, Any] = {}
+    for name, found in outcomes.items():
+        if not name or "/" in name:
+            raise ValueError(f"the name of a metric without its split has no slash, got {name!r}")
+        arrays |= {f"{name}/sum": found.sums, f"{name}/weight": found.weights, f"{name}/items": np.str_(found.items)}
+    with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
+        np.savez_compressed(file, **arrays)
+
+
+def load_outcomes(path: Path) -> dict[str, Outcomes]:
+    """Read what `save_outcomes` wrote.
+
+    Raises:
+        UsageError: the file is missing, damaged or too large.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / OUTCOMES_FILE
+        ...     save_outcomes(path, {"set_error": Outcomes([1, 0], [1, 1], "3f2c")})
+        ...     load_outcomes(path)["set_error"].value
+        0.5
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
+                raise UsageError(f"outcomes {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
+            metrics = dict.fromkeys(name.rpartition("/")[0] for name in stored.files)
+            terms = {metric: [stored[f"{metric}/{term}"] for term in _TERMS] for metric in metrics}
+            return {metric: Outcomes(sums, weights, str(items)) for metric, (sums, weights, items) in terms.items()}
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above
+        raise UsageError(f"outcomes {path} cannot be read: {error}") from None

@@ -1,0 +1,157 @@
+"""The space in which settings are searched for each loss, and its draws: the same number for every loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Params = dict[str, Any]
+MOST_DRAWS = 4096
+"""More draws are a slip."""
+SCRAMBLE = 20190909
+"""Seeds the scrambling of the Sobol sequence: the same draws in every search over spaces of as many dimensions."""
+
+
+class Range(BaseModel):
+    """The values of a setting between two ends.
+
+    Args:
+        low: the least value.
+        high: the largest.
+        scale: log: the logarithm of the value is uniform; linear: the value is.
+        integer: whether values are rounded to whole numbers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+    scale: Literal["linear", "log"] = "linear"
+    integer: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} has no logarithm; scale = log needs a low above 0")
+        return self
+
+    def at(self, share: float) -> float | int:
+        """Return the value below which `share` of the values are, to four digits.
+
+        Examples:
+            >>> Range(low=0.001, high=0.1, scale="log").at(0.5)
+            0.01
+        """
+        if self.scale == "log":
+            value = math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+        else:
+            value = self.low + share * (self.high - self.low)
+        return round(value) if self.integer else float(f"{value:.4g}")
+
+
+Dimension = Range | list[Any]
+"""A range, or a list of values, each as probable as it is often in the list. A value that is a table sets all settings
+in it: three rules of clipping are one dimension of three tables."""
+
+
+class Search(BaseModel):
+    """How settings are searched: the table [tune] of a spec.
+
+    Args:
+        draws: how many settings are tried for every loss on every task.
+        seeds: with which each setting is trained; none is a seed of the comparison.
+        metric: on validation bags, by which a draw is chosen; label sets alone can tell it.
+        recipe: setting -> its values; in a table under the name of a task, those of that task.
+        loss: the name of a loss -> parameter of its own -> its values.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
+    seeds: str | int | list[int] = "1000"
+    metric: Literal["set_error", "label_error"] = "set_error"
+    recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
+    loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _no_empty_list(self) -> Self:
+        of_tasks = [values for values in self.recipe.values() if isinstance(values, dict)]
+        spaces: list[Mapping[str, object]] = [self.recipe, *of_tasks, *self.loss.values()]
+        for name, values in ((name, values) for space in spaces for name, values in space.items()):
+            if values == []:
+                raise ValueError(f"{name} = [] has no values")
+        return self
+
+    def recipe_of(self, task: str) -> dict[str, Dimension]:
+        """Return the dimensions of the recipe on a task."""
+        common = {k: v for k, v in self.recipe.items() if not isinstance(v, dict)}
+        own = self.recipe.get(task, {})
+        return common | own if isinstance(own, dict) else common
+
+
+def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0) -> list[list[Params]]:
+    """Return draws from several spaces, such as that of the recipe and that of a loss.
+
+    The draws are points of one scrambled Sobol sequence: they fill the space more evenly than independent ones, and
+    more draws begin with the same ones. Coordinates belong to dimensions by their order, and the first spaces have the
+    first ones.
+
+    Args:
+        spaces: dimensions by name.
+        count: the number of draws.
+        coordinates: of a point, where there are more than dimensions: with as many for every loss, losses share the
+            draws of the spaces that they have in common.
+
+    Returns:
+        For every draw the value of every dimension of each space, by name; `settings_of` says what it sets.
+
+    Examples:
+        >>> lr, head = Range(low=0.001, high=0.1, scale="log"), ["prior", "paper"]
+        >>> few, more = (draw([{"lr": lr, "head_init": head}], count) for count in (2, 5))
+        >>> few == more[:2]
+        True
+
+    Source: I. M. Sobol, "On the distribution of points in a cube and the approximate evaluation of integrals", USSR
+    Computational Mathematics and Mathematical Physics 7, 1967; as in `scipy.stats.qmc`.
+    """
+    points = _sobol(max(coordinates, sum(map(len, spaces))), count)
+    drawn = []
+    for point in points:
+        shares = iter(point)
+        drawn.append([{name: _value(d, next(shares)) for name, d in space.items()} for space in spaces])
+    return drawn
+
+
+def _sobol(dimensions: int, count: int) -> list[list[float]]:
+    """Return points of the unit cube."""
+    from scipy.stats import qmc
+
+    if not dimensions:
+        return [[]] * count
+    sequence = qmc.Sobol(dimensions, scramble=True, rng=SCRAMBLE)
+    points = sequence.random_base2(max(0, math.ceil(math.log2(count))))  # its balance holds for powers of two
+    return [[float(share) for share in point] for point in points[:count]]
+
+
+def _value(dimension: Dimension, share: float) -> Any:
+    if isinstance(dimension, Range):
+        return dimension.at(share)
+    return dimension[min(int(share * len(dimension)), len(dimension) - 1)]
+
+
+def settings_of(chosen: Params) -> Params:
+    """Return settings by name: a value that is a table stands for the settings in it.
+
+    Examples:
+        >>> settings_of({"lr": 0.1, "clipping": {"clip_norm": "none"}})
+        {'lr': 0.1, 'clip_norm': 'none'}
+    """
+    settings: Params = {}
+    for name, value in chosen.items():
+        settings |= value if isinstance(value, dict) else {name: value}
+    return settings

@@ -1,0 +1,148 @@
+"""Tuned comparisons: as many draws for every loss on every task, then fresh seeds with the chosen setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from milbench.api.plan import Cell, Plan, SearchRecord
+from milbench.api.registry import check_params, losses
+from milbench.engine.search_space import Search, draw, settings_of
+from milbench.engine.spec import Spec, changed_recipe, make_plan, parse_seeds
+from milbench.errors import UsageError, unknown
+
+Params = dict[str, Any]
+
+
+def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
+    """Return the plan of the draws of a search: every draw of every arm with every seed of the search.
+
+    Args:
+        spec: with a table [tune].
+        data_dir: the folder of the data; None: the default one.
+
+    Raises:
+        UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
+            no loss or task; a seed of the search is one of the comparison.
+    """
+    search = _checked(spec)
+    base = make_plan(spec, data_dir)
+    _check_names(search, base)
+    seeds = parse_seeds(search.seeds)
+    cells: list[Cell] = []
+    draws: dict[str, Params] = {}
+    labels: dict[str, tuple[str, str, str]] = {}
+    for arm, first in enumerate(_arms(base)):
+        for number, (settings, drawn) in enumerate(_draws(search, first)):
+            for cell in drawn.with_seeds(seeds):
+                if cell.id in draws:
+                    continue  # two draws of few values may be the same
+                cells.append(cell)
+                draws[cell.id] = {"arm": arm, "draw": number, "settings": settings}
+                labels[cell.id] = (*base.labels[first.id][:2], f"draw {number + 1}")
+    return replace(base, cells=cells, labels=labels, search=SearchRecord(draws, metric=f"validation/{search.metric}"))
+
+
+def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: Path | None) -> Plan:
+    """Return the plan of the comparison, the draws among its cells: each arm with its best draw and fresh seeds.
+
+    Args:
+        spec: as for `search_plan`.
+        draws: what that returned.
+        values: cell id -> the metric of the search; a draw whose cell is absent, or has no finite value, is the worst.
+        data_dir: as for `search_plan`.
+
+    Raises:
+        UsageError: no draw on a task has the metric of the search.
+    """
+    if draws.search is None:
+        raise ValueError("the plan of draws has no search")
+    for task in {cell.task for cell in draws.cells}:
+        if not any(cell.id in values for cell in draws.cells if cell.task == task):
+            raise UsageError(
+                f"no draw on task {task} has a {draws.search.metric} to choose settings by: none is done, or the task "
+                "does not evaluate validation bags"
+            )
+    base = make_plan(spec, data_dir)
+    seeds = parse_seeds(spec.seeds)
+    by_arm: dict[int, dict[int, list[Cell]]] = {}
+    for cell in draws.cells:
+        of = draws.search.draws[cell.id]
+        by_arm.setdefault(of["arm"], {}).setdefault(of["draw"], []).append(cell)
+    cells, labels, chosen = list(draws.cells), dict(draws.labels), []
+    for arm, first in enumerate(_arms(base)):
+        best = min(by_arm[arm], key=lambda number: _mean_of(by_arm[arm][number], values))
+        chosen.append(best)
+        for cell in by_arm[arm][best][0].with_seeds(seeds):
+            cells.append(cell)
+            labels[cell.id] = (*base.labels[first.id][:2], "")
+    return replace(base, cells=cells, labels=labels, search=replace(draws.search, chosen=chosen))
+
+
+def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
+    """Return the mean over the seeds of a draw, infinite where one has no finite value."""
+    found = [values.get(cell.id, math.inf) for cell in cells]
+    mean = sum(found) / len(found)
+    return round(mean, 12) if math.isfinite(mean) else math.inf  # equal errors are ties whatever their order
+
+
+def _arms(base: Plan) -> list[Cell]:
+    """Return the first cell of every loss on every task, each with its parameters."""
+    arms: dict[tuple[str, str], Cell] = {}
+    for cell in base.cells:
+        arms.setdefault(base.labels[cell.id][:2], cell)
+    return list(arms.values())
+
+
+def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
+    """Yield the settings of every draw of an arm, and a cell with them."""
+    own = search.loss.get(first.loss, {})
+    recipe = search.recipe_of(first.task)
+    most = max([0, *map(len, search.loss.values())])
+    for of_recipe, of_loss in draw([recipe, own], search.draws, len(recipe) + most):
+        cls = losses().cls(first.loss_file or first.loss)
+        params = check_params(f"loss {first.loss}", cls, first.loss_params | settings_of(of_loss))
+        settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
+        yield settings, replace(first, recipe=changed_recipe(first.recipe, settings_of(of_recipe)), loss_params=params)
+
+
+def _checked(spec: Spec) -> Search:
+    """Return the search of a spec, if it has one with seeds of its own and no axes beside it."""
+    if spec.tune is None:
+        raise UsageError(f"spec {spec.name} has no table [tune], which says what is searched; or use milbench run")
+    search = spec.tune
+    if common := sorted({*parse_seeds(search.seeds)} & {*parse_seeds(spec.seeds)}):
+        raise UsageError(
+            f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings are "
+            "not compared on what chose them"
+        )
+    for name, value in [*spec.recipe.items(), *_in_tables(spec.recipe)]:
+        if isinstance(value, list):
+            raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")
+    for loss, space in search.loss.items():
+        for name in space:
+            if isinstance(spec.loss.get(loss, {}).get(name), list):
+                raise UsageError(f"loss.{loss}.{name} is an axis and is searched; expected one of the two")
+    return search
+
+
+def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:
+    """Yield the settings in tables of a table."""
+    for table in settings.values():
+        if isinstance(table, dict):
+            yield from table.items()
+
+
+def _check_names(search: Search, base: Plan) -> None:
+    """Raise UsageError where a table of the search is for a loss or a task that is not compared."""
+    tables = [name for name, values in search.recipe.items() if isinstance(values, dict)]
+    for kind, given, known in (
+        ("task", tables, {cell.task for cell in base.cells}),
+        ("loss", [*search.loss], {cell.loss for cell in base.cells}),
+    ):
+        for name in given:
+            if name not in known:
+                raise unknown(f"{kind} of this comparison in [tune]", name, known)

@@ -1,0 +1,223 @@
+"""The search for settings in a report: what was chosen, what a smaller budget would have found, and every draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from milbench.api.metric_info import Metric, describe
+from milbench.report.expected_best import ExpectedBest, with_band
+from milbench.report.formatting import NOTHING, counted, number, shortened
+from milbench.report.study import Study
+from milbench.report.tables import Entry, Table
+
+FAILED = 1.0
+"""The error of a draw that did not finish: the worst there is."""
+CLOSE = 1.25
+"""A draw is near the best where its error is at most this many times the least."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The draws of one loss on one task.
+
+    Args:
+        task: the label of the task.
+        loss: the label of the loss.
+        chosen: the number of the chosen draw, from 0; -1 before the choice.
+        settings: those of every draw, by name.
+        errors: of every draw, the mean over the seeds of the search; FAILED where a seed has none.
+        problems: why draws have no error, a phrase each.
+    """
+
+    task: str
+    loss: str
+    chosen: int
+    settings: list[dict[str, Any]]
+    errors: list[float]
+    problems: list[str]
+
+    @property
+    def best(self) -> ExpectedBest:
+        """The expected best of 1 to n draws."""
+        return with_band(self.errors)
+
+
+def arms(study: Study, task: str) -> list[Arm]:
+    """Return the arms of a task, in the order of the losses; none where settings were not searched."""
+    results = study.results
+    if results.search is None or not len(results.draws):
+        return []
+    history = results.history
+    found = history[history["metric"] == results.search.metric].sort_values("epoch").groupby("cell")["value"].last()
+    return [
+        _arm(task, rows, results.search.chosen, found)
+        for _, rows in results.draws[results.draws["task_label"] == task].groupby("arm", sort=True)
+    ]
+
+
+def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[float]) -> Arm:
+    settings, errors, problems = [], [], []
+    for number_, of_draw in rows.groupby("draw", sort=True):
+        values = [float(found.get(cell, math.nan)) for cell in of_draw["cell"]]
+        lost = of_draw[of_draw["status"] != "done"]
+        problems += [
+            f"draw {int(str(number_)) + 1} {status}{': ' + shortened(reason) if reason else ''}"
+            for status, reason in zip(lost["status"], lost["reason"], strict=True)
+        ]
+        mean = float(np.mean(values))
+        errors.append(mean if math.isfinite(mean) and not len(lost) else FAILED)
+        settings.append(dict(of_draw["settings"].iloc[0]))
+    arm = int(rows["arm"].iloc[0])
+    return Arm(task, str(rows["loss_label"].iloc[0]), chosen[arm] if chosen else -1, settings, errors, problems)
+
+
+def search_metric(study: Study) -> Metric:
+    """Return the metric that chose the settings; that of a comparison without a search is the set error."""
+    search = study.results.search
+    return describe(search.metric.partition("/")[2] if search else "set_error")
+
+
+def search_tables(study: Study, task: str) -> list[Table]:
+    """Return the tables of the search on a task: what was chosen, the budget, the sensitivity, and every draw."""
+    found = arms(study, task)
+    if not found or study.results.search is None:
+        return []
+    metric = search_metric(study)
+    return [
+        _chosen(found, metric),
+        _budget(found, metric.label),
+        _sensitivity(found, metric.label),
+        _every_draw(found, metric.label),
+    ]
+
+
+def _chosen(found: list[Arm], metric: Metric) -> Table:
+    lines = [
+        [
+            Entry(arm.loss),
+            Entry(f"{arm.chosen + 1} of {len(arm.errors)}" if arm.chosen >= 0 else NOTHING),
+            Entry(_text(arm.settings[arm.chosen]) if arm.chosen >= 0 else NOTHING),
+            Entry(_percent(arm.errors[arm.chosen]) if arm.chosen >= 0 else NOTHING),
+        ]
+        for arm in found
+    ]
+    problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems]
+    note = (
+        f"Every loss had {counted(len(found[0].errors), 'draw')} from the same space. The one with the least "
+        f"{metric.label} on validation bags is chosen, the first of equals; the threshold of its label sets is "
+        "fitted on these bags too. Its validation error is optimistic, since it was chosen for it. The comparison has "
+        "other seeds than the search; where a task splits the same data by seed, the two still have data in common."
+    )
+    columns = ["loss", "draw", "settings", f"{metric.heading}, validation"]
+    return Table("Settings that were chosen", columns, [("", lines)], [note, *problems])
+
+
+def _budget(found: list[Arm], label: str) -> Table:
+    counts = _budgets(max(len(arm.errors) for arm in found))
+    lines = []
+    for arm in found:
+        best = arm.best
+        entries = [
+            Entry(_percent(best.mean[k - 1]), f"[{_percent(best.low[k - 1])}, {_percent(best.high[k - 1])}]")
+            if k <= len(arm.errors)
+            else Entry(NOTHING)
+            for k in counts
+        ]
+        lines.append([Entry(arm.loss), *entries])
+    note = (
+        f"The expected least validation {label} (%) of k draws (Dodge et al. 2019, in the form of Tang et al. "
+        "2020), with a pointwise bootstrap 95 % band over draws. Both are meant for independent draws; these fill the "
+        "space more evenly and are the same for all losses, so that they describe this search. A draw that failed "
+        "counts as an error of 100 %."
+    )
+    return Table(
+        "What fewer draws would have found", ["loss", *(f"best of {k}" for k in counts)], [("", lines)], [note]
+    )
+
+
+def _budgets(draws: int) -> list[int]:
+    return [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k < draws] + [draws]
+
+
+def _sensitivity(found: list[Arm], label: str) -> Table:
+    lines = [
+        [
+            Entry(arm.loss),
+            Entry(_percent(min(arm.errors))),
+            Entry(_percent(float(np.median(arm.errors)))),
+            Entry(_percent(max(arm.errors))),
+            Entry(f"{sum(e <= CLOSE * min(arm.errors) for e in arm.errors)} of {len(arm.errors)}"),
+            Entry("; ".join(_effects(arm)) or NOTHING),
+        ]
+        for arm in found
+    ]
+    note = (
+        f"Near the best: at most {CLOSE:g} times the least validation {label}. Effects: for a number, Spearman's "
+        "rank correlation of the error with it over the draws (positive: larger is worse); for a choice, the median "
+        "error of each value. They describe these draws and test nothing."
+    )
+    columns = ["loss", "least", "median", "largest", "draws near the best", "effects of settings"]
+    return Table("How sensitive each loss is to its settings", columns, [("", lines)], [note])
+
+
+def _effects(arm: Arm) -> Iterator[str]:
+    """Yield for every setting how the error goes with it."""
+    frame = pd.DataFrame(arm.settings)
+    errors = np.array(arm.errors)
+    for name in frame.columns:
+        values = frame[name]
+        if values.map(lambda v: isinstance(v, float | int) and not isinstance(v, bool)).all():
+            if len({*values}) > 1 and np.ptp(errors) > 0:
+                yield f"{_short(name)} ρ = {stats.spearmanr(values, errors).statistic:+.2f}"
+        else:
+            shown = values.map(_value)
+            medians = {
+                v: float(np.median(errors[(shown == v).to_numpy()])) for v in sorted(shown.unique()) if v != "nan"
+            }
+            if len(medians) > 1:
+                yield f"{_short(name)} " + ", ".join(f"{v}: {_percent(e)}" for v, e in medians.items())
+
+
+def _every_draw(found: list[Arm], label: str) -> Table:
+    most = max(len(arm.errors) for arm in found)
+    lines = []
+    for n in range(most):
+        shared = next(arm.settings[n] for arm in found if n < len(arm.settings))
+        entries = []
+        for arm in found:
+            if n >= len(arm.errors):
+                entries.append(Entry(NOTHING))
+                continue
+            own = {k: v for k, v in arm.settings[n].items() if k.startswith("loss.")}
+            entries.append(Entry(_percent(arm.errors[n]), _text(own), strong=n == arm.chosen))
+        common = {k: v for k, v in shared.items() if not k.startswith("loss.")}
+        lines.append([Entry(str(n + 1)), Entry(_text(common)), *entries])
+    columns = ["draw", "settings", *(arm.loss for arm in found)]
+    note = f"The {label} on validation bags (%), the mean over the seeds of the search. Bold: chosen."
+    return Table("Every draw", columns, [("", lines)], [note])
+
+
+def _percent(error: float) -> str:
+    return number(error, 1, describe("set_error"))
+
+
+def _text(settings: dict[str, Any]) -> str:
+    return ", ".join(
+        _value(value) if isinstance(value, dict) else f"{_short(name)} = {value}" for name, value in settings.items()
+    )
+
+
+def _value(value: object) -> str:
+    """Return the value of a dimension as text; one that is a table stands for the settings in it."""
+    return _text(value) if isinstance(value, dict) else str(value)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("recipe.")

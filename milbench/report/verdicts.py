@@ -1,0 +1,83 @@
+"""What a comparison says in words, the same in tables, findings and figures."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from milbench.api.metric_info import Metric
+from milbench.report.statistics import FEWEST_SEEDS, Comparison, Difference
+from milbench.report.statistics.differences import MOST_SEEDS
+from milbench.report.study import Variant
+
+Standing = Literal["best", "worse", "equivalent", "better", "unresolved"]
+MARKS: dict[Standing, str] = {"best": "", "worse": "", "equivalent": "≈", "better": "‡", "unresolved": "?"}
+"""The signs behind a mean, by how it stands to the best mean."""
+
+
+def standing(found: Comparison[Variant], variant: Variant) -> Standing:
+    """Return how a variant stands to the one with the best mean, and thereby to the best.
+
+    Returns:
+        best: it has the best mean. equivalent: to that one, within the margin. worse: than some other one, so that it
+        is not the best. better: than the best mean, on the seeds that both have. unresolved: all else; it may be the
+        best.
+    """
+    if found.best is None or variant == found.best or variant not in found.keys:
+        return "best" if variant == found.best else "unresolved"
+    if found.equivalent(variant, found.best):
+        return "equivalent"
+    if found.better_than(variant):
+        return "worse"
+    return "better" if found.verdict(variant, found.best) == "better" else "unresolved"
+
+
+def verdict_words(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> str:
+    """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
+    verdict = found.verdict(a, b)
+    if not found.equivalent(a, b):
+        return verdict
+    within = f"equivalent within {margin_text(found, metric)}"
+    return within if verdict == "unresolved" else f"{verdict}, {within}"
+
+
+def margin_text(found: Comparison[Variant], metric: Metric) -> str:
+    """Return the margin with its unit, "" where none was given."""
+    if found.margin is None:
+        return ""
+    if not metric.percent:
+        return f"{found.margin:g}"
+    points = f"{100 * found.margin:g}"
+    return f"{points} point{'' if points == '1' else 's'}"
+
+
+def seeds_needed_words(found: Difference) -> str:
+    """Return about how many seeds in all would resolve a difference as large as this one.
+
+    Examples:
+        >>> seeds_needed_words(Difference(2, 0.1, (math.nan, math.nan), needed=9))
+        'about 9 seeds'
+        >>> seeds_needed_words(Difference(9, 0.001, (-0.01, 0.012), items=400, shared=True, needed=math.inf))
+        'no number of seeds: the 400 test bags do not suffice'
+    """
+    if math.isnan(found.needed):
+        return ""
+    if found.needed <= MOST_SEEDS:
+        return f"about {found.needed:.0f} seeds"
+    if found.shared and found.difference != 0:
+        return f"no number of seeds: the {found.items:,} test bags do not suffice"
+    return f"more than {MOST_SEEDS:,} seeds"
+
+
+def why_no_interval(found: Difference) -> str:
+    """Return why a difference has no interval, "" where it has one.
+
+    Examples:
+        >>> why_no_interval(Difference(2, 0.1, (math.nan, math.nan)))
+        '2 seeds'
+    """
+    if not math.isnan(found.interval[0]):
+        return ""
+    if found.seeds < FEWEST_SEEDS:
+        return ("no common seed", "1 seed", "2 seeds")[found.seeds]
+    return "the same with every seed, which does not show how much it varies"

@@ -1,0 +1,79 @@
+"""`milbench tune`: from a spec to the report, stopped and extended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests._helpers.command_line import TINY, Milbench
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task that tells label sets right or wrong on validation bags."""
+    path = tmp_path_factory.mktemp("tasks") / "tiny_sets.py"
+    error = 'metrics[f"{split}/instance_error"] ='
+    sets = 'metrics[f"{split}/set_error"] = float(wrong.any(dim=1).double().mean())'
+    text = Path(TINY).read_text().replace('name = "tiny"', 'name = "tiny-sets"')
+    path.write_text(text.replace(error, f"{sets}\n            {error}"))
+    return path
+
+
+@pytest.fixture
+def spec(tmp_path: Path, task: Path) -> Path:
+    """A spec with a search."""
+    path = tmp_path / "tuned.toml"
+    path.write_text(f"""
+losses = ["exact", "one-vs-rest"]
+tasks = ["{task}"]
+seeds = "0-2"
+
+[tune]
+draws = 3
+seeds = "50"
+
+[tune.recipe]
+lr = {{low = 1e-5, high = 1e-1, scale = "log"}}
+clipping = [{{normalize_gradient = true}}, {{clip_norm = "none"}}]
+""")
+    return path
+
+
+def test_search_comparison_and_report(milbench: Milbench, spec: Path, root: Path) -> None:
+    first = milbench("tune", str(spec), "--dry-run")
+    assert "6 cells" in first.out
+    assert "dry run" in first.out
+    done = milbench("tune", str(spec))
+    assert done.code == 0
+    assert "12 of 12 cells done" in done.out  # two losses: three draws, three fresh seeds
+    again = milbench("tune", str(spec))
+    assert "nothing to run" in again.out
+    more = milbench("tune", str(spec), "--draws", "5")
+    assert more.code == 0
+    assert "10 cells, 4 to run" in more.out  # the earlier draws are done
+    assert milbench("report", "tuned").code == 0
+    page = (root / "reports" / "tuned" / "report.md").read_text("utf-8")
+    assert "6 cells planned, 6 done" in page  # the draws are no cells of the comparison
+    for title in ("Settings that were chosen", "What fewer draws would have found", "Every draw"):
+        assert f"### {title}" in page
+    assert (root / "reports" / "tuned" / "figures" / "search-tiny-sets.png").exists()
+    draws = page[page.index("### Every draw") :].splitlines()
+    assert sum(line.startswith(("| 1 |", "| 2 |", "| 3 |", "| 4 |", "| 5 |")) for line in draws[:12]) == 5
+
+
+def test_a_failed_draw_stays_visible_and_is_not_chosen(milbench: Milbench, spec: Path, root: Path) -> None:
+    spec.write_text(spec.read_text().replace("high = 1e-1", "high = 1e30").replace("low = 1e-5", "low = 1e-2"))
+    done = milbench("tune", str(spec))
+    assert done.code == 1
+    assert milbench("report", "tuned").code == 0
+    page = (root / "reports" / "tuned" / "report.md").read_text("utf-8")
+    assert "failed: " in page[page.index("### Settings that were chosen") :]
+    assert "6 cells planned, 6 done" in page
+
+
+@pytest.mark.parametrize("arguments", [("run", "{spec}"), ("tune", "demo")])
+def test_each_command_refuses_a_spec_for_the_other(milbench: Milbench, spec: Path, arguments: tuple[str, str]) -> None:
+    refused = milbench(*(argument.format(spec=spec) for argument in arguments))
+    assert refused.code == 2
+    assert ("use milbench tune" if arguments[0] == "run" else "has no table [tune]") in refused.err

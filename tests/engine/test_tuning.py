@@ -1,0 +1,152 @@
+"""Plans of tuned comparisons: equal budgets, the choice, and fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench.api.plan import Plan, merge
+from milbench.engine.spec import Spec, make_spec
+from milbench.engine.tuning import search_plan, tuned_plan
+from milbench.errors import UsageError
+from tests._helpers.command_line import TINY
+
+SPACE: dict[str, Any] = {
+    "draws": 5,
+    "seeds": "100-101",
+    "recipe": {"lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}, "epochs": [2, 3]},
+    "loss": {"exact": {"rule": ["sum", "exact"]}},
+}
+
+
+def spec(**changes: Any) -> Spec:
+    values = {
+        "name": "tuned", "losses": ["exact", "noisy-or"], "tasks": [TINY], "seeds": "0-2",
+        "loss": {"noisy-or": {"head": ["softmax", "sigmoid"]}}, "tune": SPACE,
+    }  # fmt: skip
+    return make_spec({**values, **changes})
+
+
+def arms(plan: Plan) -> dict[int, list[str]]:
+    assert plan.search is not None
+    found: dict[int, list[str]] = {}
+    for cell in plan.cells:
+        if cell.id in plan.search.draws:
+            found.setdefault(plan.search.draws[cell.id]["arm"], []).append(cell.id)
+    return found
+
+
+def test_every_loss_has_the_same_number_of_draws_and_the_same_recipes() -> None:
+    plan = search_plan(spec(), None)
+    assert plan.search is not None
+    assert [len(cells) for cells in arms(plan).values()] == [10] * 3  # three arms, five draws, two seeds
+    recipes = {
+        arm: [cell.recipe["lr"] for cell in plan.cells if cell.id in cells and cell.seed == 100]
+        for arm, cells in arms(plan).items()
+    }
+    assert recipes[0] == recipes[1] == recipes[2]
+    assert {cell.loss_params["rule"] for cell in plan.cells if cell.loss == "exact"} == {"sum", "exact"}
+    assert {cell.seed for cell in plan.cells} == {100, 101}
+
+
+def test_the_metric_of_the_search_is_one_of_validation_label_sets() -> None:
+    plan = search_plan(spec(tune={**SPACE, "metric": "label_error"}), None)
+    assert plan.search is not None
+    assert plan.search.metric == "validation/label_error"
+    with pytest.raises(UsageError, match=r"tune\.metric.*'set_error' or 'label_error'"):
+        spec(tune={**SPACE, "metric": "instance_error"})
+
+
+def test_more_draws_keep_the_cells_of_the_earlier_ones() -> None:
+    few, more = search_plan(spec(), None), search_plan(spec(tune={**SPACE, "draws": 9}), None)
+    assert {cell.id for cell in few.cells} < {cell.id for cell in more.cells}
+
+
+def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
+    """Return the plan that follows where draws (arm, draw) have these errors and all others 0.5."""
+    plan = search_plan(spec(), None)
+    assert plan.search is not None
+    known = {cell_id: values.get((of["arm"], of["draw"]), 0.5) for cell_id, of in plan.search.draws.items()}
+    return tuned_plan(spec(), plan, known, None)
+
+
+def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
+    plan = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
+    assert plan.search is not None
+    assert plan.search.chosen == [3, 2, 4]
+    compared = [cell for cell in plan.cells if cell.id not in plan.search.draws]
+    assert sorted(cell.seed for cell in compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    for arm, draw in enumerate(plan.search.chosen):
+        (tried,) = {
+            (str(cell.recipe), str(cell.loss_params))
+            for cell in plan.cells
+            if (of := plan.search.draws.get(cell.id)) and (of["arm"], of["draw"]) == (arm, draw)
+        }
+        assert tried in {(str(cell.recipe), str(cell.loss_params)) for cell in compared}
+    labels = {plan.labels[cell.id][::2] for cell in compared}
+    assert labels == {("exact", ""), ("noisy-or head=softmax", ""), ("noisy-or head=sigmoid", "")}
+
+
+def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw() -> None:
+    plan = search_plan(spec(), None)
+    assert plan.search is not None
+    errors = {0: (0.2, 0.4), 1: (0.3, 0.3), 2: (0.1, math.nan), 3: (0.05, None), 4: (0.4, 0.4)}
+    seen: dict[tuple[int, int], int] = {}
+    values: dict[str, float] = {}
+    for cell_id, of in plan.search.draws.items():
+        place = of["arm"], of["draw"]
+        error = errors[of["draw"]][seen.get(place, 0)]
+        seen[place] = 1
+        if error is not None:
+            values[cell_id] = error
+    found = tuned_plan(spec(), plan, values, None)
+    assert found.search is not None
+    assert found.search.chosen == [0, 0, 0]
+
+
+def test_a_loss_whose_draws_all_failed_is_compared_all_the_same_so_that_it_shows() -> None:
+    plan = search_plan(spec(), None)
+    assert plan.search is not None
+    values = {cell_id: 0.5 for cell_id, of in plan.search.draws.items() if of["arm"] != 1}
+    found = tuned_plan(spec(), plan, values, None)
+    assert found.search is not None
+    compared = [cell for cell in found.cells if cell.id not in found.search.draws]
+    assert len(compared) == 9
+
+
+def test_a_task_without_the_metric_of_the_search_is_named() -> None:
+    with pytest.raises(UsageError, match="no draw on task tiny has a validation/set_error to choose settings by"):
+        tuned_plan(spec(), search_plan(spec(), None), {}, None)
+
+
+def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
+    old, new = chosen_with({(0, 3): 0.1}), chosen_with({(0, 1): 0.1})
+    assert merge([new, old]) == new
+    assert Plan.from_json(new.to_json()) == new
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"tune": None}, r"spec tuned has no table \[tune\]"),
+        ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
+        ({"recipe": {"lr": [0.1, 0.2]}}, r"recipe\.lr is an axis"),
+        ({"recipe": {"tiny": {"epochs": [1, 2]}}}, r"recipe\.epochs is an axis"),
+        ({"loss": {"exact": {"rule": ["sum", "exact"]}}}, r"loss\.exact\.rule is an axis and is searched"),
+        ({"tune": {"recipe": {"tinny": {"lr": [0.1]}}}}, r"task of this comparison in \[tune\] 'tinny'; did you mean"),
+        ({"tune": {"loss": {"exactt": {"rule": ["sum"]}}}}, r"loss of this comparison in \[tune\] 'exactt'; did you"),
+        ({"tune": {"recipe": {"epoch": [1]}}}, "did you mean 'epochs'"),
+        ({"tune": {"loss": {"exact": {"rulle": ["sum"]}}}}, "did you mean 'rule'"),
+    ],
+)  # fmt: skip
+def test_a_search_that_makes_no_sense_is_refused_in_one_line(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        search_plan(spec(**changes), None)
+
+
+def test_draws_of_few_values_are_computed_once(tmp_path: Path) -> None:
+    plan = search_plan(spec(tune={"draws": 8, "recipe": {"epochs": [2, 3]}}), None)
+    assert [len(cells) for cells in arms(plan).values()] == [2] * 3
