@@ -26,7 +26,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --constraint constraints.txt --editable . --group dev
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --editable . --group dev
 	touch $@
 
 demo: $(READY)

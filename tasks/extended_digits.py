@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -26,7 +27,7 @@ class ExtendedDigits(NestedDigits):
 
     The 1,797 digits of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998; its
     test part, as in scikit-learn), split by image and stratified by class. Height and width of a canvas are uniform on
-    16..24, two to three sides of a digit as in the paper. A batch has 32 bags.
+    16..24, two to three sides of a digit as in the paper.
 
     Args:
         digits_per_bag: the number of digits on a canvas.
@@ -35,6 +36,10 @@ class ExtendedDigits(NestedDigits):
             `fixed`: one split for all seeds; differences then hold for these test digits alone.
         bags_per_epoch: the number of training canvases of an epoch. None: as many as use every training digit once, so
             that more digits a canvas are fewer steps; comparisons of numbers of digits set it.
+        canvas: `fixed`: the sides above for any number of digits, which overlap the more, the more there are.
+            `proportional`: the area is proportional to the number of digits, and for two digits that of `fixed`, so
+            that they overlap about as much whatever their number.
+        batch_bags: the number of canvases in a training batch.
     """
 
     name = "extended-digits"
@@ -43,15 +48,20 @@ class ExtendedDigits(NestedDigits):
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (400, 100)
 
-    added_later = ("bags_per_epoch",)
+    added_later = ("bags_per_epoch", "canvas", "batch_bags")
 
     def __init__(
         self,
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,
         split: Literal["seed", "fixed"] = "seed",
         bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+        canvas: Literal["fixed", "proportional"] = "fixed",
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:
-        super().__init__(digits_per_bag, bags_per_epoch=bags_per_epoch)
+        if canvas == "proportional":
+            smallest, largest = (round(side * math.sqrt(digits_per_bag / 2)) for side in self.sizes)
+            self.sizes = smallest, largest
+        super().__init__(digits_per_bag, batch_bags, bags_per_epoch)
         self.split = split
 
     def layers(self) -> tuple[Layer, ...]:

@@ -139,7 +139,7 @@ class NestedDigits(Task):
         bags_per_epoch: the number of training canvases of an epoch; None: as many as use every digit once.
     """
 
-    sizes: ClassVar[tuple[int, int]]
+    sizes: tuple[int, int]
     """Smallest and largest side of a canvas, in pixels."""
     eval_bags: ClassVar[dict[Split, int]]
     """The number of fixed canvases of each split."""

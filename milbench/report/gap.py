@@ -23,7 +23,7 @@ def gap_table(study: Study, task: str) -> Table | None:
 
     The oracle is the best variant with position supervision under the rule of the comparison.
     """
-    chance = _chance(study, task)
+    chance = study.chance(task)
     oracle = study.comparison(task, ORACLE_SUPERVISION).best
     if chance is None or oracle is None:
         return None
@@ -51,12 +51,6 @@ def gap_table(study: Study, task: str) -> Table | None:
     )
     title = "How far from guessing to the oracle"
     return Table(title, ["loss", metric.heading, _SHARE.heading], by_supervision(lines), [note])
-
-
-def _chance(study: Study, task: str) -> float | None:
-    """Return the value that guessing gives, None where it is not known; it is stored by the name of the task."""
-    names = study.cells.loc[study.cells["task_label"] == task, "task"]
-    return study.results.chance.get(str(names.iloc[0]))
 
 
 def _share(study: Study, task: str, variant: Variant, oracle: Variant, chance: float) -> Entry:

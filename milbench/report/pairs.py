@@ -11,6 +11,7 @@ from milbench.report.formatting import NOTHING, counted, decimals, interval, mea
 from milbench.report.statistics import Comparison, Difference
 from milbench.report.study import Study, Variant
 from milbench.report.tables import Entry, Table, kind_named
+from milbench.report.troubled_seeds import LEFT_OUT, left_out, stuck
 from milbench.report.verdicts import Standing, margin_text, seeds_needed_words, standing, verdict_words, why_no_interval
 
 MOST_IN_FULL = 8
@@ -107,10 +108,13 @@ def _finding(study: Study, task: str, supervision: str, name: str) -> str:
         names = [_named(found, other, kind) for other in others if standing(found, other) == kind]
         if names:
             parts.append(f"{words.format(margin=margin_text(found, metric))}: {', '.join(names)}")
+    parts.append(stuck(study, task, list(found.keys), best, name))
+    if some := left_out(study, task, list(found.keys), name):
+        parts.append(f"seeds left out: {', '.join(some)}")
     lost = [variant.label for variant in study.variants_of(task, supervision) if variant not in found.keys]
     if lost:
         parts.append(f"no result: {', '.join(lost)}")
-    return "; ".join(parts) + "."
+    return "; ".join(filter(None, parts)) + "."
 
 
 _STANDINGS: dict[Standing, str] = {
@@ -181,6 +185,8 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
     notes.append(_NEEDED)
+    if left_out(study, task, [key for one in found.values() for key in one.keys], name):
+        notes.append(LEFT_OUT)
     if any(not d.items and d.seeds for one in found.values() for d in one.differences.values()):
         notes.append(_ALONE)
     return [*notes, *dict.fromkeys(study.problems)]

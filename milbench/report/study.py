@@ -122,6 +122,16 @@ class Study:
         """Return the description of the task's primary metric."""
         return describe(self.primary(task))
 
+    def chance(self, task: str) -> float | None:
+        """Return the value of the primary metric that guessing gives, None where it is not known."""
+        names = self.cells.loc[self.cells["task_label"] == task, "task"]  # it is stored by the name of the task
+        return self.results.chance.get(str(names.iloc[0]))
+
+    def data(self, task: str) -> str:
+        """Return which data a task is made of: its name and the digest of its data, for variants of one task alike."""
+        first = self.cells.loc[self.cells["task_label"] == task].iloc[0]
+        return f"{first['task']} ({first['data_digest']})"
+
     def published(self, task: str) -> list[Published]:
         """Return what was published of a task, for any loss and metric."""
         names = set(self.cells.loc[self.cells["task_label"] == task, "task"].astype(str))

@@ -166,6 +166,32 @@ def test_a_loss_that_is_better_on_the_common_seeds_than_the_best_mean_is_named()
     assert lines(pairs_table(study, TASK))["b − a"][0].text == "3"
 
 
+def test_seeds_without_a_result_are_named_in_the_sentence_and_below_the_table() -> None:
+    found = results()
+    assert "left out" not in findings(Study(found))[0][1] + notes(pairs_table(Study(found), TASK))
+    failed = (found.cells["loss"] == "c") & (found.cells["seed"] > 1)
+    cells = found.cells.assign(
+        status=np.where(failed, "failed", "done"), reason=np.where(failed, "the loss is not finite", "")
+    )
+    study = Study(replace(found, cells=cells))
+    sentence = findings(study)[0][1]
+    assert "seeds left out: c (2 of 4 seeds; seeds 2, 3 failed: the loss is not finite)." in sentence
+    assert "Seeds without a result are left out of all differences" in notes(pairs_table(study, TASK))
+
+
+def test_seeds_that_have_learnt_next_to_nothing_are_counted_in_the_sentence() -> None:
+    some = results({"a": [4, 6, 5, 6], "b": [5, 6, 355, 6], "c": [370, 200, 181, 183]})
+    known = Study(replace(some, chance={TASK: 0.9}))
+    # Guessing errs on 360 of 400 and the best mean on 5.25: the middle is 182.6.
+    assert (
+        "nearer to guessing (90.0 %) than to the best mean: b (1 of 4 seeds), c (3 of 4 seeds)."
+        in (findings(known)[0][1])
+    )
+    assert "guessing" not in findings(Study(some))[0][1], "the value of guessing is not known"
+    assert "guessing" not in findings(Study(replace(results(), chance={TASK: 0.9})))[0][1]
+    assert "guessing" not in findings(Study(replace(some, chance={TASK: 0.01})))[0][1], "no loss is better than that"
+
+
 def test_of_many_losses_the_table_has_those_with_the_best_and_the_frame_has_all() -> None:
     study = Study(make_results(None, {f"l{i}": 0.01 * (1 + i) for i in range(9)}, ONE, 3, 2))
     table = pairs_table(study, TASK)

@@ -43,7 +43,8 @@ def test_the_diagram_is_in_the_report_and_its_caption_says_what_it_tests(
 
 
 def test_where_losses_are_not_ranked_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert draw_ranks(of_tasks(4)) == ([], ["No ranks over tasks (set supervision): 4 tasks, Friedman's test needs 5."])
+    too_few = "No ranks over tasks (set supervision): 4 tasks, Friedman's test needs 5 of different data."
+    assert draw_ranks(of_tasks(4)) == ([], [too_few])
     assert draw_ranks(of_tasks(1)) == ([], []), "with one task there is nothing to be said"
     study = of_tasks(5)
     lost = (study.cells["task"] == "t2") & (study.cells["loss"] == "bad")
@@ -55,3 +56,21 @@ def test_where_losses_are_not_ranked_one_line_says_why(tmp_path: Path, monkeypat
     assert "pip install milbench[ranks]" in reason
     render(study.results, tmp_path)
     assert reason in (tmp_path / "report.md").read_text("utf-8").replace("\\", "")
+
+
+def on_the_same_data(study: Study, *tasks: str) -> Study:
+    """Return a study in which some tasks are variants of the first one of them."""
+    cells = study.cells.copy()
+    same = cells["task"].isin(tasks)
+    cells.loc[same, "data_digest"] = cells.loc[same, "data_digest"].iloc[0]
+    cells.loc[same, "task"] = tasks[0]
+    return Study(replace(study.results, cells=cells))
+
+
+def test_variants_of_one_task_on_the_same_data_are_one_block() -> None:
+    study = on_the_same_data(of_tasks(6), "t1", "t2", "t3")
+    reason = "No ranks over tasks (set supervision): 6 tasks of 4 different data, Friedman's test needs 5"
+    assert draw_ranks(study) == ([], [f"{reason} of different data."])
+    (picture,), _ = draw_ranks(on_the_same_data(of_tasks(6), "t1", "t2"))
+    assert "there are 5" in picture.caption
+    assert "p = 0.00674" in picture.caption, "as with five tasks: the sixth adds nothing"

@@ -86,6 +86,29 @@ def test_the_number_of_steps_can_be_the_same_for_any_number_of_digits(digits: in
     assert (share - task.load(None).train.classes.bincount() / 1258).abs().max() < 0.03  # every digit as often
 
 
+@pytest.mark.parametrize("digits", [1, 2, 4, 8])
+def test_proportional_canvases_have_as_much_room_for_every_digit(digits: int) -> None:
+    task: Any = load_task(
+        "extended-digits", digits_per_bag=digits, canvas="proportional", bags_per_epoch=400, batch_bags=4
+    )
+    task.prepare(None, CPU)
+    canvases = [bags.instances for bags in task.train_batches(0, generator("canvases"))]
+    assert {len(part) for part in canvases} == {4}
+    areas = torch.tensor([part.shape[2] * part.shape[3] for part in canvases]).double()
+    # Two digits have canvases of 16 to 24 pixels a side, 400 on average: 200 for each digit, but for rounded sides.
+    assert areas.mean() / digits == pytest.approx(200, rel=0.06)
+    for bags in task._eval_splits["test"].bags[:3]:
+        assert task.network(0)(bags.instances).shape[:2] == (len(bags), 11)
+
+
+def test_canvases_for_two_digits_are_the_same_by_either_rule() -> None:
+    fixed, proportional = (load_task("extended-digits", canvas=canvas) for canvas in ("fixed", "proportional"))
+    for task in (fixed, proportional):
+        task.prepare(None, CPU)
+    one, other = (task._eval_splits["test"].bags[0].instances for task in (fixed, proportional))  # type: ignore[attr-defined]
+    assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("split", ["seed", "fixed"])
 def test_check_data_names_the_digits_and_needs_no_folder(split: str) -> None:
     task = load_task("extended-digits", split=split)
@@ -131,6 +154,8 @@ def test_canvases_have_as_many_positions_as_documented_and_each_depends_on_17_pi
         ({"digits_per_bag": 0}, "digits_per_bag = 0 is wrong"),
         ({"digits_per_bag": "two"}, "digits_per_bag = 'two' is wrong"),
         ({"digits_in_bag": 3}, "did you mean 'digits_per_bag'"),
+        ({"canvas": "proportionate"}, "did you mean 'proportional'|canvas = 'proportionate' is wrong"),
+        ({"batch_bags": 0}, "batch_bags = 0 is wrong"),
     ],
 )
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:

@@ -33,8 +33,10 @@ def draw_ranks(study: Study) -> tuple[list[Picture], list[str]]:
 
 def _why_not(study: Study, variants: list[Variant]) -> str:
     """Return why losses are not ranked over tasks, "" where they are."""
-    if len(study.tasks) < FEWEST_TASKS:
-        return f"{len(study.tasks)} tasks, Friedman's test needs {FEWEST_TASKS}"
+    blocks = len({study.data(task) for task in study.tasks})
+    if blocks < FEWEST_TASKS:
+        same = "" if blocks == len(study.tasks) else f" of {blocks} different data"
+        return f"{len(study.tasks)} tasks{same}, Friedman's test needs {FEWEST_TASKS} of different data"
     if len(variants) < FEWEST_LOSSES:
         return f"fewer than {FEWEST_LOSSES} losses"
     for variant in variants:
@@ -47,17 +49,23 @@ def _why_not(study: Study, variants: list[Variant]) -> str:
 
 
 def _values(study: Study, variants: list[Variant]) -> pd.DataFrame:
-    """Return the means over seeds, a line a task and a column a loss, such that smaller is better."""
+    """Return a line a block and a column a loss, such that smaller is better: the mean ranks on the block's tasks.
+
+    Tasks on the same data, such as several numbers of digits on the same digits, are one block: they rank losses alike
+    for reasons of their data, and are no independent evidence. The rank on a task is that of the mean over seeds.
+    """
     means = {task: {variant.label: study.sample(task, variant).mean for variant in variants} for task in study.tasks}
     signs = pd.Series({task: 1 if study.metric(task).lower_is_better else -1 for task in study.tasks})
-    return pd.DataFrame.from_dict(means, orient="index").mul(signs, axis=0)
+    ranks = pd.DataFrame.from_dict(means, orient="index").mul(signs, axis=0).rank(axis=1)
+    return ranks.groupby([study.data(task) for task in ranks.index], sort=False).mean()
 
 
 def _picture(ranks: Ranks, kind: str) -> Picture:
     caption = (
-        f"Mean ranks by the primary metric of {ranks.tasks} tasks, 1 is the best; a task is one block, with the means "
-        f"over seeds. Friedman's test of equal ranks: p = {p_value(ranks.p)}. Bars join losses that Nemenyi's test "
-        f"does not tell apart at the 5 % level, mean ranks that differ by less than {ranks.critical:.2f}: unresolved."
+        "Mean ranks by the primary metric, 1 is the best, with the means over seeds. A block is a task, or the mean "
+        f"over the tasks on the same data; there are {ranks.blocks}. Friedman's test of equal ranks: p = "
+        f"{p_value(ranks.p)}. Bars join losses that Nemenyi's test does not tell apart at the 5 % level, mean ranks "
+        f"that differ by less than {ranks.critical:.2f}: unresolved."
     ).replace("= <", "<")
     with rc_context(STYLE):
         figure = _diagram(ranks)

@@ -18,7 +18,7 @@ VALUES = pd.DataFrame(
 
 def test_ranks_by_hand() -> None:
     found = rank_losses(VALUES)
-    assert found.tasks == 5
+    assert found.blocks == 5
     assert found.mean.to_dict() == pytest.approx({"a": 6 / 5, "b": 10 / 5, "c": 14 / 5})
     statistic = 12 * 5 / (3 * 4) * ((6 / 5) ** 2 + 2**2 + (14 / 5) ** 2 - 3 * 16 / 4)
     assert found.p == pytest.approx(stats.chi2.sf(statistic, 2))
