@@ -164,6 +164,7 @@ class Plan:
         selection: the rule that chooses the epoch by which losses are compared.
         margin: metric -> the largest difference that counts as none, given in advance.
         compare_by: the metrics that losses are compared by; empty: each task's primary one.
+        folds: cell id -> the fields of the `Folds` in which its seed is a fold; absent where seeds are no folds.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Plan:
     selection: Selection = "last"
     margin: dict[str, float] = field(default_factory=dict)
     compare_by: list[str] = field(default_factory=list)
+    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -214,6 +216,7 @@ class Plan:
             raw.get("selection", "last"),
             raw.get("margin", {}),
             raw.get("compare_by", []),
+            {cell: (count, repeats) for cell, (count, repeats) in raw.get("folds", {}).items()},
         )
 
 
@@ -239,7 +242,8 @@ def merge(plans: Iterable[Plan]) -> Plan:
         return plans[0]
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
-    return replace(plans[0], cells=list(cells.values()), tasks=infos, labels=labels(cells.values()))
+    folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}
+    return replace(plans[0], cells=list(cells.values()), tasks=infos, labels=labels(cells.values()), folds=folds)
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.folds import Folds
 from milbench.api.plan import SearchRecord, Selection
 
 STATUSES = ("done", "failed", "interrupted", "running", "missing")
@@ -46,6 +47,7 @@ class Results:
         galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
         outcomes: cell -> path of an .npz file (see `milbench.api.outcomes`); absent for a cell that is not done, or was
             computed by a version of milbench that kept none.
+        folds: cell -> the cross-validation in which its seed is a fold, absent where seeds are no folds.
         chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
@@ -71,6 +73,7 @@ class Results:
     published: list[dict[str, Any]] = field(default_factory=list)
     galleries: dict[str, Path] = field(default_factory=dict)
     outcomes: dict[str, Path] = field(default_factory=dict)
+    folds: dict[str, Folds] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
     preset: str = ""
     notes: list[str] = field(default_factory=list)

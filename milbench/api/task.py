@@ -14,6 +14,7 @@ from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
+from milbench.api.folds import Folds
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
 from milbench.errors import UsageError
@@ -175,6 +176,9 @@ class Task(ABC):
     """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
     split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in
     every epoch comes from the generator that `train_batches` is given."""
+    folds: Folds | None = None
+    """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
+    all of them, and intervals are corrected for the training bags that folds share. None: seeds are no folds."""
     evaluation_limit: int | None = None
     """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
     tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is

@@ -1,4 +1,4 @@
-"""`milbench data`: which data sets are here, fetch one, check them, render one."""
+"""`milbench data`: which data sets are here, fetch one, check them or one's own table of bags, render one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from milbench.cli import options
-from milbench.errors import as_usage
+from milbench.errors import UsageError, as_usage
 
-app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them.")
+app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them; check your own table.")
 
 
 @app.command("list")
@@ -35,6 +35,38 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
     with as_usage():
         row = catalog.fetch(name, data_dir or catalog.data_dir(None))
     console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True, markup=False)
+    return 0
+
+
+@app.command()
+def check(
+    table: Annotated[Path, typer.Argument(help="A table of bags, such as birds.csv.")],
+    bag: Annotated[str, typer.Option(help="The column of the names of bags.")] = "bag",
+    labels: Annotated[
+        str, typer.Option(help="The column of label sets, or columns of 0 and 1: 'has_*', 'a;b'.")
+    ] = "labels",
+    features: Annotated[str, typer.Option(help="Columns of features, 'f*' or 'a;b', or '@COLUMN' of files.")] = "",
+    classes: Annotated[str, typer.Option(help="The classes in their order, 'cat;dog'.")] = "",
+    key: Annotated[str, typer.Option(help="Of the features in files of several arrays.")] = "",
+) -> int:
+    """Check a table of bags for the task feature-bags, and show what is in it. Exit code 2 if it is no use."""
+    from rich.table import Table
+
+    from milbench.cli.console import console
+    from milbench.data.tables.bag_table import Columns, load_bag_table
+    from milbench.data.tables.checks import check_bags
+    from milbench.likelihood import EXACT_LABEL_LIMIT
+
+    found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
+    shown = Table(title=str(table), title_justify="left")
+    for heading in ("", "what", "found"):
+        shown.add_column(heading, overflow="fold")
+    for finding in found:
+        shown.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
+    console.print(shown, markup=False)
+    fatal = [f"{finding.what}: {finding.found}" for finding in found if finding.level == "fatal"]
+    if fatal:
+        raise UsageError(f"{table}: {'; '.join(fatal)}")
     return 0
 
 

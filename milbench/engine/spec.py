@@ -59,7 +59,8 @@ class Spec(BaseModel):
         title: of its report, "" for none.
         losses: names of losses or paths of files, at least one.
         tasks: names of tasks or paths of files, at least one.
-        seeds: a number, a list of numbers, or text such as "0-9" or "0,2,5".
+        seeds: a number, a list of numbers, or text such as "0-9" or "0,2,5". None: seed 0, or all folds of a task's
+            cross-validation.
         loss: the name of a loss -> arguments of its constructor.
         task: the name of a task -> arguments of its constructor.
         recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
@@ -83,7 +84,7 @@ class Spec(BaseModel):
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
-    seeds: str | int | list[int] = "0"
+    seeds: str | int | list[int] | None = None
     loss: dict[str, Params] = Field(default_factory=dict)
     task: dict[str, Params] = Field(default_factory=dict)
     recipe: Params = Field(default_factory=dict)
@@ -185,8 +186,10 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     return spec
 
 
-def parse_seeds(given: str | int | list[int]) -> list[int]:
-    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds. Raises UsageError."""
+def parse_seeds(given: str | int | list[int] | None) -> list[int]:
+    """Turn "0-9", "0,2,5-7", 3 or [0, 1] into a sorted list of seeds, None into seed 0. Raises UsageError."""
+    if given is None:
+        return [0]
     parts = [str(s) for s in given] if isinstance(given, list) else str(given).split(",")
     ranges: list[range] = []
     if not parts:
@@ -272,22 +275,25 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     if data_dir is not None:
         with as_usage():  # not around `check_data`, in which an OSError may be a defect of a plug-in
             data_dir.exists()
-    seeds = parse_seeds(spec.seeds)
     loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
     _check_metrics(spec)
     cells: dict[str, Cell] = {}
     infos: dict[str, TaskInfo] = {}
+    folds: dict[str, tuple[int, int]] = {}
     for name, params in _variants(tasks(), spec.tasks, spec.task):
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
+        seeds = _seeds_of(spec, task)
         infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by)
         recipes = _recipes(spec, task)
         if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
             raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
         for recipe, of_loss in itertools.product(recipes, loss_fields):
             first = Cell(**of_loss, **task_fields, recipe=recipe, seed=seeds[0])
-            cells |= {cell.id: cell for cell in first.with_seeds(seeds)}
+            found = {cell.id: cell for cell in first.with_seeds(seeds)}
+            cells |= found
+            folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}
     return Plan(
         name=spec.name,
         title=spec.title,
@@ -301,7 +307,21 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         selection=spec.selection,
         margin=spec.margin,
         compare_by=spec.compare_by,
+        folds=folds,
     )
+
+
+def _seeds_of(spec: Spec, task: Task) -> list[int]:
+    """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
+    if task.folds is None:
+        return parse_seeds(spec.seeds)
+    if spec.seeds is None:
+        return list(range(task.folds.seeds))
+    seeds = parse_seeds(spec.seeds)
+    if seeds[-1] >= task.folds.seeds:
+        folds = f"{task.folds.repeats} x {task.folds.count} folds"
+        raise UsageError(f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}")
+    return seeds
 
 
 def _check_supervision(spec: Spec) -> None:

@@ -24,6 +24,10 @@ CPU = torch.device("cpu")
 THRESHOLD = "chosen/threshold"
 """The threshold on presence scores from which a class counts as detected, chosen before the test bags are seen."""
 
+EVEN_ODDS = 0.0
+"""The threshold that is preferred among those that are equally good on bags that were trained on, which a network may
+separate by a wide gap: where presence scores are log-odds, label sets then hold what is as likely as not."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvalSplit:
@@ -108,7 +112,7 @@ def evaluate_bags(
     Args:
         score: the scores of a batch of bags.
         splits: the bags of each split.
-        calibration: bags to choose the threshold on; None: those of the validation split.
+        calibration: bags to choose the threshold on, which may be training bags; None: those of the validation split.
         centres: for images, the centres of the positions; None: the hit rate is left out.
         hook: called once with every batch of bags, its scores and the threshold.
         limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
@@ -131,7 +135,8 @@ def evaluate_bags(
     splits = {name: limited(split, limit) for name, split in splits.items()}
     chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
     known_first = hook is not None or calibration is not None
-    threshold = choose_threshold(score, chosen_on) if known_first else math.nan
+    near = None if calibration is None else EVEN_ODDS
+    threshold = choose_threshold(score, chosen_on, near) if known_first else math.nan
     predictions = {
         name: predict_bags(_with_hook(score, name, hook, threshold), split.bags, centres)
         for name, split in splits.items()
@@ -154,10 +159,16 @@ def evaluate_bags(
     return Evaluation({name: v for name, v in values.items() if not math.isnan(v)}, outcomes=outcomes or None)
 
 
-def choose_threshold(score: ScoreFunction, batches: Sequence[Bags]) -> float:
-    """Return the threshold on presence scores with the smallest set error on these bags; no map is kept."""
+def choose_threshold(score: ScoreFunction, batches: Sequence[Bags], near: float | None = None) -> float:
+    """Return the threshold on presence scores with the smallest set error on these bags; no map is kept.
+
+    Args:
+        score: the scores of a batch of bags.
+        batches: the bags.
+        near: see `milbench.evaluation.metrics.best_threshold`.
+    """
     presence, labels = zip(*((score(bags).presence.cpu(), bags.labels.cpu()) for bags in batches), strict=True)
-    return metrics.best_threshold(torch.cat(presence), torch.cat(labels))
+    return metrics.best_threshold(torch.cat(presence), torch.cat(labels), near)
 
 
 def bag_outcomes(predicted: Predictions, threshold: float) -> dict[str, Outcomes | None]:

@@ -39,23 +39,25 @@ def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
     return ~named | (class_scores.argmax(dim=1) != classes)
 
 
-def best_threshold(presence: Tensor, labels: Tensor) -> float:
+def best_threshold(presence: Tensor, labels: Tensor, near: float | None = None) -> float:
     """Return the threshold on presence scores with the smallest set error.
 
     A bag is right for the thresholds above its highest score of an absent class and not above its lowest of a present
     one; the threshold that most of these intervals contain is found by counting their ends. Candidates are the finite
     scores and infinity (-inf would name every class of every bag). Of several that are equally good the middle one in
-    rank is returned, so that no monotone change of the scores changes a decision on these bags.
+    rank is returned, so that no monotone change of the scores changes a decision on these bags; or, with `near`, this
+    value where it is one of them, and else the middle of the gap between scores that is nearest to it.
 
     Args:
         presence: (B, C), on any monotone scale.
         labels: (B, C) bool, the true label sets.
+        near: the threshold that is preferred among equally good ones.
 
     Examples:
         >>> import torch
-        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 3.0]])
-        >>> best_threshold(presence, torch.tensor([[True, False], [True, True]]))  # above 1, and 3 at most
-        3.0
+        >>> presence, labels = torch.tensor([[5.0, 1.0], [4.0, 3.0]]), torch.tensor([[True, False], [True, True]])
+        >>> best_threshold(presence, labels), best_threshold(presence, labels, near=2.5)  # above 1, and 3 at most
+        (3.0, 2.5)
     """
     presence = _ordered(presence)
     lowest_present = presence.masked_fill(~labels, math.inf).amin(dim=1)
@@ -66,7 +68,16 @@ def best_threshold(presence: Tensor, labels: Tensor) -> float:
     closed = torch.searchsorted(lowest_present[possible].sort().values, candidates)
     right = opened - closed
     best = (right == right.max()).nonzero().flatten()
-    return float(candidates[best[len(best) // 2]])
+    if near is None:
+        return float(candidates[best[len(best) // 2]])
+    # Each candidate stands for all thresholds above the one before it, a gap between two scores.
+    above, below = candidates[best], torch.cat([candidates.new_tensor([-math.inf]), candidates[:-1]])[best]
+    distance = torch.maximum(below - near, near - above)
+    nearest = distance.argmin()
+    if distance[nearest] <= 0 and below[nearest] < near:
+        return near
+    low, high = float(below[nearest]), float(above[nearest])
+    return (low + high) / 2 if math.isfinite(low + high) else high
 
 
 def predicted_sets(presence: Tensor, threshold: float) -> Tensor:

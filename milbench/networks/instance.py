@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from milbench.api.task import Network
@@ -17,12 +18,21 @@ class InstanceMLP(Network):
     Args:
         widths: of all layers, from D to C + 1.
         seed: decides the initial weights.
+        mean: (D,), is subtracted from every instance, and stored with the weights; None: instances stay as they are.
+        scale: (D,), divides every instance then; 0 for a feature that is constant, and is not divided.
     """
 
     head: nn.Linear
+    mean: Tensor | None
+    scale: Tensor | None
 
-    def __init__(self, widths: Sequence[int], seed: int) -> None:
+    def __init__(
+        self, widths: Sequence[int], seed: int, mean: Tensor | None = None, scale: Tensor | None = None
+    ) -> None:
         super().__init__()
+        # Buffers that are None are in no file of weights.
+        self.register_buffer("mean", None if mean is None else mean.float())
+        self.register_buffer("scale", None if scale is None else torch.where(scale > 0, scale, 1).float())
         linear = [nn.Linear(n, m) for n, m in pairwise(widths)]
         self.body = nn.Sequential(*(m for layer in linear[:-1] for m in (layer, nn.LeakyReLU(SLOPE))))
         self.head = linear[-1]
@@ -30,5 +40,7 @@ class InstanceMLP(Network):
 
     def forward(self, instances: Tensor) -> Tensor:
         """Return the logits (B, C+1, K) of instances (B, K, D)."""
+        if self.mean is not None and self.scale is not None:
+            instances = (instances - self.mean) / self.scale
         logits: Tensor = self.head(self.body(instances))
         return logits.transpose(1, 2)

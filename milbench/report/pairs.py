@@ -6,6 +6,7 @@ import itertools
 
 import pandas as pd
 
+from milbench.api.folds import Folds
 from milbench.api.metric_info import Metric, describe
 from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, with_unit
 from milbench.report.statistics import Comparison, Difference
@@ -170,6 +171,14 @@ def _line(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) ->
     ]
 
 
+def _of_folds(folds: Folds) -> str:
+    return (
+        f"Seeds are the folds of {folds.repeats} x {folds.count} cross-validation. Folds share training bags, which "
+        f"intervals are corrected for: 1/n + 1/{folds.count - 1} in place of 1/n, n folds (Nadeau and Bengio, 2003). "
+        "They hold for other bags of the same source, and no more folds than these make them narrower."
+    )
+
+
 def _items(difference: Difference) -> Entry:
     if not difference.items:
         return Entry(NOTHING)
@@ -184,7 +193,7 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
         notes.append(f"Equivalent within {margin}: the interval lies within that margin, which was given in advance.")
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
-    notes.append(_NEEDED)
+    notes.append(_of_folds(folds) if (folds := study.folds(task)) else _NEEDED)
     if left_out(study, task, [key for one in found.values() for key in one.keys], name):
         notes.append(LEFT_OUT)
     if any(not d.items and d.seeds for one in found.values() for d in one.differences.values()):

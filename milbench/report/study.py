@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from milbench.api.folds import Folds
 from milbench.api.metric_info import METRICS, Metric, describe
 from milbench.api.outcomes import Outcomes
 from milbench.api.published import Published, Rule
@@ -49,11 +50,13 @@ class Sample:
         by_seed: the finite values, indexed by seed.
         planned: the number of planned seeds.
         problems: the reasons for missing values, a phrase each.
+        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
     """
 
     by_seed: pd.Series[float]
     planned: int
     problems: tuple[str, ...] = ()
+    overlap: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -69,7 +72,7 @@ class Sample:
     @cached_property
     def student(self) -> tuple[float, float]:
         """Student's interval of the mean over training seeds, (nan, nan) for fewer than three."""
-        return student_interval(self.by_seed.to_numpy())
+        return student_interval(self.by_seed.to_numpy(), overlap=self.overlap)
 
 
 class Study:
@@ -131,6 +134,11 @@ class Study:
         """Return which data a task is made of: its name and the digest of its data, for variants of one task alike."""
         first = self.cells.loc[self.cells["task_label"] == task].iloc[0]
         return f"{first['task']} ({first['data_digest']})"
+
+    def folds(self, task: str) -> Folds | None:
+        """Return the cross-validation of which the seeds of a task are the folds, None where they are no folds."""
+        cells = self.cells.index[self.cells["task_label"] == task]
+        return next((self.results.folds[cell] for cell in map(str, cells) if cell in self.results.folds), None)
 
     def published(self, task: str) -> list[Published]:
         """Return what was published of a task, for any loss and metric."""
@@ -242,7 +250,8 @@ class Study:
                 lost.append((seed, f"diverged, its value is {value}"))
             else:
                 values[seed] = value
-        return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost))
+        folds = self.folds(task)
+        return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost), folds.ratio if folds else 0.0)
 
     def compared(self, task: str) -> list[str]:
         """Return the metrics by which losses are compared on a task: the primary one, and others that were recorded."""
@@ -265,6 +274,7 @@ class Study:
                 {variant: self._outcomes(task, variant, metric) for variant in variants},
                 describe(metric).lower_is_better,
                 self.results.margin.get(metric),
+                overlap=folds.ratio if (folds := self.folds(task)) else 0.0,
             )
         return self._comparisons[task, supervision, metric]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.folds import Folds
 from milbench.api.outcomes import OUTCOMES_FILE
 from milbench.api.plan import Cell, Plan
 from milbench.api.results import COSTS, Results
@@ -57,6 +58,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
         outcomes=outcomes,
+        folds={cell: Folds(*counts) for cell, counts in plan.folds.items()},
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
         preset=plan.preset,
         notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],

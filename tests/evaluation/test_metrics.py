@@ -176,9 +176,12 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     assert values["test/hit_rate"] == 0.5
     assert {name.split("/")[1] for name in values} <= set(METRICS)
     chosen = evaluate_splits(score, {"test": splits["test"]}, calibration=[validation])
-    assert chosen == {name: value for name, value in values.items() if name.startswith("test/")} | {
-        "chosen/threshold": pytest.approx(0.6)
-    }
+    # No threshold of 0 is right for the bags of calibration: the gap from 0.2 to 0.6 is nearest to it, and 0.4 its
+    # middle, with which the second test bag is right.
+    assert chosen.pop("chosen/threshold") == pytest.approx(0.4)
+    assert (chosen.pop("test/set_error"), chosen.pop("test/label_error")) == (0.5, 0.25)
+    assert chosen == {name: value for name, value in values.items() if name.startswith("test/") and name in chosen}
+    assert "test/average_precision" in chosen
 
 
 def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
@@ -193,3 +196,23 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
     with pytest.raises(ValueError, match="truth"):
         evaluate_splits(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_preferred_threshold_is_taken_where_it_is_among_the_best_and_else_the_nearest_gap(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.rand(12, 2, generator=rng) < 0.4
+    presence = (labels * 4 + torch.randn(12, 2, generator=rng) - 1).double()
+    least = naive_set_error(presence, labels, metrics.best_threshold(presence, labels))
+    grid = torch.linspace(-8, 8, 3201).double().tolist()
+    best = [t for t in grid if naive_set_error(presence, labels, t) == least]
+    for near in (0.0, 1.5, -3.0):
+        threshold = metrics.best_threshold(presence, labels, near)
+        assert naive_set_error(presence, labels, threshold) == least
+        if naive_set_error(presence, labels, near) == least:
+            assert threshold == near
+            continue
+        nearest = min(best, key=lambda t: abs(t - near))
+        scores = [-INF, *sorted(presence.flatten().tolist()), INF]
+        (gap,) = [(low, high) for low, high in itertools.pairwise(scores) if low < nearest <= high]
+        assert threshold == pytest.approx(sum(gap) / 2)

@@ -75,6 +75,7 @@ def compare(
     lower_is_better: bool = True,
     margin: float | None = None,
     level: float = LEVEL,
+    overlap: float = 0.0,
 ) -> Comparison[Key]:
     """Compare every two groups on their common seeds.
 
@@ -87,6 +88,7 @@ def compare(
         lower_is_better: whether the smallest mean is the best.
         margin: the largest difference that counts as none, None where none was given.
         level: the probability with which all intervals hold together.
+        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
 
     Examples:
         >>> near, far = pd.Series([0.012, 0.009, 0.011, 0.010]), pd.Series([0.080, 0.082, 0.079, 0.081])
@@ -103,7 +105,7 @@ def compare(
     seeds = sorted({int(seed) for key in keys for seed in groups[key].index})
     values = np.array([groups[key].reindex(seeds).to_numpy(dtype=float) for key in keys])
     noise = sampling_noise(_items(keys, seeds, outcomes)) if outcomes else None
-    found = compare_all(values, noise, level)
+    found = compare_all(values, noise, level, overlap)
     return Comparison(
         best, {(keys[i], keys[j]): difference for (i, j), difference in found.items()}, lower_is_better, margin
     )

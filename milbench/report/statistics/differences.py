@@ -16,6 +16,11 @@ normal errors covers at least 1 - a of the time whatever the shares of the two p
 three seeds may agree by luck, but never better than their test items allow. Where each seed has items of its own,
 `shared` is 0.
 
+Where the seeds are the folds of a cross-validation, 1/n becomes 1/n + r, with r test bags for each training bag: folds
+share training bags, so that their mean varies by about r S^2 more than that of independent ones (C. Nadeau and Y.
+Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003, pp. 239-281: the corrected resampled
+t-test).
+
 All pairs are compared with one level, the largest at which no more than 5 % of parametric bootstrap draws of all losses
 have a difference outside its interval (`common_level`; the largest statistic as in Westfall and Young,
 "Resampling-Based Multiple Testing", Wiley 1993). It never falls below Sidak's, which is right for independent pairs.
@@ -76,7 +81,9 @@ class Parts:
         return int(self.common.sum())
 
 
-def half_width(level: float, seeds: ArrayLike, variance: ArrayLike, own: ArrayLike, shared: ArrayLike) -> Floats:
+def half_width(
+    level: float, seeds: ArrayLike, variance: ArrayLike, own: ArrayLike, shared: ArrayLike, overlap: float = 0.0
+) -> Floats:
     """Return the half width of intervals that each miss with probability `level` at most; see the top of this file.
 
     Args:
@@ -85,6 +92,7 @@ def half_width(level: float, seeds: ArrayLike, variance: ArrayLike, own: ArrayLi
         variance: S^2, like the next two of `Parts`; all of shapes that fit together.
         own: the part from test items that differs between seeds.
         shared: the part from test items that all seeds share.
+        overlap: r, how many bags are tested on for each that is trained on where seeds are folds, else 0.
 
     Examples:
         >>> round(float(half_width(0.05, 3, 0.01, 0.0, 0.0)), 3)  # Student's: 4.303 * 0.1 / sqrt(3)
@@ -92,7 +100,8 @@ def half_width(level: float, seeds: ArrayLike, variance: ArrayLike, own: ArrayLi
     """
     n, spread = np.asarray(seeds, float), np.asarray(variance, float)
     t, z = -special.stdtrit(n - 1, level / 2), -special.ndtri(level / 2)
-    widest = np.maximum(t**2 * spread, z**2 * np.asarray(own, float)) / n + z**2 * np.asarray(shared, float)
+    of_seeds = np.maximum(t**2 * spread, z**2 * np.asarray(own, float))
+    widest = of_seeds * (1 / n + overlap) + z**2 * np.asarray(shared, float)
     return np.asarray(np.sqrt(widest))
 
 
@@ -108,7 +117,7 @@ class Difference:
         shared: whether all seeds were tested on the same items.
         needed: about how many seeds would exclude zero from the interval if the difference stayed as it is, inf where
             no number would: the test items alone do not suffice. nan where it cannot be told, as from fewer than
-            FEWEST_SEEDS seeds.
+            FEWEST_SEEDS seeds, and where seeds are folds.
     """
 
     seeds: int
@@ -120,7 +129,7 @@ class Difference:
 
 
 def compare_all(
-    values: Floats, noise: SamplingNoise | None = None, level: float = LEVEL
+    values: Floats, noise: SamplingNoise | None = None, level: float = LEVEL, overlap: float = 0.0
 ) -> dict[tuple[int, int], Difference]:
     """Compare every two losses.
 
@@ -129,6 +138,7 @@ def compare_all(
         noise: what the draw of the test items adds to them; None where that is not known. Intervals then hold for
             these test items alone.
         level: the probability with which all intervals hold together.
+        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
 
     Returns:
         (i, j) -> loss i less loss j, for i < j.
@@ -140,8 +150,8 @@ def compare_all(
     """
     m = len(values)
     pairs = [pair_parts(values, noise, i, j) for i in range(m) for j in range(i + 1, m)]
-    common = common_level(pairs, noise, 1 - level)
-    return {(pair.first, pair.second): _difference(pair, noise, common) for pair in pairs}
+    common = common_level(pairs, noise, 1 - level, overlap)
+    return {(pair.first, pair.second): _difference(pair, noise, common, overlap) for pair in pairs}
 
 
 def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: int) -> Parts:
@@ -173,7 +183,9 @@ def _same_items(noise: SamplingNoise, common: NDArray[np.bool_], first: int, sec
     return bool(np.unique(noise.sets[[first, second]][:, common]).size < common.sum()) or common.sum() == 1
 
 
-def common_level(pairs: Sequence[Parts], noise: SamplingNoise | None, level: float = 1 - LEVEL) -> float:
+def common_level(
+    pairs: Sequence[Parts], noise: SamplingNoise | None, level: float = 1 - LEVEL, overlap: float = 0.0
+) -> float:
     """Return the level of each pair's interval with which all of them hold together with probability 1 - level.
 
     In a draw of all losses the error of the test items is normal with its covariance. The errors of training are
@@ -186,27 +198,29 @@ def common_level(pairs: Sequence[Parts], noise: SamplingNoise | None, level: flo
         pairs: the pairs that are compared.
         noise: as in `compare_all`.
         level: the probability that some interval misses, at most.
+        overlap: as in `compare_all`.
     """
     tested = [pair for pair in pairs if pair.seeds >= FEWEST_SEEDS]
     if len(tested) < 2:
         return level
     own, shared, seeds = (np.array([[getattr(pair, name)] for pair in tested]) for name in ("own", "shared", "seeds"))
-    means, variances = _draws(tested, noise)
+    means, variances = _draws(tested, noise, overlap)
     most = level - math.sqrt(level * (1 - level) / DRAWS)  # less the standard error of a share of that many draws
     low, high = math.log(1 - (1 - level) ** (1 / len(tested))), math.log(level)
     for _ in range(12):
         middle = (low + high) / 2
-        outside = (means > half_width(math.exp(middle), seeds, variances, own, shared)).any(axis=0)
+        outside = (means > half_width(math.exp(middle), seeds, variances, own, shared, overlap)).any(axis=0)
         low, high = (middle, high) if outside.mean() <= most else (low, middle)
     return math.exp(low)
 
 
-def _draws(pairs: Sequence[Parts], noise: SamplingNoise | None) -> tuple[Floats, Floats]:
+def _draws(pairs: Sequence[Parts], noise: SamplingNoise | None, overlap: float) -> tuple[Floats, Floats]:
     """Return the size of the mean and S^2 of each pair in every draw, (pairs, draws), for losses that do not differ."""
     losses, seeds = max(pair.second for pair in pairs) + 1, pairs[0].common.size
-    of_training, of_items = _normal_draws(losses, seeds)
+    of_training, of_items, of_overlap = _normal_draws(losses, seeds)
     training = float(np.mean([CAUTION * pair.variance - pair.own for pair in pairs])) / 2  # of one loss
-    errors = math.sqrt(max(training, 0.0)) * of_training
+    # What folds have in common moves all of them alike.
+    errors = math.sqrt(max(training, 0.0)) * (of_training + math.sqrt(overlap) * of_overlap)
     if noise is not None:
         covariance = noise.covariance[:losses, :, :losses].reshape(losses * seeds, -1)
         sizes, directions = np.linalg.eigh(covariance)
@@ -219,20 +233,22 @@ def _draws(pairs: Sequence[Parts], noise: SamplingNoise | None) -> tuple[Floats,
 
 
 @cache
-def _normal_draws(losses: int, seeds: int) -> tuple[Floats, Floats]:
-    """Return standard normal draws for training and for items, the same at every call."""
-    draws = np.random.default_rng(0).normal(size=(2, DRAWS, losses * seeds))
-    return draws[0].reshape(DRAWS, losses, seeds), draws[1]
+def _normal_draws(losses: int, seeds: int) -> tuple[Floats, Floats, Floats]:
+    """Return standard normal draws for training, for items and for what folds share, the same at every call."""
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(2, DRAWS, losses * seeds))
+    return draws[0].reshape(DRAWS, losses, seeds), draws[1], rng.normal(size=(DRAWS, losses, 1))
 
 
-def _difference(pair: Parts, noise: SamplingNoise | None, level: float) -> Difference:
+def _difference(pair: Parts, noise: SamplingNoise | None, level: float, overlap: float) -> Difference:
     bounds = (math.nan, math.nan)
     known = pair.items > 0 or pair.variance > _ROUNDING**2
     if pair.seeds >= FEWEST_SEEDS and known:
-        half = float(half_width(level, pair.seeds, pair.variance, pair.own, pair.shared))
+        half = float(half_width(level, pair.seeds, pair.variance, pair.own, pair.shared, overlap))
         bounds = (pair.difference - half, pair.difference + half)
     shared = noise is not None and pair.items > 0 and _same_items(noise, pair.common, pair.first, pair.second)
-    needed = seeds_needed(pair, level) if pair.seeds >= FEWEST_SEEDS and known else math.nan
+    # There are no more folds than there are: more seeds are no answer to them.
+    needed = seeds_needed(pair, level) if pair.seeds >= FEWEST_SEEDS and known and not overlap else math.nan
     return Difference(pair.seeds, pair.difference, bounds, pair.items, shared, needed)
 
 

@@ -9,12 +9,14 @@ from scipy import stats
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 
 
-def student_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Return Student's t interval of the mean.
+def student_interval(values: ArrayLike, level: float = LEVEL, overlap: float = 0.0) -> tuple[float, float]:
+    """Return Student's t interval of the mean, for folds with the correction of Nadeau and Bengio (2003).
 
     Args:
         values: (n,), one value a seed.
         level: the coverage, for normal values.
+        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0; the variance of
+            the mean is then 1/n + overlap times that of the values.
 
     Returns:
         The lower and the upper bound; (nan, nan) for fewer than three values, and where one is not finite.
@@ -29,5 +31,6 @@ def student_interval(values: ArrayLike, level: float = LEVEL) -> tuple[float, fl
     sample = np.asarray(values, dtype=float)
     if sample.size < FEWEST_SEEDS or not np.isfinite(sample).all():
         return float("nan"), float("nan")
-    half = stats.t.ppf((1 + level) / 2, sample.size - 1) * stats.sem(sample)
+    error = sample.std(ddof=1) * np.sqrt(1 / sample.size + overlap)
+    half = stats.t.ppf((1 + level) / 2, sample.size - 1) * error
     return float(sample.mean() - half), float(sample.mean() + half)

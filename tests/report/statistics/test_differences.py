@@ -183,3 +183,27 @@ def test_no_number_of_seeds_helps_where_the_shared_items_are_too_few() -> None:
     )
     assert math.isinf(shared.needed)
     assert math.isfinite(own.needed)
+
+
+def test_differences_between_folds_are_corrected_for_the_bags_that_they_share() -> None:
+    values = np.array([[0.30, 0.35, 0.20, 0.25], [0.10, 0.20, 0.05, 0.15]])  # differences 0.2, 0.15, 0.15, 0.1
+    found = compare_all(values, overlap=1 / 3)[0, 1]
+    half = 3.18245 * (0.005 / 3 * (1 / 4 + 1 / 3)) ** 0.5
+    assert found.interval == pytest.approx((0.15 - half, 0.15 + half), rel=1e-4)
+    assert math.isnan(found.needed), "there are no more folds"
+
+
+def test_folds_that_share_their_training_bags_are_rarely_found_to_differ() -> None:
+    """Two rules that are equally good, each the mean of its training bags as seen through noise of its own."""
+    rng, folds, wrong = np.random.default_rng(5), 5, {0.0: 0, 1 / 4: 0}
+    for _ in range(400):
+        bags = rng.normal(size=(2, 40))  # what each of 40 bags tells the two rules, independently
+        parts = np.arange(40) % folds
+        errors = np.array([
+            [abs(bags[rule][parts != fold].mean() - rng.normal(0, 0.02)) for fold in range(folds)] for rule in (0, 1)
+        ])  # fmt: skip
+        for overlap in wrong:
+            low, high = compare_all(errors, overlap=overlap)[0, 1].interval
+            wrong[overlap] += not low <= 0 <= high
+    assert wrong[0.0] > 0.15 * 400, "as if folds were independent"
+    assert wrong[1 / 4] < 0.6 * wrong[0.0]

@@ -53,3 +53,9 @@ def test_a_ratio_without_an_interval() -> None:
     assert math.isnan(paired_ratio(values[:2], 2 * values[:2]).interval[0]), "two seeds"
     assert math.isnan(paired_ratio(values, pd.Series([-1.0, 2.0, 0.5])).interval[0]), "a mean that may be zero"
     assert math.isnan(paired_ratio(values[:1], values[1:]).value)
+
+
+def test_the_interval_of_folds_is_that_of_nadeau_and_bengio_by_hand() -> None:
+    values = [0.1, 0.2, 0.3, 0.2]  # variance 0.02 / 3
+    half = 3.18245 * (0.02 / 3 * (1 / 4 + 1 / 3)) ** 0.5  # t with 3 degrees of freedom; four folds: r = 1 / 3
+    assert student_interval(values, overlap=1 / 3) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-5)

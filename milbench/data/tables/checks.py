@@ -1,0 +1,132 @@
+"""What is worth knowing of bags before anything is trained on them: facts, what is odd, and what makes them useless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from milbench.data.tables.bag_table import SPLITS, BagTable
+from milbench.data.tables.reading import row_name, shown
+
+Level = Literal["fact", "warning", "fatal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the table of checks.
+
+    Args:
+        level: fact; warning, for what may be meant; fatal, for what makes training impossible.
+        what: was looked at.
+        found: in words.
+    """
+
+    level: Level
+    what: str
+    found: str
+
+
+def check_bags(table: BagTable, exact_limit: int) -> list[Finding]:
+    """Return what is to be known of a table of bags.
+
+    Args:
+        table: the bags.
+        exact_limit: the largest label set whose likelihood `exact` computes without a bound.
+    """
+    return [
+        *_facts(table),
+        *_classes(table),
+        *_large_sets(table, exact_limit),
+        *_duplicates(table),
+        *_features(table),
+    ]
+
+
+def _facts(table: BagTable) -> Iterator[Finding]:
+    sizes, empty = table.sizes, int((~table.labels.any(axis=1)).sum())
+    yield Finding("fact", "bags", f"{len(table):,}, with {len(table.features):,} instances")
+    yield Finding("fact", "bag sizes", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
+    yield Finding("fact", "features", f"{len(table.feature_names)}: {shown(table.feature_names)}")
+    if table.ignored:
+        yield Finding("fact", "columns not used", shown(table.ignored))
+    yield Finding("fact", "classes", f"{len(table.class_names)}, a bag has {_span(table.labels.sum(axis=1))}")
+    yield Finding("fact", "empty label sets", f"{empty:,} of {len(table):,} bags")
+    if table.instance_classes is not None:
+        known = int((table.instance_classes < len(table.class_names)).sum())
+        yield Finding("fact", "instance labels", f"{known:,} of {len(table.instance_classes):,} are not background")
+    if table.groups:
+        yield Finding("fact", "groups", f"{len(set(table.groups)):,}, each wholly in one part of a split")
+    if table.split:
+        yield Finding("fact", "split", ", ".join(f"{part} {table.split.count(part):,} bags" for part in SPLITS))
+
+
+def _classes(table: BagTable) -> Iterator[Finding]:
+    for c, name in enumerate(table.class_names):
+        there = table.labels[:, c]
+        yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(table):,} bags")
+        if there.all():
+            yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
+        if table.split:
+            absent = [p for p in ("train", "test") if not there[np.array(table.split) == p].any()]
+            for part in absent:
+                yield Finding("warning", f"class {name}", f"is in no bag of {part}")
+
+
+def _large_sets(table: BagTable, limit: int) -> Iterator[Finding]:
+    counts = table.labels.sum(axis=1)
+    if many := int((counts > limit).sum()):
+        yield Finding(
+            "warning", "large label sets",
+            f"{many:,} bags have more than {limit} classes: exact trains on its certified lower bound there "
+            "(method=auto), and method=exact refuses them",
+        )  # fmt: skip
+    if small := np.flatnonzero(counts > table.sizes).tolist():
+        yield Finding(
+            "fatal", "bags with too few instances",
+            f"{len(small):,} have more classes than instances: {shown([table.bags[b] for b in small])}",
+        )  # fmt: skip
+
+
+def _duplicates(table: BagTable) -> Iterator[Finding]:
+    same: dict[str, list[int]] = {}
+    for bag in range(len(table)):
+        same.setdefault(table.bag_digest(bag), []).append(bag)
+    twins = [bags for bags in same.values() if len(bags) > 1]
+    named = [" = ".join(table.bags[b] for b in bags) for bags in twins]
+    if twins:
+        yield Finding("warning", "bags of equal content", f"{len(twins):,}: {shown(named, 4)}")
+    differing = [name for bags, name in zip(twins, named, strict=True) if len({*map(bytes, table.labels[bags])}) > 1]
+    if differing:
+        yield Finding("warning", "equal bags, other labels", f"{len(differing):,}: {shown(differing, 4)}")
+    if table.split:
+        split = table.split
+        across = [name for bags, name in zip(twins, named, strict=True) if len({split[b] for b in bags}) > 1]
+        if across:
+            yield Finding("warning", "equal bags in two parts", f"{len(across):,}: {shown(across, 4)}")
+
+
+def _features(table: BagTable) -> Iterator[Finding]:
+    bad = ~np.isfinite(table.features)
+    if bad.any():
+        instance, which = (int(i[0]) for i in np.nonzero(bad))
+        place = row_name(table.path, int(table.rows[instance]))
+        value = table.features[instance, which]
+        yield Finding(
+            "fatal", "features that are not finite",
+            f"{int(bad.sum()):,}, the first in {place}: {table.feature_names[which]} is {value}",
+        )  # fmt: skip
+        return
+    constant = (table.features == table.features[:1]).all(axis=0)
+    if constant.all():
+        yield Finding("fatal", "features", "all are constant: no instance differs from another one")
+    elif constant.any():
+        names = [name for name, same in zip(table.feature_names, constant, strict=True) if same]
+        yield Finding("warning", "constant features", f"{len(names):,}: {shown(names)}")
+
+
+def _span(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} of them" if low == high else f"{low} to {high} of them"

@@ -1,0 +1,144 @@
+"""Which bags are trained on, validated on and tested on: as a table says, in folds, or drawn by seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.tables.bag_table import BagTable
+from milbench.data.tables.reading import shown
+from milbench.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BagSplit:
+    """The numbers of the bags of each part, ascending; every bag is in one of them at most."""
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def given_split(table: BagTable) -> BagSplit:
+    """Return the split that the column `split` of a table says."""
+    names = np.array(table.split)
+    return BagSplit(*(np.flatnonzero(names == part) for part in ("train", "validation", "test")))
+
+
+def drawn_split(table: BagTable, test: float, validation: float, seed: int) -> BagSplit:
+    """Draw a split that is stratified by label set and keeps groups together.
+
+    Args:
+        table: the bags.
+        test: the share to test on.
+        validation: the share to validate on; 0: none.
+        seed: of the draw.
+    """
+    everything = np.arange(len(table))
+    rest, tested = _apart(table, everything, test, seed)
+    return _with_validation(table, rest, tested, validation / (1 - test), seed)
+
+
+def fold_split(table: BagTable, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
+    """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
+
+    Args:
+        table: the bags.
+        folds: repetitions of k folds each, of the numbers of bags.
+        validation: the share of all bags to validate on, from those that are not tested on; 0: none.
+        seed: from 0 up to the number of all folds.
+
+    Raises:
+        UsageError: there is no such fold.
+    """
+    k = len(folds[0])
+    if seed >= k * len(folds):
+        raise UsageError(f"seed {seed}: {len(folds)} x {k} folds are the seeds 0-{k * len(folds) - 1}, one a fold")
+    tested = np.sort(folds[seed // k][seed % k])
+    rest = np.setdiff1d(np.arange(len(table)), tested)
+    return _with_validation(table, rest, tested, validation * len(table) / len(rest), seed)
+
+
+def drawn_folds(table: BagTable, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
+    everything = np.arange(len(table))
+    if folds > (units := len(set(table.groups or table.bags))):
+        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
+    return [_folds(table, everything, folds, seed) for seed in range(repeats)]
+
+
+def read_folds(path: Path, table: BagTable, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+    """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
+
+    Raises:
+        UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
+            or the folds of a repetition do not hold every bag once.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, list) or not content:
+            raise TypeError("expected a list of repetitions")
+        names = [[[str(bag) for bag in fold] for fold in repetition] for repetition in content]
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
+    shape = f"{len(names)} x {' or '.join(sorted({str(len(repetition)) for repetition in names}))}"
+    if len(names) < repeats or any(len(repetition) != folds for repetition in names):
+        raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
+    number = {bag: i for i, bag in enumerate(table.bags)}
+    for r, repetition in enumerate(names[:repeats]):
+        listed = [bag for fold in repetition for bag in fold]
+        if strangers := [bag for bag in listed if bag not in number]:
+            raise UsageError(f"{path}, repetition {r}: no bags of {table.path}: {shown(strangers)}")
+        twice = sorted({bag for bag in listed if listed.count(bag) > 1}) if len(listed) > len(set(listed)) else []
+        if twice:
+            raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
+        if lost := [bag for bag in table.bags if bag not in set(listed)]:
+            raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+    return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
+
+
+def _with_validation(
+    table: BagTable, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
+) -> BagSplit:
+    if not share:
+        return BagSplit(rest, rest[:0], tested)
+    train, validation = _apart(table, rest, share, seed)
+    return BagSplit(train, validation, tested)
+
+
+def _apart(
+    table: BagTable, bags: NDArray[np.int64], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `bags` without about a share of them, and these."""
+    units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
+    parts = min(max(round(1 / share), 2), units)
+    if parts < 2:
+        raise UsageError(f"{table.path}: {units} {_units(table)} cannot be split, expected at least 2")
+    taken = _folds(table, bags, parts, seed)[0]
+    return np.setdiff1d(bags, taken), taken
+
+
+def _folds(table: BagTable, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return `count` folds of some bags, stratified by label set; groups stay together."""
+    import warnings
+
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    _, strata = np.unique(table.labels[bags], axis=0, return_inverse=True)
+    strata = strata.ravel()
+    if np.bincount(strata).max() < count:
+        strata = np.zeros_like(strata)  # hardly two bags have the same label set: there are no strata
+    groups = None if table.groups is None else np.array([table.groups[bag] for bag in bags])
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
+        found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
+        return [bags[test] for _, test in found]
+
+
+def _units(table: BagTable) -> str:
+    return "groups" if table.groups else "bags"

@@ -1,0 +1,240 @@
+"""Bags of feature vectors from one's own table: a row an instance, or a row a bag and a file of features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth
+from milbench.api.folds import Folds
+from milbench.api.recipe import Recipe
+from milbench.api.task import Evaluation, Network, ScoreFunction, Task
+from milbench.data.catalog import data_dir as default_data_dir
+from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
+from milbench.data.tables.checks import check_bags
+from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.errors import UsageError
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.likelihood import EXACT_LABEL_LIMIT
+from milbench.networks.instance import InstanceMLP
+
+_EVAL_BATCH = 64
+_GALLERY = 8
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class FeatureBags(Task):
+    """Find the classes of bags of feature vectors, one's own, given the label sets of training bags.
+
+    The table is a file .csv, .tsv, .parquet, .arrow or .feather. It has a row an instance with the columns `bag`,
+    `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag
+    and a column with the path of a file of features (instances by features: .npy, .npz, .h5, or .pt with tensors).
+    Where it has them, these columns are used: `instance_label` (a class, empty for background), to evaluate on and
+    never to train on; `group` (such as a patient), whose bags stay together in a split; `split` (train, validation,
+    test). Features are standardised with the mean and the standard deviation of the training instances.
+
+    Without a column `split` a seed draws a split, stratified by label set, the same for every loss; or bags are in
+    `folds`, and seed s tests on fold s % folds of repetition s // folds. Where no bags are held out for validation, the
+    threshold of a loss's label sets is fitted on training bags.
+
+    Args:
+        table: path of the table, from the current folder or the folder of the data.
+        bag: the column of the names of bags.
+        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
+        features: the columns of features as a pattern or list; "": all other columns that hold numbers; "@file": the
+            column `file` has paths of files with features, from the folder of the table.
+        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        key: of the features in files that hold several arrays.
+        folds: the number of folds; 0: none.
+        repeats: how often the bags are put into folds.
+        folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test bags. "*" in
+            it stands for the name of the table, as in "*.folds.json".
+        test: the share of the bags to test on, where a seed draws the split.
+        validation: the share of the bags to validate on, where neither the table nor folds say; with folds the share
+            of all bags, from those that are not tested on.
+        hidden: the width of each hidden layer of the network, which is the same for every instance.
+        layers: the number of hidden layers.
+        batch_bags: the number of bags in a training batch.
+    """
+
+    name = "feature-bags"
+    primary = "set_error"
+    network_needs_data = True
+
+    def __init__(
+        self,
+        table: str,
+        bag: str = "bag",
+        labels: str = "labels",
+        features: str = "",
+        classes: str = "",
+        key: str = "",
+        folds: Annotated[int, Field(ge=0)] = 0,
+        repeats: Annotated[int, Field(ge=1)] = 1,
+        folds_file: str = "",
+        test: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+        validation: Share = 0.1,
+        hidden: Annotated[int, Field(ge=1)] = 64,
+        layers: Annotated[int, Field(ge=0)] = 1,
+        batch_bags: Annotated[int, Field(ge=1)] = 8,
+    ) -> None:
+        if folds == 1:
+            raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+        if folds_file and not folds:
+            raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
+        if test + validation >= 1:
+            raise UsageError(f"{self.name}: test = {test:g} and validation = {validation:g} leave no bag to train on")
+        self.table = table
+        self.columns = Columns(bag, labels, features, classes, key)
+        self.folds = Folds(folds, repeats) if folds else None
+        self.folds_file = folds_file
+        self.shares = test, validation
+        self.hidden = [hidden] * layers
+        self.batch_bags = batch_bags
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return the classes, known after `prepare`."""
+        return self._table.class_names
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
+        table = self._read(data_dir)
+        for finding in check_bags(table, EXACT_LABEL_LIMIT):
+            if finding.level == "fatal":
+                raise UsageError(f"{table.path}: {finding.what}: {finding.found}")
+        digest = table.digest
+        if self.folds and self.folds_file:
+            digest = hashlib.sha256(digest.encode() + self._folds_path(table).read_bytes()).hexdigest()
+            read_folds(self._folds_path(table), table, self.folds.count, self.folds.repeats)
+        counts = f"{len(table):,} bags, {len(table.features):,} instances, {len(table.class_names)} classes"
+        return f"{table.path.name}: {counts}, sha256 {digest[:16]}"
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Read the table and split its bags by the seed."""
+        table = self._read(data_dir)
+        self._table, self._split = table, self._split_of(table)
+        for part in ("train", "test"):
+            if not len(getattr(self._split, part)):
+                raise UsageError(f"{table.path}: no bag is left to {part} on")
+        self.num_classes = len(table.class_names)
+        self.positions = max(1, round(float(table.sizes[self._split.train].mean())))
+        self.max_labels = int(table.labels[self._split.train].sum(axis=1).max())
+        self._device = device
+        self._features = torch.from_numpy(table.features)
+        self._labels = torch.from_numpy(table.labels)
+        self._calibration = None if len(self._split.validation) else self._batches(self._split.train)
+        parts = {"validation": self._split.validation, "test": self._split.test}
+        self._eval_splits = {part: self._eval_split(bags) for part, bags in parts.items() if len(bags)}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the number of batches that hold every training bag once; the last one may be smaller."""
+        return -(-len(self._split.train) // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield the training bags in random order."""
+        order = self._split.train[torch.randperm(len(self._split.train), generator=rng).numpy()]
+        for start in range(0, len(order), self.batch_bags):
+            yield self.bags(order[start : start + self.batch_bags])
+
+    def network(self, seed: int) -> Network:
+        """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
+        rows = self._rows(self._split.train)
+        features = self._features[rows].double()
+        widths = (self._features.shape[1], *self.hidden, self.num_classes + 1)
+        return InstanceMLP(widths, seed, mean=features.mean(dim=0), scale=features.std(dim=0, unbiased=False))
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW, chosen with exact on bags held out of the training folds of musk1 and elephant."""
+        return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40)
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of label sets, and those of instances where the table has their classes."""
+        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)  # type: ignore[arg-type]
+
+    def gallery(self) -> Bags:
+        """Return the first test bags."""
+        return self.bags(self._split.test[:_GALLERY])
+
+    def bags(self, numbers: NDArray[np.int64]) -> Bags:
+        """Return bags of the table as one batch, those with fewer instances than the largest masked.
+
+        Args:
+            numbers: (B,) of the bags, in the order of the table.
+        """
+        sizes = torch.from_numpy(self._table.sizes[numbers])
+        mask = torch.arange(int(sizes.max())) < sizes.unsqueeze(1)
+        rows = torch.zeros(mask.shape, dtype=torch.int64)
+        rows[mask] = torch.from_numpy(self._rows(numbers))
+        instances = self._features[rows] * mask.unsqueeze(2)
+        labels = self._labels[torch.from_numpy(numbers)]
+        truth = self._truth(rows, mask)
+        whole = bool(mask.all())
+        return Bags(instances, labels, None if whole else mask, truth).to(self._device)
+
+    def _truth(self, rows: Tensor, mask: Tensor) -> Truth:
+        """Return the classes of instances where the table has them, else none."""
+        if self._table.instance_classes is None:
+            return Truth(torch.empty(len(rows), 0, dtype=torch.int64))
+        known = torch.from_numpy(self._table.instance_classes)[rows].masked_fill(~mask, self.num_classes)
+        return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
+
+    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the instances of some bags, one bag after the other."""
+        starts = self._table.starts
+        return np.concatenate([np.arange(starts[b], starts[b + 1]) for b in numbers])
+
+    def _batches(self, numbers: NDArray[np.int64]) -> list[Bags]:
+        """Return bags in batches of about equal size, so that little of them is masked."""
+        ordered = numbers[np.argsort(self._table.sizes[numbers], kind="stable")]
+        return [self.bags(ordered[start : start + _EVAL_BATCH]) for start in range(0, len(ordered), _EVAL_BATCH)]
+
+    def _eval_split(self, numbers: NDArray[np.int64]) -> EvalSplit:
+        bags = self._batches(numbers)
+        return EvalSplit(self._lone(numbers), bags)
+
+    def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
+        """Return the instances of known class, background left out, as bags of one instance."""
+        if self._table.instance_classes is None:
+            return ()
+        rows = self._rows(numbers)
+        classes = torch.from_numpy(self._table.instance_classes[rows])
+        kept = classes < self.num_classes
+        if not kept.any():
+            return ()
+        instances = self._features[torch.from_numpy(rows)[kept]].unsqueeze(1)
+        labels = torch.nn.functional.one_hot(classes[kept], self.num_classes).bool()
+        return [Bags(instances, labels).to(self._device)]
+
+    def _read(self, data_dir: Path | None) -> BagTable:
+        path = Path(self.table).expanduser()
+        if not path.exists() and not path.is_absolute():
+            beside = default_data_dir(data_dir) / path
+            path = beside if beside.exists() else path
+        return load_bag_table(path, self.columns)
+
+    def _folds_path(self, table: BagTable) -> Path:
+        return table.path.parent / self.folds_file.replace("*", table.path.stem)
+
+    def _split_of(self, table: BagTable) -> BagSplit:
+        test, validation = self.shares
+        if self.folds is None:
+            return given_split(table) if table.split else drawn_split(table, test, validation, self.seed)
+        if table.split:
+            raise UsageError(f"{table.path} has a column 'split': folds = {self.folds.count} would be another split")
+        count, repeats = self.folds.count, self.folds.repeats
+        folds = (
+            read_folds(self._folds_path(table), table, count, repeats)
+            if self.folds_file
+            else drawn_folds(table, count, repeats)
+        )
+        return fold_split(table, folds, validation, self.seed)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from milbench.data.tables.reading import read_table, row_name
+from milbench.errors import UsageError
+
+FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow", ".feather"])
+def test_a_table_is_the_same_in_every_form(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"t{ending}"
+    if ending in (".csv", ".tsv"):
+        FRAME.to_csv(path, sep="," if ending == ".csv" else "\t", index=False)
+    elif ending == ".parquet":
+        FRAME.to_parquet(path)
+    else:
+        FRAME.to_feather(path)
+    found = read_table(path)
+    assert found["labels"].tolist() == ["NA;x", ""], "a label NA is no missing value"
+    assert found["f0"].tolist() == [1.5, -2.0]
+
+
+def test_names_of_bags_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n", "utf-8")
+    found = read_table(path)
+    assert found["bag"].tolist() == ["007", "1e3"]
+    assert list(found.columns) == ["bag", "labels", "f"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
+        ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv, .parquet, .arrow or .feather"),
+        ("empty.csv", b"", "is empty, expected a header"),
+        ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
+        ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
+        ("t", b"a", "got a file without an ending"),
+        ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
+        ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
+        ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
+    ],
+)
+def test_what_is_no_table_is_named_in_one_line(
+    tmp_path: Path, name: str, content: bytes | str | None, complaint: str
+) -> None:
+    path = tmp_path / name
+    (tmp_path / "missin.csv").write_text("bag\n1\n")
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+    with pytest.raises(UsageError, match=complaint) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_are_counted_as_an_editor_shows_them() -> None:
+    assert row_name(Path("a.tsv"), 3) == "a.tsv, row 5"
+    assert row_name(Path("a.feather"), 3) == "a.feather, row 4"

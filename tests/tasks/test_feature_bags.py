@@ -1,0 +1,190 @@
+"""One's own table as a task: what is trained on, what is evaluated, and that a stranger's table runs unaided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from milbench import UsageError, generator, load_task
+from milbench.api.task import Scores
+
+CPU = torch.device("cpu")
+SHAPE = 60, 3  # bags, features
+
+
+def write_table(folder: Path, truth: bool = False, **columns: Any) -> Path:
+    """Write a table of 60 bags of 1 to 6 instances of 3 features: class "high" has a first feature of 5 or more."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for bag in range(SHAPE[0]):
+        high, wide = bag % 2 == 0, bag % 3 == 0
+        size = max(int(rng.integers(1, 7)), high + wide)
+        kinds = [*(["high"] * high), *(["wide"] * wide)] + [""] * (size - high - wide)
+        for kind in kinds:
+            x = rng.normal(size=3) + np.array([5 * (kind == "high"), 5 * (kind == "wide"), 100])
+            labels = ";".join(name for name, there in (("wide", wide), ("high", high)) if there)
+            row = {"bag": f"bag {bag}", "labels": labels, "f0": x[0], "f1": x[1], "f2": x[2]}
+            rows.append(row | ({"instance_label": kind} if truth else {}) | {k: v[bag] for k, v in columns.items()})
+    path = folder / "mine.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+def prepared(table: Path, seed: int = 0, **params: Any) -> Any:
+    task = load_task("feature-bags", table=str(table), **params)
+    task.seed = seed
+    task.check_data(None)
+    task.prepare(None, CPU)
+    return task
+
+
+def test_batches_hold_every_training_bag_once_with_its_instances(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    frame = pd.read_csv(path, keep_default_na=False)
+    task = prepared(path, batch_bags=7)
+    assert (task.num_classes, task.class_names) == (2, ["high", "wide"])
+    batches = list(task.train_batches(0, generator(0)))
+    assert [len(bags) for bags in batches] == [7] * 6
+    assert task.steps_per_epoch == 6
+    known = {
+        tuple(np.float32(part[["f0", "f1", "f2"]].to_numpy()).ravel().tolist()): part["labels"].iloc[0]
+        for _, part in frame.groupby("bag")
+    }
+    seen = []
+    for bags in batches:
+        mask = torch.ones(bags.instances.shape[:2], dtype=torch.bool) if bags.mask is None else bags.mask
+        for instances, there, labels in zip(bags.instances, mask, bags.labels, strict=True):
+            content = tuple(instances[there].flatten().tolist())
+            names = {name for name, is_there in zip(task.class_names, labels.tolist(), strict=True) if is_there}
+            assert names == set(filter(None, known[content].split(";")))
+            assert not instances[~there].any()
+            seen.append(content)
+    assert len(seen) == len(set(seen)) == 42, "60 bags without 12 to test on and 6 to validate on"
+
+
+def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -> None:
+    split = ["test" if bag < 20 else "train" for bag in range(SHAPE[0])]
+    path = write_table(tmp_path, split=split)
+    frame = pd.read_csv(path, keep_default_na=False)
+    task = prepared(path)
+    train = frame.loc[frame["split"] == "train", ["f0", "f1", "f2"]]
+    network = task.network(0)
+    assert network.mean.numpy() == pytest.approx(train.mean().to_numpy(), rel=1e-5)
+    assert network.scale.numpy() == pytest.approx(train.std(ddof=0).to_numpy(), rel=1e-5)
+    assert {"mean", "scale"} <= set(network.state_dict()), "who has the weights can read raw features"
+    shifted = network(torch.tensor([[[0.3, -1.0, 100.0]]]))
+    inner = (torch.tensor([0.3, -1.0, 100.0]) - network.mean) / network.scale
+    assert torch.allclose(shifted[0, :, 0], network.head(network.body(inner)), atol=1e-5)
+
+
+def test_a_seed_draws_the_split_the_same_for_every_run(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    tests = [prepared(path, seed)._split.test.tolist() for seed in (0, 0, 1)]
+    assert tests[0] == tests[1] != tests[2]
+
+
+def test_seeds_are_the_folds_of_a_cross_validation(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    tested = [prepared(path, seed, folds=4, repeats=2)._split.test.tolist() for seed in range(8)]
+    assert sorted(np.concatenate(tested[:4]).tolist()) == sorted(np.concatenate(tested[4:]).tolist()) == list(range(60))
+    assert load_task("feature-bags", table=str(path), folds=4, repeats=2).folds.seeds == 8  # type: ignore[union-attr]
+    names = [f"bag {i}" for i in range(60)]
+    (tmp_path / "mine.folds.json").write_text(json.dumps([[names[:30], names[30:]]]))
+    task = prepared(path, 1, folds=2, folds_file="*.folds.json", validation=0.0)
+    assert task._split.test.tolist() == list(range(30, 60))
+    assert task.check_data(None) != prepared(path, folds=2).check_data(None), "the folds are part of the identity"
+
+
+def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_path: Path) -> None:
+    def score(bags: Any) -> Scores:
+        first = torch.stack([bags.instances[..., 0] > 2.5, bags.instances[..., 1] > 2.5], dim=1).float()
+        background = (1 - first.amax(dim=1, keepdim=True)).clamp(min=0)
+        instances = torch.cat([first, background], dim=1)
+        presence = first.masked_fill(~bags.mask.unsqueeze(1), 0).amax(dim=2) if bags.mask is not None else first.amax(2)
+        return Scores(presence, presence, instances / instances.sum(dim=1, keepdim=True))
+
+    plain = prepared(write_table(tmp_path)).evaluate(score).metrics
+    assert plain["test/set_error"] <= 0.1
+    assert not {name for name in plain if "instance" in name or "posterior" in name}
+    known = prepared(write_table(tmp_path, truth=True)).evaluate(score).metrics
+    assert known["test/set_error"] == plain["test/set_error"]
+    assert known["test/instance_error"] <= 0.1
+    assert known["test/posterior_error"] <= 0.1
+
+
+def test_without_validation_bags_the_threshold_comes_from_training_bags(tmp_path: Path) -> None:
+    task = prepared(write_table(tmp_path), validation=0.0)
+
+    def score(bags: Any) -> Scores:
+        presence = bags.labels.float() * 2 - 1
+        return Scores(presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3))
+
+    metrics = task.evaluate(score).metrics
+    assert metrics["chosen/threshold"] == 0
+    assert metrics["test/set_error"] == 0
+    assert not any(name.startswith("validation/") for name in metrics)
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"folds": 1}, "folds = 1 leaves no bag to train on"),
+        ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
+        ({"test": 0.6, "validation": 0.4}, "leave no bag to train on"),
+        ({"hidden": 0}, "hidden = 0 is wrong"),
+        ({"label": "x"}, "did you mean 'labels'"),
+    ],
+)
+def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load_task("feature-bags", table="x.csv", **params)
+
+
+def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = write_table(tmp_path)
+    frame = pd.read_csv(path, keep_default_na=False)
+    frame.loc[9, "f1"] = np.inf
+    frame.to_csv(path, index=False)
+    with pytest.raises(
+        UsageError, match=r"features that are not finite: 1, the first in .*mine.csv, row 11: f1 is inf"
+    ):
+        load_task("feature-bags", table=str(path)).check_data(None)
+    split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
+    with pytest.raises(UsageError, match="has a column 'split': folds = 3 would be another split"):
+        prepared(split, folds=3)
+
+
+def test_a_table_is_found_in_the_folder_of_the_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path)
+    monkeypatch.chdir("/")
+    task = load_task("feature-bags", table="mine.csv")
+    assert task.check_data(tmp_path).startswith("mine.csv: 60 bags, ")
+    with pytest.raises(UsageError, match=r"there is no table mine\.csv"):
+        task.check_data(tmp_path.parent)
+
+
+def test_a_stranger_compares_losses_on_a_table_with_one_command(
+    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path)
+    run = milbench(
+        "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "-p", "task.folds=3",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "--epochs", "30", "--in-process",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    assert "6 of 6 cells done" in run.out
+    assert milbench("report", "mine").code == 0
+    page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
+    assert "mine.csv: 60 bags" in page, "the report names the file"
+    assert "1/n + 1/2 in place of 1/n" in page
+    results = pd.read_csv(root / "reports/mine/results.csv")
+    error = results["last/test/set_error"]
+    assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
