@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from milbench.families.street_numbers import StreetNumbers
     from milbench.networks.convolutional import AllConvolutional, Layer
     from milbench.networks.instance import InstanceMLP
+    from milbench.networks.registry import load_network
 
 __all__ = [
     "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP", "LabelledImages",
     "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes", "Published", "Recipe",
     "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
     "__version__", "bag_sizes", "evaluate_bags", "evaluate_splits", "generator", "label_matrix", "load_loss",
-    "load_task",
+    "load_network", "load_task",
 ]  # fmt: skip
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "milbench.families.street_numbers": ("StreetNumbers",),
     "milbench.networks.convolutional": ("AllConvolutional", "Layer"),
     "milbench.networks.instance": ("InstanceMLP",),
+    "milbench.networks.registry": ("load_network",),
 }
 """Where each public name that is imported on first use is defined."""
 

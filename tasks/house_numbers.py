@@ -10,7 +10,7 @@ from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
 from milbench.data.rendering.generate import manifest
-from milbench.families.street_numbers import Contrast, Size, StreetNumbers
+from milbench.families.street_numbers import Contrast, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):
@@ -29,7 +29,7 @@ class HouseNumbers(StreetNumbers):
 
     def __init__(
         self,
-        network: Size = "small",
+        network: str = "small",
         crop: CropVariant = "paper",
         contrast: Contrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 500,

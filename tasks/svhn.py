@@ -11,7 +11,7 @@ from pydantic import Field
 from milbench.api.task import Published
 from milbench.data import svhn
 from milbench.data.crops import CropVariant, Protocol
-from milbench.families.street_numbers import Contrast, Parts, Size, StreetNumbers
+from milbench.families.street_numbers import Contrast, Parts, StreetNumbers
 
 from ._paper import AS_EXACT, DEFAULTS, LI_2018, RECIPE, RULE
 
@@ -32,7 +32,8 @@ class SVHN(StreetNumbers):
     SVHN's format are accepted. They are called SVHN only if they are 33,402 to train and 13,068 to test on.
 
     Args:
-        network: widths (48, 64, 96), (96, 128, 192) or (128, 192, 256).
+        network: `small`, `medium` or `large` (widths (48, 64, 96), (96, 128, 192) or (128, 192, 256)), or the name of
+            another network for images that `milbench list networks` shows.
         crop: the side of the crop. `paper`: the fewer digits, the larger it is, at test time too. `tight`: 30 % larger
             than the number, for all numbers.
         parts: with `train+extra` a batch comes from train, odd extra or even extra with equal probability.
@@ -76,7 +77,7 @@ class SVHN(StreetNumbers):
 
     def __init__(
         self,
-        network: Size = "small",
+        network: str = "small",
         crop: CropVariant = "paper",
         parts: Parts = "train",
         contrast: Contrast = "standard",

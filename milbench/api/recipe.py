@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 ADDED_LATER: dict[str, Any] = {
     "evaluate_every": 1, "interim_bags": None, "clip_quantile": None, "normalize_gradient": False,
+    "optimizer_origin": "",
 }  # fmt: skip
 """Fields that recipes of earlier versions lack, each with the value that they stand for where they are absent. With it
 such a field is left out of what is stored, so that the same training keeps its content hash and its results."""
@@ -18,7 +19,9 @@ class Recipe(BaseModel):
     """How the network of a cell is trained. A task has defaults of its own; a spec or `-p recipe.KEY=V` changes them.
 
     Args:
-        optimizer: a name in `milbench.engine.optimizers.OPTIMIZERS`.
+        optimizer: a name that `milbench list optimizers` shows.
+        optimizer_origin: the package that the optimiser comes from, with its version, so that another version of it
+            is another cell; "" for milbench's own. It is found out where cells are planned, whatever it was set to.
         lr: the peak learning rate.
         weight_decay: the coefficient of the optimiser's weight decay.
         schedule: a name in `milbench.engine.optimizers.SCHEDULES`, how the learning rate changes over the steps.
@@ -65,6 +68,7 @@ class Recipe(BaseModel):
     loss_precision: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=1, ge=1)
     interim_bags: int | None = Field(default=None, ge=1)
+    optimizer_origin: str = ""
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

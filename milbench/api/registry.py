@@ -1,4 +1,4 @@
-"""The registries of losses and tasks: built in, from installed packages, or in a file given by its path.
+"""Registries: losses and tasks, built in, installed or in a file given by its path, and functions by name.
 
 A name is known before its module is imported (the file `max_pooling.py` holds `max-pooling`), so that names can be
 listed and suggested without importing torch, and a broken plug-in does not affect the others.
@@ -10,12 +10,13 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import linecache
 import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -35,13 +36,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RegistryEntry(Generic[T]):
-    """The name and origin of a loss or task whose class may not be imported yet.
+    """The name and origin of what a registry holds, which may not be imported yet.
 
     Args:
-        name: of the loss or task.
+        name: of the loss, task, optimiser or network.
         origin: "milbench", a package with its version, or the path of a file; messages name it.
-        load: imports and returns the class.
-        module: the name of the module that holds the class.
+        load: imports and returns the class or function.
+        module: the name of the module that holds it.
         source_digest: identifies the code of what is not milbench's own: the SHA-256 of a file, or " of " with the name
             and version of a package.
         is_file: whether it comes from a file given by its path.
@@ -49,13 +50,88 @@ class RegistryEntry(Generic[T]):
 
     name: str
     origin: str
-    load: Callable[[], type[T]]
+    load: Callable[[], T]
     module: str
     source_digest: str = ""
     is_file: bool = False
 
 
-class Registry(Generic[T]):
+class Names(Generic[T]):
+    """Names of milbench and of installed packages, each with what it stands for.
+
+    Args:
+        kind: such as "loss", for messages.
+        plural: such as "losses"; `milbench.losses` is then the group of entry points.
+        built_in: the entries of milbench itself.
+
+    Raises:
+        UsageError: two entries have the same name.
+    """
+
+    def __init__(self, kind: str, plural: str, built_in: Iterable[RegistryEntry[T]]) -> None:
+        self.kind = kind
+        self.group = f"milbench.{plural}"
+        self.entries: dict[str, RegistryEntry[T]] = {}
+        for entry in built_in:
+            self._add(entry)
+        for point in entry_points(group=self.group):
+            origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
+            self._add(RegistryEntry(point.name, origin, point.load, point.module, source_digest=f" of {origin}"))
+
+    def names(self) -> list[str]:
+        """Return every name, in alphabetical order."""
+        return sorted(self.entries)
+
+    def entry(self, name: str) -> RegistryEntry[T]:
+        """Return the entry of a name. Raises UsageError, with the closest name, where there is none."""
+        if name not in self.entries:
+            raise unknown(self.kind, name, self.entries)
+        return self.entries[name]
+
+    def _load(self, entry: RegistryEntry[T]) -> T:
+        with _import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
+            return entry.load()
+
+    def _add(self, entry: RegistryEntry[T]) -> None:
+        if entry.name in self.entries:
+            both = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
+            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {both}")
+        self.entries[entry.name] = entry
+
+
+class Functions(Names[T]):
+    """Functions by name, all of one signature: those of milbench, and those that installed packages name.
+
+    Args:
+        kind: "optimizer" or "network", for messages.
+        plural: "optimizers" or "networks"; `milbench.optimizers` is then the group of entry points.
+        built_in: the functions of milbench itself, by name.
+
+    Raises:
+        UsageError: two functions have the same name.
+    """
+
+    def __init__(self, kind: str, plural: str, built_in: Mapping[str, T]) -> None:
+        super().__init__(kind, plural, itertools.starmap(_own, built_in.items()))
+
+    def function(self, name: str) -> T:
+        """Return the function of a name.
+
+        Raises:
+            UsageError: there is none, it cannot be imported, or it cannot be called.
+        """
+        entry = self.entry(name)
+        found = self._load(entry)
+        if not callable(found):
+            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is no function, got {type(found).__name__}")
+        return found
+
+
+def _own(name: str, function: T) -> RegistryEntry[T]:
+    return RegistryEntry(name, "milbench", lambda: function, __name__)
+
+
+class Registry(Names[type[T]]):
     """All losses, or all tasks.
 
     Args:
@@ -68,32 +144,19 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
-        self.kind = kind
         self.base = base
-        self.package = f"milbench.{plural}"
-        self.entries: dict[str, RegistryEntry[T]] = {}
-        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
-            if not module.name.startswith("_"):
-                self._add_built_in(module.name)
-        for point in entry_points(group=self.package):
-            origin = f"{point.dist.name} {point.dist.version}" if point.dist else "an installed package"
-            self._add(RegistryEntry(point.name, origin, point.load, point.module, source_digest=f" of {origin}"))
+        package = f"milbench.{plural}"
+        modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+        names = [module.name for module in modules if not module.name.startswith("_")]
+        super().__init__(kind, plural, (self._built_in(f"{package}.{name}", name) for name in names))
 
-    def names(self) -> list[str]:
-        """Return every name, in alphabetical order."""
-        return sorted(self.entries)
-
-    def entry(self, name: str) -> RegistryEntry[T]:
+    def entry(self, name: str) -> RegistryEntry[type[T]]:
         """Return the entry of a name, or of a file where `name` is a path that ends in .py, which is then imported.
 
         Raises:
             UsageError: there is no such entry or file, or the file does not hold exactly one class.
         """
-        if name.endswith(".py"):
-            return self._add_file(Path(name))
-        if name not in self.entries:
-            raise unknown(self.kind, name, self.entries)
-        return self.entries[name]
+        return self._add_file(Path(name)) if name.endswith(".py") else super().entry(name)
 
     def cls(self, name: str) -> type[T]:
         """Return the class of a name or file.
@@ -102,8 +165,7 @@ class Registry(Generic[T]):
             UsageError: there is none, it cannot be imported, or its module holds something else.
         """
         entry = self.entry(name)
-        with _import_errors(f"{self.kind} {entry.name!r} from {entry.origin}", entry.module):
-            cls = entry.load()
+        cls = self._load(entry)
         if not (inspect.isclass(cls) and issubclass(cls, self.base())) or getattr(cls, "name", None) != entry.name:
             raise UsageError(
                 f"{self.kind} {entry.name!r} from {entry.origin} is not a {self.base().__name__} of that name"
@@ -123,21 +185,13 @@ class Registry(Generic[T]):
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
-    def _add(self, entry: RegistryEntry[T]) -> None:
-        if entry.name in self.entries:
-            both = f"one from {self.entries[entry.name].origin}, one from {entry.origin}"
-            raise UsageError(f"two {self.kind} entries are named {entry.name!r}: {both}")
-        self.entries[entry.name] = entry
-
-    def _add_built_in(self, module_name: str) -> None:
-        path = f"{self.package}.{module_name}"
-
+    def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
         def load() -> type[T]:
             return self._only_class(importlib.import_module(path))
 
-        self._add(RegistryEntry(module_name.replace("_", "-"), "milbench", load, path))
+        return RegistryEntry(module_name.replace("_", "-"), "milbench", load, path)
 
-    def _add_file(self, path: Path) -> RegistryEntry[T]:
+    def _add_file(self, path: Path) -> RegistryEntry[type[T]]:
         """Import a user's file once and register the one class in it under the class's own name."""
         with as_usage():
             if not path.is_file():

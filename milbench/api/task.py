@@ -159,8 +159,9 @@ class Task(ABC):
     """The largest number of classes in the label set of a training bag, known after `prepare`; None: not known. An
     upper bound is enough: with it the exact likelihood does not make the host wait for a GPU. Training refuses a bag
     with more classes, on a CPU in every batch, on a GPU in the first."""
-    primary: str = "instance_error"
-    """The metric that losses are ranked by, without its split."""
+    primary: str = "set_error"
+    """The metric that losses are ranked by, without its split. The default needs label sets alone; a task whose bags
+    have instance truth may name another one."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
@@ -186,6 +187,9 @@ class Task(ABC):
     added_later: ClassVar[tuple[str, ...]] = ()
     """Parameters that earlier versions of the task lack. With its default such a parameter is left out of what is
     stored, so that the same bags keep the content hashes of their cells and the results."""
+    uses: str = ""
+    """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
+    cells, so that another version is another cell. "" for what is milbench's own or the task's own."""
     figures: ClassVar[tuple[str, ...]] = ()
     """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
     `figure_pictures`."""

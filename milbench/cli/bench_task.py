@@ -18,6 +18,7 @@ class NextToNothing(Task):
     name = "next-to-nothing"
     num_classes = CLASSES
     positions = INSTANCES
+    primary = "instance_error"
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a constant, because no data are read."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, predict, report, run, serve, status, transfer, tune
+from milbench.cli import bench, data, new, predict, report, run, serve, status, transfer, tune
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
@@ -40,6 +40,7 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(new.app, name="new")
 
 
 def main() -> NoReturn:

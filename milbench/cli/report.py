@@ -52,10 +52,12 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
 
 
 def list_(
-    what: Annotated[Literal["losses", "tasks", "specs", "runs"], typer.Argument(help="What to list.")],
+    what: Annotated[
+        Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"], typer.Argument(help="What to list.")
+    ],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """List losses, tasks, specs or comparisons. Specs are the built-in ones; `runs` are comparisons in the store."""
+    """List what there is to choose from: built in, or in installed packages; `runs` are comparisons in the store."""
     from rich.table import Table
 
     from milbench.cli.console import console
@@ -65,8 +67,10 @@ def list_(
         _add_comparisons(table, root)
     elif what == "specs":
         _add_specs(table)
+    elif what == "losses" or what == "tasks":
+        _add_classes(table, what)
     else:
-        _add_entries(table, what)
+        _add_functions(table, what)
     console.print(table, markup=False)
     return 0
 
@@ -89,7 +93,7 @@ def _add_specs(table: Any) -> None:
         table.add_row(name, read_spec(name).title)
 
 
-def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
+def _add_classes(table: Any, what: Literal["losses", "tasks"]) -> None:
     from milbench.api.registry import constructor_parameters, losses, tasks
 
     registry: Any = losses() if what == "losses" else tasks()
@@ -101,6 +105,25 @@ def _add_entries(table: Any, what: Literal["losses", "tasks"]) -> None:
         except UsageError as error:
             table.add_row(name, f"broken: {error}", "", registry.entry(name).origin)
             continue
-        summary = (cls.__doc__ or "").strip().splitlines()[:1]
         defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(cls).values())
-        table.add_row(name, *summary, defaults, registry.entry(name).origin)
+        table.add_row(name, _summary(cls.__doc__), defaults, registry.entry(name).origin)
+
+
+def _add_functions(table: Any, what: Literal["optimizers", "networks"]) -> None:
+    from milbench.engine.optimizers import optimizers
+    from milbench.networks.registry import networks
+
+    registry: Any = optimizers() if what == "optimizers" else networks()
+    for heading in (registry.kind, "what it is", "from"):
+        table.add_column(heading)
+    for name in registry.names():
+        try:
+            function = registry.function(name)
+            summary = _summary(getattr(function, "func", function).__doc__)  # of a partial its function's
+        except UsageError as error:
+            summary = f"broken: {error}"
+        table.add_row(name, summary, registry.entry(name).origin)
+
+
+def _summary(docstring: str | None) -> str:
+    return ((docstring or "").strip().splitlines() or [""])[0]

@@ -1,42 +1,49 @@
-"""Optimisers and learning-rate schedules by name."""
+"""Optimisers and learning-rate schedules by name; packages add optimisers as entry points `milbench.optimizers`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from milbench.api.recipe import Recipe
+from milbench.api.registry import Functions
 from milbench.engine.clipping import Clipping
 from milbench.engine.muon import Muon
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
 
 OptimizerMaker = Callable[[torch.nn.Module, Recipe, int], torch.optim.Optimizer]
-"""From a model, a recipe and a seed to an optimiser over the parameters of the model."""
+"""From a model, a recipe and a seed to an optimiser in its initial state, over the trainable parameters of the model.
+What it draws depends on the seed alone. Its learning rate is set before every step, in all `param_groups`."""
 Schedule = Callable[[int, int], float]
 """From a step (from 0) and the number of steps to the factor of the peak learning rate. As a schedule has no state,
 checkpoints need not hold it."""
 
 
 def _adamw(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    """AdamW, as torch has it."""
     return torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
 def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Stochastic gradient descent with Nesterov's momentum of 0.9."""
     return torch.optim.SGD(
         model.parameters(), lr=recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay
     )
 
 
 def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+    """Preconditioned stochastic gradient descent with Kronecker products, by Hessian-vector products."""
     return KroneckerPSGD(model, lr=recipe.lr, clip_rms=recipe.clip_rms, seed=seed)
 
 
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
     return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
@@ -61,6 +68,7 @@ def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of 
 
 
 OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd, "muon": _muon, "psgd": _psgd}
+"""The optimisers of milbench itself."""
 CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}
 """The fields of a recipe that set a rule for the length of a gradient, each with the value that sets none."""
 _ONE_LENGTH = {**CLIPPING, "normalize_gradient": True}
@@ -77,10 +85,15 @@ SCHEDULES: dict[str, Schedule] = {
 }  # fmt: skip
 
 
+@cache
+def optimizers() -> Functions[OptimizerMaker]:
+    """Return the registry of optimisers."""
+    return Functions("optimizer", "optimizers", OPTIMIZERS)
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Raise UsageError where the recipe names an unknown optimiser or schedule, or has a setting of no effect."""
-    if recipe.optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
+    optimizers().function(recipe.optimizer)
     if recipe.schedule not in SCHEDULES:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     if recipe.clip_rms is not None and recipe.optimizer != "psgd":
@@ -108,7 +121,7 @@ def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.o
     Returns:
         An optimiser in its initial state, over the trainable parameters of the model.
     """
-    return OPTIMIZERS[recipe.optimizer](model, recipe, seed)
+    return optimizers().function(recipe.optimizer)(model, recipe, seed)
 
 
 def backward(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor]) -> Tensor:

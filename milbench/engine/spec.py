@@ -363,7 +363,7 @@ def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -
         "task": entry.name,
         "task_params": {k: v for k, v in params.items() if k not in task.added_later or v != defaults[k].default},
         "task_file": entry.origin if entry.is_file else "",
-        "task_revision": f"{task.revision}{entry.source_digest}",
+        "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
         "data": task.check_data(data_dir),
     }
 
@@ -387,7 +387,7 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
         UsageError: a change is unknown or wrong, or has no effect.
     """
     from milbench.api.recipe import ADDED_LATER, Recipe
-    from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe
+    from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe, optimizers
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
@@ -395,7 +395,8 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     replaced = CLIPPING if CLIPPING.keys() & changes else {}
     recipe: Recipe = validated("the recipe", Recipe, {**ADDED_LATER, **defaults, **settings, **replaced, **changes})
     check_recipe(recipe)
-    return recipe.model_dump()
+    origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
+    return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
 
 
 def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params]) -> Iterator[tuple[str, Params]]:

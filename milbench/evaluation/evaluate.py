@@ -12,6 +12,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.outcomes import Outcomes
 from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
+from milbench.errors import UsageError
 from milbench.evaluation import metrics
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 
@@ -36,7 +37,7 @@ class EvalSplit:
     Args:
         single_instance: batches of bags that hold one instance each, possibly none. Where `bags` are such bags, this is
             the same object, and they are scored once.
-        bags: batches of bags with their truth.
+        bags: batches of bags, with their truth where it is known. Without it the metrics of label sets are left.
     """
 
     single_instance: Sequence[Bags]
@@ -51,7 +52,8 @@ class Predictions:
         classes: (B, C) class scores, see `milbench.api.task.Scores`.
         presence: (B, C) presence scores.
         labels: (B, C) bool, the true label sets.
-        hits: (B, C) bool, see `milbench.evaluation.metrics.class_hits`; None without centres of positions.
+        hits: (B, C) bool, see `milbench.evaluation.metrics.class_hits`; None without instance truth or, for images,
+            without centres of positions.
         wrong: (B,) int64, how many instances have another most probable class than their own.
         sizes: (B,) int64, how many instances there are; 0 where their classes are not known by position.
         items: a digest of the bags, see `milbench.evaluation.items.ItemsDigest`.
@@ -248,29 +250,34 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
 
     Args:
         score: the scores of a batch of bags.
-        batches: bags with their truth.
+        batches: bags, with instance truth in all of them or in none.
         centres: for images, the centres of the positions; None: hits are left out.
 
     Returns:
-        The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU.
+        The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU. Without
+        instance truth there are no hits, and no instance is known to be wrong.
 
     Raises:
-        ValueError: a batch has no truth.
+        UsageError: some batches have truth and others have none.
     """
     parts: list[tuple[Tensor, ...]] = []
     hits: list[Tensor] = []
     items = ItemsDigest()
     for bags in batches:
         scores = score(bags)
-        if bags.truth is None:
-            raise ValueError("bags to evaluate on need their truth")
         where = centres(*bags.instances.shape[-2:]) if centres else None
-        truth, mask = bags.truth.to(CPU), None if bags.mask is None else bags.mask.cpu()
-        if where is not None or truth.position_classes is not None:
+        truth, mask = bags.truth and bags.truth.to(CPU), None if bags.mask is None else bags.mask.cpu()
+        if truth is not None and (
+            truth.position_classes is not None or (where is not None and truth.boxes is not None)
+        ):
             hits.append(metrics.class_hits(scores.strength.cpu(), truth, where))
         wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, mask)
         parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
         items.add(bags)
+    if len(hits) not in (0, len(parts)):
+        raise UsageError(
+            f"of {len(parts)} batches to evaluate on, {len(hits)} have instance truth: expected all or none"
+        )
     classes, presence, labels, wrong, sizes = (torch.cat(column) for column in zip(*parts, strict=True))
     return Predictions(classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items))
 
@@ -281,10 +288,10 @@ def _instance_terms(score: ScoreFunction, split: EvalSplit, predicted: Predictio
     return single_instance_outcomes(score, split.single_instance) if split.single_instance else None
 
 
-def _wrong_a_bag(instances: Tensor, truth: Truth, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _wrong_a_bag(instances: Tensor, truth: Truth | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return (B,) int64 twice: of the instances of each bag how many are wrong, and how many there are."""
     wrong = torch.zeros(len(instances), dtype=torch.int64)
-    if truth.position_classes is None:
+    if truth is None or truth.position_classes is None:
         return wrong, wrong
     there = torch.ones_like(truth.position_classes, dtype=torch.bool) if mask is None else mask
     sizes = there.sum(dim=1)

@@ -146,6 +146,7 @@ class NestedDigits(Task):
     eval_batches: ClassVar[tuple[int, int]]
     """The numbers of single digits, and of canvases, that are scored at once."""
     num_classes = DIGITS
+    primary = "instance_error"
     figures = ("2",)
     chance = 1 - 1 / DIGITS
 

@@ -44,6 +44,7 @@ class OneInstanceImages(Task):
 
     num_classes = 10
     max_labels = 1
+    primary = "instance_error"
     chance = 1 - 1 / num_classes
     channels: ClassVar[int]
     """The number of channels of an image, 1 or 3."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -25,37 +26,30 @@ from milbench.data import catalog, crop_cache, digit_struct
 from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
-from milbench.errors import UsageError, as_usage
+from milbench.errors import UsageError, as_usage, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.image_bags import DIGITS, LazyBatches, to_picture
-from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
+from milbench.networks.convolutional import standardise
+from milbench.networks.house_numbers import WIDTHS
+from milbench.networks.registry import load_network, networks
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FIGURE_1 = 8
 """How many crops Figure 1 shows."""
+_CHANNELS = 3
 _WHITE = 256
 """Pixels are divided by this, so that they are in [0, 1)."""
 CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = 1000
 """How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
-Size = Literal["small", "medium", "large"]
 Parts = Literal["train", "train+extra"]
 Contrast = Literal["standard", "raw"]
-WIDTHS: dict[Size, tuple[int, int, int]] = {"small": (48, 64, 96), "medium": (96, 128, 192), "large": (128, 192, 256)}
-
-
-def house_number_layers(size: Size, num_classes: int = DIGITS) -> tuple[Layer, ...]:
-    """Return the paper's ten 5x5 convolutions, the fourth with stride 2: 64 pixels give 28 positions, 60 give 26."""
-    a, b, c = WIDTHS[size]
-    first_three, then = (Layer(a, 5, padding=2),) * 3, (Layer(b, 5, padding=2),) * 2
-    return (*first_three, Layer(b, 5, stride=2, padding=2), *then, *(Layer(c, 5, padding=2),) * 3,
-            Layer(num_classes + 1, 5))  # fmt: skip
 
 
 def number_images(crops: Crops, device: torch.device) -> LabelledImages:
@@ -109,7 +103,7 @@ class StreetNumbers(Task):
 
     def __init__(
         self,
-        network: Size,
+        network: str,
         crop: CropVariant,
         parts: Parts,
         contrast: Contrast,
@@ -118,7 +112,8 @@ class StreetNumbers(Task):
         batch_bags: int,
         protocol: Protocol = "ours",
     ) -> None:
-        self.size: Size = network
+        self.network_name = _network_name(network)
+        self.uses = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast
@@ -126,7 +121,7 @@ class StreetNumbers(Task):
         self.augmentation = augmentation
         self.batch_bags = batch_bags
         self.protocol: Protocol = protocol
-        self.positions = output_size(self.layers(), sum(SIZES) // 2 if augmentation else CROP_SIDE) ** 2
+        self.positions = self._positions(sum(SIZES) // 2 if augmentation else CROP_SIDE)
 
     @abstractmethod
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
@@ -140,10 +135,6 @@ class StreetNumbers(Task):
         Returns:
             One line, with the numbers of pictures and the digest.
         """
-
-    def layers(self) -> tuple[Layer, ...]:
-        """Return the layers of the network."""
-        return house_number_layers(self.size)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision.
@@ -226,8 +217,11 @@ class StreetNumbers(Task):
             yield images, order[start : start + self.batch_bags]
 
     def network(self, seed: int) -> Network:
-        """Return the all-convolutional network of `layers`, which standardises images unless `contrast` is raw."""
-        return AllConvolutional(self.layers(), 3, seed, standardised=self.contrast == "standard")
+        """Return the network of the parameter's name, which gets standardised images unless `contrast` is raw."""
+        network = load_network(self.network_name, _CHANNELS, DIGITS, seed)
+        if self.contrast == "standard":
+            network.register_forward_pre_hook(_standardised)
+        return network
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return the picture in colours, (3, H, W) in [0, 1)."""
@@ -249,7 +243,10 @@ class StreetNumbers(Task):
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
-        return position_centres(self.layers(), height, width)
+        found = _example(self.network_name).position_centres(height, width)
+        if found is None:
+            raise UsageError(f"{self.name} needs a network with position centres; {self.network_name} has none")
+        return found
 
     def gallery(self) -> Bags:
         """Return eight test crops."""
@@ -282,6 +279,13 @@ class StreetNumbers(Task):
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
         return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
+    def _positions(self, side: int) -> int:
+        """Return how many positions a crop of this side has."""
+        shape = _example(self.network_name).output_shape(side, side)
+        if shape is None:
+            raise UsageError(f"{self.name} needs a network that knows its output shape; {self.network_name} does not")
+        return shape[0] * shape[1]
+
     @as_usage()
     def _crops(self, data_dir: Path | None) -> dict[str, Crops]:
         """Return the crops of every part, made now where they are not there. Raises UsageError."""
@@ -290,8 +294,25 @@ class StreetNumbers(Task):
         for part in parts:
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
-        most = output_size(self.layers(), SIZES[0] if self.augmentation else CROP_SIDE) ** 2
+        most = self._positions(SIZES[0] if self.augmentation else CROP_SIDE)
         return {part: crop_cache.load(place / part, self.crop, most, self.protocol) for part in parts}
+
+
+def _network_name(given: str) -> str:
+    """Return the name in the registry of networks of one of the paper's sizes, or of any network there."""
+    if given not in WIDTHS and given not in networks().entries:
+        raise unknown("network", given, [*WIDTHS, *networks().entries])
+    return f"house-numbers-{given}" if given in WIDTHS else given
+
+
+@lru_cache(maxsize=4)
+def _example(network_name: str) -> Network:
+    """Return a network for the geometry of its positions alone."""
+    return load_network(network_name, _CHANNELS, DIGITS, seed=0)
+
+
+def _standardised(network: Network, images: tuple[Tensor]) -> Tensor:  # noqa: ARG001 the signature of a hook
+    return standardise(images[0])
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:

@@ -23,8 +23,8 @@ from milbench.engine.psgd import _directions
 from milbench.engine.smoke_test import shrink
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer, network_for
+from milbench.testing import Variant
 from tests._helpers.cifar_files import small_cifar
-from tests._helpers.contract_bags import Variant
 from tests._helpers.fake_gpu import GPU, FakeGPU
 from tests._helpers.idx_files import small_mnist
 from tests.losses.test_contract import BUILT_IN

@@ -10,12 +10,20 @@ import torch
 
 from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
 from milbench.api.plan import Cell
-from milbench.api.registry import tasks
+from milbench.api.registry import RegistryEntry, tasks
 from milbench.engine import trainer as trainer_module
 from milbench.engine.callback import Callback, Stopped
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.clipping import Clipping
-from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, backward, learning_rate, make_optimizer, optimizer_step
+from milbench.engine.optimizers import (
+    OPTIMIZERS,
+    SCHEDULES,
+    backward,
+    learning_rate,
+    make_optimizer,
+    optimizer_step,
+    optimizers,
+)
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import PLUGINS, TINY
@@ -170,7 +178,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
         found.append({k: v.clone() for k, v in model.state_dict().items()})
         return torch.optim.SGD(model.parameters(), lr=recipe.lr)
 
-    monkeypatch.setitem(OPTIMIZERS, "recording", recording)
+    monkeypatch.setitem(optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, ""))
     return found
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
+from milbench.errors import UsageError
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, evaluate_splits
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, evaluate_splits
 
 INF, NAN = math.inf, math.nan
 
@@ -184,7 +185,7 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     assert "test/average_precision" in chosen
 
 
-def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
+def test_evaluate_leaves_out_what_is_undefined() -> None:
     bags = sets([[2, 2]], [[False, False]])
 
     def score(bags: Bags) -> Scores:
@@ -194,8 +195,6 @@ def test_evaluate_needs_truth_and_leaves_out_what_is_undefined() -> None:
     known = ("instance_error", "set_error", "label_error", "posterior_error")
     assert set(values) == {*(f"test/{name}" for name in known), "chosen/threshold"}
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
-    with pytest.raises(ValueError, match="truth"):
-        evaluate_splits(score, {"test": EvalSplit([bags], [replace(bags, truth=None)])}, calibration=[bags])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -216,3 +215,27 @@ def test_a_preferred_threshold_is_taken_where_it_is_among_the_best_and_else_the_
         scores = [-INF, *sorted(presence.flatten().tolist()), INF]
         (gap,) = [(low, high) for low, high in itertools.pairwise(scores) if low < nearest <= high]
         assert threshold == pytest.approx(sum(gap) / 2)
+
+
+def test_without_instance_truth_the_metrics_of_label_sets_are_the_same() -> None:
+    known = [sets([[0, 2], [0, 1]], [[True, False], [True, True]]), sets([[1, 2]], [[False, True]])]
+    without = [replace(bags, truth=None) for bags in known]
+
+    def score(bags: Bags) -> Scores:
+        presence = bags.labels.double() - torch.tensor([0.0, 0.9])  # misses the second class in one bag of two
+        return Scores(presence, presence, torch.full((len(bags), 3, 2), 1 / 3))
+
+    with_truth, found = (
+        evaluate_bags(score, {"validation": EvalSplit((), some), "test": EvalSplit((), some)})
+        for some in (known, without)
+    )
+    names = {"set_error", "label_error", "average_precision", "auroc"}
+    assert {name for name in found.metrics if name.startswith("test/")} == {f"test/{name}" for name in names}
+    assert found.metrics.items() <= with_truth.metrics.items()
+    assert with_truth.metrics.keys() - found.metrics.keys() == {
+        f"{split}/{name}" for split in ("validation", "test") for name in ("hit_rate", "posterior_error")
+    }
+    assert found.outcomes is not None
+    assert set(found.outcomes) == {"set_error", "label_error"}
+    with pytest.raises(UsageError, match="of 2 batches to evaluate on, 1 have instance truth: expected all or none"):
+        evaluate_bags(score, {"validation": EvalSplit((), [known[0], without[1]])})

@@ -8,23 +8,23 @@ from torch import Tensor
 
 from milbench import Loss, UsageError, load_loss
 from milbench.api.registry import losses
+from milbench.testing import LossContract, Variant
+from milbench.testing.loss_inputs import MASK, B, C, K, some_logits, target_for
 from tests._helpers.command_line import PLUGINS
-from tests._helpers.contract_bags import MASK, B, C, K, Variant, some_logits, target_for
-from tests._helpers.loss_contract import LossContract
 
 BUILT_IN = (
     Variant("exact", couples_bags=True),
-    Variant("exact", {"divide_by": "bag"}),
-    Variant("exact", {"divide_by": "none", "rule": "exact"}),
-    Variant("max-pooling"),
+    Variant("exact", {"divide_by": "bag"}, couples_bags=False),
+    Variant("exact", {"divide_by": "none", "rule": "exact"}, couples_bags=False),
+    Variant("max-pooling", couples_bags=False),
     Variant("max-pooling", {"normalization": "batch"}, couples_bags=True),
-    Variant("max-pooling", {"normalization": "position"}),
-    Variant("one-vs-rest"),
-    Variant("noisy-or"),
-    Variant("noisy-or", {"head": "softmax"}),
-    Variant("count"),
-    Variant("position"),
-    Variant("cross-entropy", one_class=True),
+    Variant("max-pooling", {"normalization": "position"}, couples_bags=False),
+    Variant("one-vs-rest", couples_bags=False),
+    Variant("noisy-or", couples_bags=False),
+    Variant("noisy-or", {"head": "softmax"}, couples_bags=False),
+    Variant("count", couples_bags=False),
+    Variant("position", couples_bags=False),
+    Variant("cross-entropy", couples_bags=False, one_class=True),
 )
 
 
@@ -53,7 +53,7 @@ class TestBuiltIn(LossContract):
         assert (value[labels.any(dim=1)] == torch.inf).all()
 
 
-@pytest.mark.parametrize("variant", [*BUILT_IN, Variant("ctc")], ids=str)
+@pytest.mark.parametrize("variant", [*BUILT_IN, Variant("ctc", couples_bags=False)], ids=str)
 def test_built_in_losses_say_whether_they_couple_bags(variant: Variant) -> None:
     """The contract tests find out whether that is true."""
     assert variant.load().couples(MASK) == variant.couples_bags
@@ -64,7 +64,7 @@ def test_exact_couples_no_bags_of_equal_size() -> None:
 
 
 class TestThirdParty(LossContract):
-    variants = (Variant(str(PLUGINS / "third_party_loss.py")),)
+    variants = (Variant(str(PLUGINS / "third_party_loss.py"), couples_bags=False),)
 
 
 def test_every_built_in_loss_has_contract_tests() -> None:

@@ -33,6 +33,7 @@ class TinyTask(Task):
     name = "tiny"
     num_classes = 3
     positions = 5
+    primary = "instance_error"
 
     def __init__(
         self,

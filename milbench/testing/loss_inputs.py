@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from milbench import Loss, load_loss
-from tests._helpers.random_logits import random_logits
 
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
@@ -24,25 +23,36 @@ WEIGHTS = torch.tensor([1.0, 0.5, 2.0, 1.5])
 
 @dataclass(frozen=True)
 class Variant:
-    """A loss, by its name or the path of its file, with its parameters."""
+    """A loss, by its name or the path of its file, with its parameters.
+
+    Args:
+        loss: a name, or a path that ends in .py; a relative one is relative to the file of the test class.
+        params: arguments of the constructor.
+        couples_bags: whether the loss of a bag depends on the other bags of its batch; None: as the loss says itself.
+        one_class: whether the loss accepts only label sets of one class.
+    """
 
     loss: str
     params: dict[str, Any] = field(default_factory=dict)
-    couples_bags: bool = False
-    """Whether the loss of a bag depends on the other bags of its batch."""
+    couples_bags: bool | None = None
     one_class: bool = False
-    """Whether the loss accepts only label sets of one class."""
 
     def __str__(self) -> str:
         return "-".join([self.loss.rsplit("/", 1)[-1], *map(str, self.params.values())])
 
     def load(self) -> Loss:
+        """Return the loss, made anew."""
         return load_loss(self.loss, **self.params)
+
+    def couples(self) -> bool:
+        """Return whether the loss of a bag depends on the other bags of a padded batch."""
+        return self.load().couples(MASK) if self.couples_bags is None else self.couples_bags
 
 
 def some_logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0) -> Tensor:
     """Return (B, C+1, *positions) logits without ties."""
-    return random_logits(B, C + 1, *positions, seed=seed, scale=scale).to(dtype)
+    rng = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(B, C + 1, *positions, generator=rng, dtype=torch.float64)).to(dtype)
 
 
 def labels_that_fit(labels: Tensor, logits: Tensor) -> Tensor:

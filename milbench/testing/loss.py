@@ -1,16 +1,10 @@
-"""Tests of what every loss must do. To test a loss, inherit `LossContract` and list its variants:
-
-    class TestMyLoss(LossContract):
-        variants = (Variant("path/to/my_loss.py"), Variant("path/to/my_loss.py", {"margin": 2.0}))
-
-The values of a loss are tested in a file of its own, against an independent implementation. A loss with more
-supervision than label sets is called with the target that `target_for` derives from the label sets.
-"""
+"""What every loss must do, as tests to inherit."""
 
 from __future__ import annotations
 
 import itertools
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,7 +12,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, UsageError
-from tests._helpers.contract_bags import (
+from milbench.testing.files import beside
+from milbench.testing.loss_inputs import (
     LABELS,
     MASK,
     ONE_CLASS,
@@ -37,24 +32,44 @@ from tests._helpers.contract_bags import (
     value_and_gradient,
 )
 
-torch.set_num_threads(1)
-
 
 class LossContract:
-    """The contract tests of the losses in `variants`; each runs for every variant."""
+    """The contract tests of a loss. A test file inherits them, and each runs for every variant:
 
-    variants: ClassVar[tuple[Variant, ...]]
+        class TestMine(LossContract):
+            loss = "mine.py"
+
+        class TestMineWithMargins(LossContract):
+            variants = (Variant("mine.py", {"margin": 1.0}), Variant("mine.py", {"margin": 2.0}))
+
+    They ask for the shape of what a loss returns, for derivatives, masks, extreme logits, half precision and messages.
+    The values of a loss are tested beside them, against an independent implementation. A loss with more supervision
+    than label sets is called with the target that `target_for` derives from the label sets. A test that a loss cannot
+    pass by its nature is overridden, with a docstring that says why.
+    """  # noqa: D400 what follows is an example
+
+    loss: ClassVar[str] = ""
+    """The name of the loss, or the path of its file, relative to the file of the test class."""
+    params: ClassVar[dict[str, Any]] = {}
+    """Arguments of its constructor."""
+    variants: ClassVar[tuple[Variant, ...]] = ()
+    """Several losses, or one with several parameters, in place of `loss` and `params`."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Let a test run once for every variant."""
         if "variant" in metafunc.fixturenames:
-            metafunc.parametrize("variant", self.variants, ids=str)
+            test = metafunc.cls or type(self)
+            named = self.variants or (Variant(self.loss, self.params),)
+            found = [replace(variant, loss=beside(test, variant.loss)) for variant in named]
+            metafunc.parametrize("variant", found, ids=str)
 
-    @pytest.fixture
-    def loss(self, variant: Variant) -> Loss:
+    @pytest.fixture(name="loss")
+    def _made(self, variant: Variant) -> Loss:
         return variant.load()
 
     @pytest.fixture
     def labels(self, variant: Variant) -> Tensor:
+        """Return label sets that the loss accepts."""
         return ONE_CLASS if variant.one_class else LABELS
 
     @pytest.mark.parametrize("positions", POSITIONS, ids=str)
@@ -155,7 +170,7 @@ class LossContract:
             alone = logits[i : i + 1, :, :size].clone().requires_grad_()
             for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
                 assert_close(got.squeeze(0), expected)
-            if not variant.couples_bags:
+            if not variant.couples():
                 own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
                 assert_close(own.squeeze(0), value[i])
@@ -351,7 +366,7 @@ class LossContract:
         assert value[1:].isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient[0] == 0).all()
-        if not variant.couples_bags:
+        if not variant.couples():
             fine_value, fine_gradient = value_and_gradient(loss, logits, labels, MASK)
             assert_close(value[1:], fine_value[1:])
             assert_close(gradient[1:], fine_gradient[1:])

@@ -1,0 +1,113 @@
+"""`milbench new`: the file of a loss or a task of one's own, and its test, which run as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from milbench.errors import UsageError, as_usage
+
+app = typer.Typer(no_args_is_help=True, help="Write a loss or a task of your own and its test into this folder.")
+NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+LONGEST = 60
+NameArgument = Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")]
+
+
+@app.command("loss")
+def new_loss(name: NameArgument) -> int:
+    """Write NAME.py, a loss that runs as it is, and test_NAME.py, which asks of it all that a loss must do."""
+    return _write("loss", name, template="my-loss", test="my-loss", then="--loss {},exact --task extended-digits")
+
+
+@app.command("task")
+def new_task(
+    name: NameArgument,
+    without_truth: Annotated[
+        bool, typer.Option("--without-truth", help="Of the bags nothing but their label sets is known.")
+    ] = False,
+) -> int:
+    """Write NAME.py, a task that runs as it is, and test_NAME.py, which asks of it all that a task must do."""
+    template = "my-task-without-truth" if without_truth else "my-task"
+    return _write("task", name, template=template, test="my-task", then="--loss exact,max-pooling --task {}")
+
+
+def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
+    """Write a template and its test under another name.
+
+    Args:
+        kind: "loss" or "task".
+        name: of the new one.
+        template: the name of the loss or task that is copied.
+        test: the name of the one whose test is copied.
+        then: the words of a run that tries the new one out, with {} in place of its file.
+    """
+    _check_name(kind, name)
+    file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
+    texts = {
+        file: _renamed(_template(f"{_stem(template)}.py"), template, name),
+        tests: _renamed(_template(f"test_{_stem(test)}.py"), test, name),
+    }
+    with as_usage():
+        for path in texts:
+            if path.exists():
+                raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
+        _check_module(file)
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+    typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --smoke; pytest {tests}")
+    return 0
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Raise UsageError where a name is none, or belongs to a loss or task that milbench knows."""
+    from milbench.api.registry import losses, tasks
+
+    wanted = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
+    if not re.fullmatch(NAME, name) or len(name) > LONGEST:
+        hint = f"; did you mean {wanted!r}?" if re.fullmatch(NAME, wanted) and len(wanted) <= LONGEST else ""
+        raise UsageError(
+            f"a name has lower-case letters, digits and hyphens, begins with a letter and is at most {LONGEST} long, "
+            f"got {name[:LONGEST]!r}{hint}"
+        )
+    registry: Any = losses() if kind == "loss" else tasks()
+    if name in registry.entries:
+        origin = registry.entry(name).origin
+        raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
+
+
+def _check_module(file: Path) -> None:
+    """Raise UsageError where a file of this name would hide a module, as random.py hides Python's random."""
+    if keyword.iskeyword(file.stem) or importlib.util.find_spec(file.stem) is not None:
+        raise UsageError(f"{file} would hide the Python module {file.stem!r}; choose another name")
+
+
+def _template(file: str) -> str:
+    return resources.files("milbench").joinpath("templates", file).read_text("utf-8")
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    """Return the text of a template with another name: of the loss or task, of its class, and of its file."""
+    for spelled in (str, _stem, _class_name):
+        text = text.replace(spelled(old), spelled(new))
+    return text
+
+
+def _stem(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _class_name(name: str) -> str:
+    """Return the name of a class.
+
+    Examples:
+        >>> _class_name("mean-pooling-2d")
+        'MeanPooling2d'
+    """
+    return "".join(part.capitalize() for part in name.split("-"))

@@ -1,0 +1,72 @@
+"""Networks by name, which tasks choose from; packages add more as entry points `milbench.networks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from milbench.api.registry import Functions
+from milbench.api.task import Network
+from milbench.errors import UsageError
+from milbench.networks.convolutional import AllConvolutional
+from milbench.networks.house_numbers import WIDTHS, Size, house_number_layers
+from milbench.networks.instance import InstanceMLP
+
+NetworkMaker = Callable[[int, int, int], Network]
+"""From the number of channels of an image or of features of an instance, the number C of classes without the
+background, and a seed to a new network on the CPU. Its initial weights depend on these three alone."""
+HIDDEN = 64
+
+
+def _instance_mlp(inputs: int, num_classes: int, seed: int) -> Network:
+    """Make a perceptron with two hidden layers of 64 units, the same for every instance of a bag (B, K, D)."""
+    return InstanceMLP((inputs, HIDDEN, HIDDEN, num_classes + 1), seed)
+
+
+def _house_numbers(size: Size, inputs: int, num_classes: int, seed: int) -> Network:
+    """Make the paper's ten 5x5 convolutions for house numbers, of three widths, for images (B, N, H, W)."""
+    return AllConvolutional(house_number_layers(size, num_classes), inputs, seed)
+
+
+NETWORKS: dict[str, NetworkMaker] = {
+    "instance-mlp": _instance_mlp,
+    **{f"house-numbers-{size}": partial(_house_numbers, size) for size in WIDTHS},
+}
+"""The networks of milbench itself that have names; others belong to one task and stand in its file."""
+
+
+@cache
+def networks() -> Functions[NetworkMaker]:
+    """Return the registry of networks."""
+    return Functions("network", "networks", NETWORKS)
+
+
+def load_network(name: str, inputs: int, num_classes: int, seed: int) -> Network:
+    """Return a new network on the CPU.
+
+    Args:
+        name: of a network of milbench or of an installed package, see `milbench list networks`.
+        inputs: N, the number of channels of images (B, N, H, W), or D, that of features of instances (B, K, D).
+        num_classes: C, the background not counted.
+        seed: decides the initial weights.
+
+    Returns:
+        A network from instances to logits (B, C+1, *positions), background last.
+
+    Raises:
+        UsageError: there is no such network, it cannot be imported, or what it makes is no `Network`.
+
+    Examples:
+        >>> import torch
+        >>> network = load_network("instance-mlp", inputs=2, num_classes=3, seed=0)
+        >>> network(torch.zeros(1, 6, 2)).shape  # one bag of six instances
+        torch.Size([1, 4, 6])
+        >>> load_network("instance-mpl", inputs=2, num_classes=3, seed=0)
+        Traceback (most recent call last):
+        milbench.errors.UsageError: unknown network 'instance-mpl'; did you mean 'instance-mlp'? ...
+    """
+    made: object = networks().function(name)(inputs, num_classes, seed)
+    if not isinstance(made, Network):
+        origin = networks().entry(name).origin
+        raise UsageError(f"network {name!r} from {origin} makes no milbench.Network, got {type(made).__name__}")
+    return made

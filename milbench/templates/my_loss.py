@@ -1,0 +1,22 @@
+"""The loss my-loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from milbench import Loss, bag_sizes
+
+
+class MyLoss(Loss):
+    """A class occurs in a bag if the mean of its logits is positive."""
+
+    name, head = "my-loss", "sigmoid"
+    couples_bags = False  # the loss of a bag does not depend on the other bags of its batch
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.scores(logits, mask)
+        return binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="none").sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)

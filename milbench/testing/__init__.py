@@ -1,0 +1,25 @@
+"""Contract tests to inherit: what every loss and every task has to do. They need `pip install milbench[testing]`.
+
+A test file beside the file of a loss is as short as this, and the path is relative to it:
+
+    from milbench.testing import LossContract
+
+    class TestMine(LossContract):
+        loss = "mine.py"
+
+It may import `milbench.api`, `milbench.engine` and `milbench.evaluation`; no other room imports it.
+"""
+
+try:
+    import pytest
+except ModuleNotFoundError as error:
+    raise ImportError("milbench.testing needs pytest: pip install 'milbench[testing]'") from error
+
+# Before they are imported: a failed assertion of theirs then shows its values, as in a test file.
+pytest.register_assert_rewrite("milbench.testing.loss", "milbench.testing.task")
+
+from milbench.testing.loss import LossContract  # noqa: E402
+from milbench.testing.loss_inputs import Variant  # noqa: E402
+from milbench.testing.task import TaskContract  # noqa: E402
+
+__all__ = ["LossContract", "TaskContract", "Variant"]

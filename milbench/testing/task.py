@@ -1,0 +1,359 @@
+"""What every task must do, as tests to inherit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pickle
+import random
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import (
+    Bags,
+    EvalSplit,
+    Evaluation,
+    Network,
+    Scores,
+    Task,
+    UsageError,
+    generator,
+    label_matrix,
+    load_loss,
+    load_task,
+)
+from milbench.api.registry import check_params, constructor_parameters, tasks
+from milbench.api.task import ScoreFunction
+from milbench.engine.spec import changed_recipe
+from milbench.evaluation import evaluate
+from milbench.testing.files import beside
+
+CPU = torch.device("cpu")
+LIMIT = 8
+"""How many bags of each kind are evaluated on."""
+MANY = 300
+"""How many bags of each kind are looked for in other splits."""
+FEW = 4
+"""How many bags networks are tried on."""
+MOST_SHOWN = 64
+"""A gallery of more bags would fill a report."""
+
+
+class TaskContract:
+    """The contract tests of a task. A test file inherits them:
+
+        class TestMine(TaskContract):
+            task = "mine.py"
+            params = {"bags_per_epoch": 64}  # few, since an epoch is drawn several times
+
+    They draw batches, make the network and evaluate it untrained. A task whose data are files overrides the fixture
+    `data_dir` and returns a folder with small ones. What a task cannot meet by its nature is overridden, with a
+    docstring that says why.
+    """  # noqa: D400 what follows is an example
+
+    task: ClassVar[str]
+    """The name of the task, or the path of its file, relative to the file of the test class."""
+    params: ClassVar[dict[str, Any]] = {}
+    """Arguments of its constructor."""
+
+    @pytest.fixture
+    def data_dir(self) -> Path | None:
+        """Return the folder of the data; None: the default one."""
+        return None
+
+    @pytest.fixture
+    def prepared(self, data_dir: Path | None) -> Task:
+        """Return the task, prepared once for all tests."""
+        return _shared(type(self), data_dir).task
+
+    @pytest.fixture
+    def batches(self, data_dir: Path | None) -> list[Bags]:
+        """Return the batches of one epoch."""
+        return _shared(type(self), data_dir).batches
+
+    @pytest.fixture
+    def evaluation(self, data_dir: Path | None) -> Evaluation:
+        """Return the evaluation of an untrained network."""
+        return _shared(type(self), data_dir).evaluation
+
+    def make(self, data_dir: Path | None, limit: int = LIMIT) -> Task:
+        """Return the task, made anew and prepared for a cell of seed 0, with at most `limit` bags to evaluate on."""
+        task = self.unprepared()
+        task.evaluation_limit = limit
+        task.prepare(data_dir, CPU)
+        return task
+
+    def unprepared(self) -> Task:
+        """Return the task, made anew."""
+        return load_task(beside(type(self), self.task), **self.params)
+
+    def test_it_says_what_it_is(self, prepared: Task) -> None:
+        assert prepared.num_classes >= 1
+        assert prepared.positions >= 1
+        assert len(prepared.class_names) == prepared.num_classes
+        assert all(isinstance(name, str) for name in prepared.class_names)
+        assert (type(prepared).__doc__ or "").strip(), "milbench list tasks shows the first line of its docstring"
+
+    def test_parameters_can_be_stored_and_sent(self) -> None:
+        """A plan keeps parameters as JSON, and workers in other processes make the task from them."""
+        cls = tasks().cls(beside(type(self), self.task))
+        complete = check_params("the task", cls, self.params)
+        assert json.loads(json.dumps(complete)) == complete
+        assert pickle.loads(pickle.dumps(complete)) == complete
+
+    def test_a_wrong_parameter_is_one_line_that_names_it(self) -> None:
+        cls = tasks().cls(beside(type(self), self.task))
+        for name, parameter in constructor_parameters(cls).items():
+            assert parameter.annotation is not parameter.empty, f"{name} has no annotation to be checked against"
+            self.refuses(name, {**self.params, name: object()})
+        self.refuses("no_such_parameter", {**self.params, "no_such_parameter": 1})
+
+    def refuses(self, name: str, params: dict[str, Any]) -> None:
+        """Assert that parameters are refused in one line that names one of them."""
+        with pytest.raises(UsageError) as error:
+            load_task(beside(type(self), self.task), **params)
+        assert name in str(error.value)
+        assert "\n" not in str(error.value)
+
+    def test_the_digest_of_the_data_is_one_line_and_always_the_same(self, data_dir: Path | None) -> None:
+        first, again = (self.unprepared().check_data(data_dir) for _ in range(2))
+        assert first == again
+        assert first.strip()
+        assert "\n" not in first
+
+    def test_the_recipe_is_valid(self, prepared: Task) -> None:
+        recipe = prepared.recipe().model_dump()
+        assert changed_recipe(recipe, {}) == recipe
+
+    def test_batches_depend_on_the_generator_alone(self, data_dir: Path | None, batches: list[Bags]) -> None:
+        """All losses are compared on the same bags: nothing else that draws may have a part in them."""
+        torch.manual_seed(12345)
+        np.random.seed(12345)  # noqa: NPY002 the generator of the whole process is meant
+        random.seed(12345)
+        again = list(self.make(data_dir).train_batches(0, generator("contract")))
+        assert len(again) == len(batches)
+        for one, other in zip(batches, again, strict=True):
+            assert_same(one, other)
+
+    def test_an_earlier_epoch_does_not_matter(self, data_dir: Path | None, batches: list[Bags]) -> None:
+        """A cell that was killed is resumed at the beginning of an epoch that it had begun, in a new process."""
+        task = self.make(data_dir)
+        for epoch in (3, 0):
+            found = next(iter(task.train_batches(epoch, generator("contract" if epoch == 0 else "another"))))
+        assert_same(found, batches[0])
+
+    def test_another_seed_or_epoch_gives_other_batches(self, prepared: Task, batches: list[Bags]) -> None:
+        other = list(prepared.train_batches(0, generator("another")))
+        pairs = zip(batches, other, strict=False)
+        assert any(digests(one) != digests(another) for one, another in pairs)
+
+    def test_an_epoch_has_as_many_batches_as_it_says(self, prepared: Task, batches: list[Bags]) -> None:
+        assert len(batches) == prepared.steps_per_epoch
+
+    def test_batches_fit_together(self, prepared: Task, batches: list[Bags]) -> None:
+        for bags in batches:
+            count = len(bags)
+            assert count >= 1
+            assert bags.instances.is_floating_point()
+            assert bags.instances.isfinite().all()
+            assert bags.labels.shape == (count, prepared.num_classes)
+            assert bags.labels.dtype == torch.bool
+            if bags.mask is not None:
+                assert bags.mask.dtype == torch.bool
+                assert len(bags.mask) == count
+
+    def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
+        known = [(bags, bags.truth) for bags in (*batches, prepared.gallery()) if bags.truth is not None]
+        if not known:
+            pytest.skip("the task has no instance truth: losses are ranked by the error of label sets")
+        background = prepared.num_classes
+        for bags, truth in known:
+            assert ((truth.classes >= -1) & (truth.classes < background)).all(), "classes are 0 to C-1, and -1 for none"
+            assert torch.equal(label_matrix(truth.classes, background), bags.labels)
+            if truth.boxes is not None:
+                assert truth.boxes.shape == (*truth.classes.shape, 4)
+            if (at := truth.position_classes) is not None:
+                assert ((at >= 0) & (at <= background)).all(), "position_classes are 0 to C-1, and C for background"
+                there = torch.ones_like(at, dtype=torch.bool) if bags.mask is None else bags.mask
+                things = at.masked_fill(~there | (at == background), -1).flatten(1)
+                assert torch.equal(label_matrix(things, background), bags.labels)
+
+    def test_no_label_set_is_larger_than_max_labels(self, prepared: Task, batches: list[Bags]) -> None:
+        most = max(int(bags.labels.sum(dim=1).max()) for bags in batches)
+        assert prepared.max_labels is None or most <= prepared.max_labels <= prepared.num_classes
+
+    def test_the_network_fits_the_bags(self, prepared: Task, batches: list[Bags]) -> None:
+        network = prepared.network(0)
+        for bags in (batches[0].part(0, FEW), prepared.gallery().part(0, FEW)):
+            logits = logits_of(network, bags)
+            assert logits.shape[:2] == (len(bags), prepared.num_classes + 1), "(B, C+1, *positions), background last"
+            assert logits.isfinite().all()
+            there = torch.ones(len(bags), *logits.shape[2:], dtype=torch.bool) if bags.mask is None else bags.mask
+            assert there.shape == (len(bags), *logits.shape[2:]), "a mask has the shape of the positions"
+            assert (bags.labels.sum(dim=1) <= there.flatten(1).sum(dim=1)).all(), "an instance for every class"
+            if bags.are_images and (shape := network.output_shape(*bags.instances.shape[2:])) is not None:
+                assert logits.shape[2:] == shape
+                centres = network.centres_in(bags)
+                assert centres is None or tuple(map(len, centres)) == shape
+        network.start_at_prior(prepared.positions)
+        bias = network.head.get_parameter("bias").tolist()
+        assert bias == pytest.approx([-math.log(prepared.positions)] * prepared.num_classes + [0])
+
+    def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
+        torch.manual_seed(1)
+        first = prepared.network(5).state_dict()
+        torch.manual_seed(2)
+        again, other = prepared.network(5).state_dict(), prepared.network(6).state_dict()
+        assert first.keys() == again.keys()
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert any(not torch.equal(first[name], other[name]) for name in first)
+
+    def test_the_exact_loss_has_a_gradient_in_every_weight(self, prepared: Task, batches: list[Bags]) -> None:
+        bags = next(bags.part(0, FEW) for bags in batches if bags.labels[:FEW].any())
+        network = prepared.network(0)
+        value = load_loss("exact")(logits_of(network, bags), bags.labels, bags.mask).mean()
+        value.backward()
+        assert value.isfinite()
+        for name, weights in network.named_parameters():
+            assert weights.grad is not None, name
+            assert weights.grad.isfinite().all(), name
+
+    def test_a_classifier_has_one_position(self, prepared: Task, batches: list[Bags]) -> None:
+        try:
+            network = prepared.classifier(0)
+        except UsageError:  # the task has none
+            return
+        bags = batches[0].part(0, FEW)
+        logits = logits_of(network, bags)
+        assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
+        assert logits.flatten(2).shape[2] == 1
+
+    def test_an_evaluation_is_always_the_same(
+        self, data_dir: Path | None, prepared: Task, evaluation: Evaluation
+    ) -> None:
+        torch.manual_seed(7)
+        again = self.make(data_dir).evaluate(untrained(prepared))
+        assert again.metrics == evaluation.metrics
+        assert again.decoder == evaluation.decoder
+
+    def test_an_evaluation_has_the_metric_that_losses_are_ranked_by(
+        self, prepared: Task, evaluation: Evaluation
+    ) -> None:
+        assert f"test/{prepared.primary}" in evaluation.metrics
+        assert all(isinstance(value, float) and not math.isnan(value) for value in evaluation.metrics.values())
+        for metric, outcomes in (evaluation.outcomes or {}).items():
+            assert outcomes.value == pytest.approx(evaluation.metrics[f"test/{metric}"], abs=1e-6)
+
+    def test_who_knows_the_label_sets_makes_no_set_error(self, prepared: Task) -> None:
+        found = prepared.evaluate(untrained(prepared, knows_labels=True)).metrics
+        if "test/set_error" not in found:
+            pytest.skip("the task does not measure the set error")
+        assert found["test/set_error"] == 0
+
+    def test_no_bag_is_in_two_splits(
+        self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
+        splits: list[set[str]] = []
+        limited = evaluate.limited
+
+        def recording(split: EvalSplit, limit: int | None) -> EvalSplit:
+            splits.append({digest for number in range(len(split.bags)) for digest in digests(split.bags[number])})
+            return limited(split, limit)
+
+        monkeypatch.setattr(evaluate, "limited", recording)
+        task = self.make(data_dir, limit=MANY)
+        task.evaluation_limit = LIMIT
+        task.evaluate(untrained(task))
+        if not splits:
+            pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
+        splits.append({digest for bags in batches for digest in digests(bags)})
+        assert sum(map(len, splits)) == len(set().union(*splits))
+
+    def test_the_gallery_is_a_few_bags_always_the_same(self, data_dir: Path | None, prepared: Task) -> None:
+        gallery = prepared.gallery()
+        assert 1 <= len(gallery) <= MOST_SHOWN
+        assert gallery.labels.shape == (len(gallery), prepared.num_classes)
+        assert_same(gallery, self.make(data_dir).gallery())
+
+    def test_pictures_are_read_as_bags_are(self, prepared: Task) -> None:
+        instances = prepared.gallery().instances[0]
+        try:
+            picture = prepared.picture_from(instances)
+        except UsageError:  # the task has none
+            return
+        assert_close(prepared.instances_from(picture), instances, rtol=0, atol=1 / 128)  # of 256 levels
+
+
+class _Shared:
+    """What several tests of a class look at and none changes, made when it is first asked for."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @cached_property
+    def batches(self) -> list[Bags]:
+        return list(self.task.train_batches(0, generator("contract")))
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        return self.task.evaluate(untrained(self.task))
+
+
+_last: dict[tuple[type, Path | None], _Shared] = {}
+
+
+def _shared(contract: type[TaskContract], data_dir: Path | None) -> _Shared:
+    """Return what the tests of a class share, which is kept until those of another class ask."""
+    key = contract, data_dir
+    if key not in _last:
+        _last.clear()
+        _last[key] = _Shared(contract().make(data_dir))
+    return _last[key]
+
+
+def logits_of(network: Network, bags: Bags) -> Tensor:
+    """Return the logits (B, C+1, *positions) of bags."""
+    logits: Tensor = network(network.as_input(bags.instances)).float()
+    return logits
+
+
+def untrained(task: Task, *, knows_labels: bool = False) -> ScoreFunction:
+    """Return the scores of an untrained network, by the largest probability of each class.
+
+    Args:
+        task: prepared.
+        knows_labels: whether the presence scores are 1 for the classes of the label set and 0 for others instead.
+    """
+    network = task.network(0)
+
+    @torch.no_grad()
+    def score(bags: Bags) -> Scores:
+        probs = logits_of(network, bags).softmax(dim=1)
+        present = bags.mask if bags.mask is not None else torch.ones_like(probs[:, 0], dtype=torch.bool)
+        highest = probs[:, :-1].masked_fill(~present.unsqueeze(1), 0).flatten(2).amax(dim=2)
+        known = bags.labels.float() if knows_labels else highest
+        return Scores(known, known, probs)
+
+    return score
+
+
+def assert_same(one: Bags, other: Bags) -> None:
+    """Assert that two batches are the same, to the bit."""
+    for name in ("instances", "labels", "mask"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert (first is None) == (second is None), name
+        assert first is None or torch.equal(first, second), name
+
+
+def digests(bags: Bags) -> list[str]:
+    """Return a digest of the instances of every bag."""
+    return [hashlib.sha256(one.cpu().contiguous().numpy().tobytes()).hexdigest() for one in bags.instances]

@@ -1,0 +1,79 @@
+"""The contract tests of every built-in task, on small files where its data are files, and of tasks of third parties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from milbench.api.registry import tasks
+from milbench.testing import TaskContract
+from tests._helpers.cifar_files import small_cifar
+from tests._helpers.command_line import REPOSITORY, TINY
+from tests._helpers.idx_files import small_mnist
+
+
+@pytest.fixture(scope="module")
+def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with small MNIST and CIFAR-10."""
+    return small_cifar(small_mnist(tmp_path_factory.mktemp("data")))
+
+
+class TestSyntheticBags(TaskContract):
+    task = "synthetic-bags"
+    params: ClassVar = {"bags_per_epoch": 100}
+
+
+class TestExtendedDigits(TaskContract):
+    task = "extended-digits"
+    params: ClassVar = {"bags_per_epoch": 100}
+
+
+class OnMNIST(TaskContract):
+    params: ClassVar = {"any_data": True, "validation": 20}
+
+    @pytest.fixture
+    def data_dir(self, small_files: Path) -> Path:
+        return small_files
+
+
+class TestExtendedMNIST(OnMNIST):
+    task = "extended-mnist"
+
+
+class TestMNIST(OnMNIST):
+    task = "mnist"
+
+
+class TestCIFAR10(TaskContract):
+    task = "cifar10"
+    params: ClassVar = {"any_data": True, "validation": 10}
+
+    @pytest.fixture
+    def data_dir(self, small_files: Path) -> Path:
+        return small_files
+
+
+class TestHouseNumbers(TaskContract):
+    task = "house-numbers"
+    params: ClassVar = {"validation": 20}
+
+    @pytest.fixture
+    def data_dir(self, street_data: Path) -> Path:
+        return street_data
+
+
+class TestTiny(TaskContract):
+    task = TINY
+
+
+class TestWithoutTruth(TaskContract):
+    task = str(REPOSITORY / "milbench" / "templates" / "my_task_without_truth.py")
+
+
+def test_every_built_in_task_has_contract_tests() -> None:
+    tried = {cls.task for cls in TaskContract.__subclasses__() + OnMNIST.__subclasses__() if hasattr(cls, "task")}
+    registry = tasks()
+    # svhn has the files of house-numbers' family, and no others.
+    assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried | {"svhn"}

@@ -1,0 +1,42 @@
+"""The contract tests of tasks notice what they are there for: faults that are put into the template of a task."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench import generator
+from milbench.testing import TaskContract
+from milbench.testing.task import untrained
+from tests._helpers.command_line import REPOSITORY
+from tests._helpers.contract_faults import FAULTS
+
+TEMPLATE = REPOSITORY / "milbench" / "templates" / "my_task.py"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
+    old, new, test = FAULTS[fault]
+    text = TEMPLATE.read_text("utf-8")
+    assert old in text
+    file = tmp_path / "faulty.py"
+    file.write_text(text.replace(old, new).replace('"my-task"', f'"faulty-{list(FAULTS).index(fault)}"'))
+    contract = type("TestFaulty", (TaskContract,), {"task": str(file), "params": {"bags_per_epoch": 70}})()
+    method = getattr(contract, test)
+    with pytest.MonkeyPatch.context() as patch:
+        given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            method(**given)
+
+
+def made(contract: TaskContract, name: str, patch: pytest.MonkeyPatch) -> Any:
+    """Return what a test of a contract asks for, as pytest makes it."""
+    task = contract.make(None)
+    if name == "batches":
+        return list(task.train_batches(0, generator("contract")))
+    if name == "evaluation":
+        return task.evaluate(untrained(task))
+    return {"data_dir": None, "monkeypatch": patch, "prepared": task}[name]
