@@ -58,11 +58,23 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
             if path.exists():
                 raise UsageError(f"{path} is there already and stays as it is; choose another name or remove it")
         _check_module(file)
-        for path, text in texts.items():
-            with path.open("x", encoding="utf-8") as opened:
-                opened.write(text)
+        _write_all(texts)
     typer.echo(f"wrote {file} and {tests}; try: milbench run {then.format(file)} --smoke; pytest {tests}")
     return 0
+
+
+def _write_all(texts: dict[Path, str]) -> None:
+    """Write new files, all of them or none."""
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as opened:
+                written.append(path)
+                opened.write(text)
+    except OSError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -77,9 +89,9 @@ def _check_name(kind: str, name: str) -> None:
             f"got {name[:LONGEST]!r}{hint}"
         )
     registry: Any = losses() if kind == "loss" else tasks()
-    if name in registry.entries:
-        origin = registry.entry(name).origin
-        raise UsageError(f"there is a {kind} {name!r} already, from {origin}; choose another name")
+    known = registry.entries.get(name)
+    if known is not None and not known.is_file:
+        raise UsageError(f"there is a {kind} {name!r} already, from {known.origin}; choose another name")
 
 
 def _check_module(file: Path) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import load_task
+from milbench import AllConvolutional, Layer, load_task
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
+from milbench.api.registry import RegistryEntry
 from milbench.api.task import Scores
 from milbench.data.crop_cache import load
 from milbench.data.digit_struct import read
 from milbench.engine.spec import make_plan, make_spec
 from milbench.errors import UsageError
+from milbench.networks.convolutional import standardise
+from milbench.networks.registry import networks
 from tests._helpers.command_line import Ran
 from tests._helpers.street_files import write_folder
 
@@ -309,10 +312,41 @@ def test_missing_data_say_how_to_get_them(
     assert list(tmp_path.glob("svhn")) + list(tmp_path.glob("house-numbers")) == []
 
 
+def test_any_named_network_for_images_reads_house_numbers(street_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of a package has the geometry of its own positions, and its version is part of a cell's identity."""
+
+    def tiles(inputs: int, num_classes: int, seed: int) -> AllConvolutional:
+        return AllConvolutional((Layer(8, 8, stride=8), Layer(num_classes + 1, 1)), inputs, seed)
+
+    entry = RegistryEntry("tiles", "somebodys-nets 3", lambda: tiles, "", " of somebodys-nets 3")
+    monkeypatch.setitem(networks().entries, "tiles", entry)
+    task = make(street_data, network="tiles")
+    bags = next(iter(task.train_batches(0, generator("tiles"))))
+    side = bags.instances.shape[-1]
+    logits = task.network(0)(bags.instances)
+    assert logits.shape == (len(bags), 11, side // 8, side // 8)
+    assert task.positions == 49  # of 60 pixels a side
+    assert [c.tolist() for c in task.centres(16, 24)] == [[4, 12], [4, 12, 20]]
+    plain = make(street_data, network="tiles", contrast="raw").network(0)
+    torch.testing.assert_close(logits, plain(standardise(bags.instances)))
+    assert not torch.allclose(logits, plain(bags.instances))
+
+    def revision(name: str) -> str:
+        spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["house-numbers"],
+                          "task": {"house-numbers": {"network": name, "validation": 10}}})  # fmt: skip
+        return make_plan(spec, street_data).cells[0].task_revision
+
+    assert revision("tiles") == revision("small") + " of somebodys-nets 3" == "2 of somebodys-nets 3"
+
+
 def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="validation = 60 leaves none of 60 training pictures"):
         make(root, validation=60)
-    for params in ({"network": "huge"}, {"crop": "loose"}, {"validation": -1}, {"protocol": "his"}):
+    with pytest.raises(UsageError, match="unknown network 'smal'; did you mean 'small'"):
+        load_task("svhn", network="smal")
+    with pytest.raises(UsageError, match="a network that knows its output shape; instance-mlp does not"):
+        load_task("svhn", network="instance-mlp")
+    for params in ({"network": 3}, {"crop": "loose"}, {"validation": -1}, {"protocol": "his"}):
         with pytest.raises(UsageError, match=f"{next(iter(params))} = "):
             load_task("svhn", **params)
     ones = [(1.0, 20.0, 5.0, 12.0, 20.0)]

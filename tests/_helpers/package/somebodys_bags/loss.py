@@ -1,0 +1,19 @@
+"""A loss."""
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from milbench import Loss, bag_sizes
+
+
+class LowestMean(Loss):
+    """Binary cross-entropy of the mean logit of each class."""
+
+    name, head = "lowest-mean", "sigmoid"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.scores(logits, mask)
+        return binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="none").sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)

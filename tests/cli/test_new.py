@@ -1,0 +1,121 @@
+"""`milbench new`: what it writes runs as it is, and CONTRIBUTING shows the same task."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench.store.collect import collect
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
+from tests._helpers.command_line import REPOSITORY, Milbench, Ran
+
+TEMPLATES = REPOSITORY / "milbench" / "templates"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which commands are run."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def done(ran: Ran) -> Ran:
+    assert ran.code == 0, ran
+    return ran
+
+
+def test_what_it_writes_runs_and_passes_its_tests(
+    milbench: Milbench, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (("loss", "lse-pool"), ("task", "known-points"), ("task", "bare-points", "--without-truth")):
+        done(milbench("new", *words))
+    stems = {"lse_pool", "known_points", "bare_points"}
+    assert {path.name for path in here.iterdir()} == {f"{test}{stem}.py" for stem in stems for test in ("", "test_")}
+    assert not any(re.search("my.?(loss|task)", path.read_text(), re.IGNORECASE) for path in here.iterdir())
+    tasks = "extended-digits,known_points.py,bare_points.py"
+    done(milbench("run", "--loss", "lse_pool.py,exact", "--task", tasks, "--smoke"))  # one, as each makes a store
+    # In this process, since another one would import torch again; the templates' own tests are among these tests.
+    own = ["-p", "no:cacheprovider", "-p", "no:timeout", "-W", "error::pytest.PytestWarning", "--rootdir", str(here)]
+    assert pytest.main(["-q", *own, "-k", "not derivatives", str(here)]) == pytest.ExitCode.OK
+    assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 80
+
+
+def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for_nothing_more(
+    milbench: Milbench, root: Path, here: Path
+) -> None:
+    done(milbench("new", "task", "bare", "--without-truth"))
+    losses = "exact,max-pooling,noisy-or"
+    done(milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "--epochs", "2", "--name", "bare"))
+    done(milbench("report", "bare"))
+    results = collect(StoreReader(Workspace(root)), "bare")
+    assert {*results.cells.primary} == {"set_error"}
+    assert {*results.cells.status} == {"done"}
+    tested = {name.removeprefix("test/") for name in results.history.metric.unique() if name.startswith("test/")}
+    assert tested == {"set_error", "label_error", "average_precision", "auroc"}
+    page = (root / "reports" / "bare" / "index.html").read_text()
+    text = (root / "reports" / "bare" / "report.md").read_text()
+    for told in (page, text):
+        assert "set error" in told
+        for other in ("one-instance error", "hit rate", "posterior error", "nan"):
+            assert other not in told
+    assert list((root / "reports" / "bare").rglob("*gallery*"))
+
+
+def test_a_loss_that_needs_truth_is_refused_in_one_line(milbench: Milbench, here: Path) -> None:
+    done(milbench("new", "task", "bags-alone", "--without-truth"))
+    assert (
+        "needs bags whose truth is known" in milbench("run", "--loss", "count", "--task", "bags_alone.py").complaint()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Mean_Pooling.py", "got 'Mean_Pooling.py'; did you mean 'mean-pooling'?"),
+        ("2d-pooling", "begins with a letter"),
+        ("../up", "did you mean 'up'?"),
+        ("", "got ''"),
+        ("n" * 61, "at most 60 long"),
+        ("exact", "there is a loss 'exact' already, from milbench"),
+        ("random", "random.py would hide the Python module 'random'"),
+        ("class", "class.py would hide the Python module 'class'"),
+    ],
+)
+def test_a_wrong_name_is_one_line_and_nothing_is_written(milbench: Milbench, here: Path, name: str, says: str) -> None:
+    assert says in milbench("new", "loss", name).complaint()
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("there", ["mine.py", "test_mine.py"])
+def test_nothing_is_written_over(milbench: Milbench, here: Path, there: str) -> None:
+    (here / there).write_text("precious")
+    assert f"{there} is there already" in milbench("new", "task", "mine").complaint()
+    assert [(path.name, path.read_text()) for path in here.iterdir()] == [(there, "precious")]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    milbench: Milbench, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *args: object, **named: object) -> Any:
+        if path.name == "test_mine.py":
+            raise OSError(28, "No space left on device", str(path))
+        return really(path, *args, **named)
+
+    really: Any = Path.open
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "No space left on device: test_mine.py" in milbench("new", "loss", "mine").complaint()
+    assert list(here.iterdir()) == [], "nothing is half written"
+
+
+@pytest.mark.parametrize("template", ["my_task.py", "my_task_without_truth.py"])
+def test_contributing_shows_the_templates(template: str) -> None:
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert (TEMPLATES / template).read_text("utf-8") in blocks

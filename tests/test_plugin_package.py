@@ -1,0 +1,111 @@
+"""A package of somebody else with a loss, a task, an optimiser and a network, built and installed as any package."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milbench import UsageError, load_network
+from milbench.api import registry
+from milbench.engine import optimizers
+from milbench.engine.spec import make_plan, make_spec
+from milbench.networks import registry as network_registry
+from tests._helpers.command_line import REPOSITORY, Milbench
+
+REGISTRIES = (registry.losses, registry.tasks, optimizers.optimizers, network_registry.networks)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the package was installed, without a network."""
+    folder = tmp_path_factory.mktemp("package")
+    source = shutil.copytree(REPOSITORY / "tests" / "_helpers" / "package", folder / "source")
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
+    subprocess.run([uv, "pip", "install", "--quiet", "--no-deps", "--offline", "--no-build-isolation", "--python",
+                    sys.executable, "--target", str(folder / "site"), str(source)],
+                   check=True, capture_output=True)  # fmt: skip
+    return folder / "site"
+
+
+@pytest.fixture
+def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(site)
+    for each in REGISTRIES:
+        each.cache_clear()
+    yield
+    for each in REGISTRIES:
+        each.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "summary"),
+    [
+        ("losses", "lowest-mean", "Binary cross-entropy of the mean"),
+        ("tasks", "two-heaps", "Find out which of two heaps"),
+        ("optimizers", "signs", "Move every weight by the learning rate"),
+        ("networks", "one-layer", "Make a linear map of every instance"),
+    ],
+)
+def test_what_a_package_adds_is_listed_with_its_origin(
+    milbench: Milbench, installed: None, monkeypatch: pytest.MonkeyPatch, what: str, name: str, summary: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    (line,) = (line for line in milbench("list", what).out.splitlines() if f" {name} " in line)
+    assert "somebodys-bags 1.2" in line
+    assert summary in line
+
+
+def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
+    ran = milbench("run", "--loss", "lowest-mean", "--task", "two-heaps", "--smoke")
+    assert ran.code == 0, ran
+    assert "1 of 1 cells run from end to end" in ran.out
+
+
+def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
+    def cell(recipe: dict[str, str]) -> dict[str, object]:
+        spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["two-heaps"], "recipe": recipe})
+        return make_plan(spec, None).cells[0].recipe
+
+    assert cell({})["optimizer"] == "signs"
+    assert cell({})["optimizer_origin"] == "somebodys-bags 1.2"
+    assert cell({"optimizer_origin": "another 9"}) == cell({})
+    assert "optimizer_origin" not in cell({"optimizer": "adamw"})
+
+
+def test_unknown_names_say_the_closest(milbench: Milbench, installed: None) -> None:
+    words = ("run", "--loss", "exact", "--task", "two-heaps")
+    assert (
+        "unknown optimizer 'sings'; did you mean 'signs'"
+        in milbench(*words, "-p", "recipe.optimizer=sings").complaint()
+    )
+    with pytest.raises(UsageError, match="unknown network 'one-leyer'; did you mean 'one-layer'"):
+        load_network("one-leyer", inputs=1, num_classes=2, seed=0)
+
+
+def test_what_is_no_function_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    points = [
+        EntryPoint("half", "math:pi", "milbench.networks"),
+        EntryPoint("gone", "nowhere_at_all:make", "milbench.networks"),
+        EntryPoint("text", "builtins:max", "milbench.networks"),
+        EntryPoint("instance-mlp", "math:pi", "milbench.optimizers"),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
+    for each in REGISTRIES:
+        each.cache_clear()
+    try:
+        with pytest.raises(UsageError, match="network 'half' from an installed package is no function, got float"):
+            load_network("half", 1, 2, 3)
+        with pytest.raises(UsageError, match="cannot import network 'gone' from an installed package: ModuleNotFound"):
+            load_network("gone", 1, 2, 3)
+        with pytest.raises(UsageError, match=r"network 'text' from .* makes no milbench.Network, got int"):
+            load_network("text", 1, 2, 3)
+    finally:
+        for each in REGISTRIES:
+            each.cache_clear()
