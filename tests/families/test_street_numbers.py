@@ -322,9 +322,9 @@ def test_any_named_network_for_images_reads_house_numbers(street_data: Path, mon
     monkeypatch.setitem(networks().entries, "tiles", entry)
     task = make(street_data, network="tiles")
     bags = next(iter(task.train_batches(0, generator("tiles"))))
-    side = bags.instances.shape[-1]
+    height, width = bags.instances.shape[2:]
     logits = task.network(0)(bags.instances)
-    assert logits.shape == (len(bags), 11, side // 8, side // 8)
+    assert logits.shape == (len(bags), 11, height // 8, width // 8)
     assert task.positions == 49  # of 60 pixels a side
     assert [c.tolist() for c in task.centres(16, 24)] == [[4, 12], [4, 12, 20]]
     plain = make(street_data, network="tiles", contrast="raw").network(0)

@@ -78,7 +78,11 @@ def _bags_by_loss(seen: dict[Variant, Gallery], draw: Callable[[Axes, Gallery, i
         _draw_truth(axes[0], first, bag)
         for one, gallery in zip(axes[1:], seen.values(), strict=True):
             draw(one, gallery, bag)
-    for axes, name in zip(grid[0], ["truth", *(variant.label for variant in seen)], strict=True):
+    # Without instance truth the label set is all that is known of a bag.
+    known = first.boxes is not None or first.position_classes is not None
+    for axes, name in zip(
+        grid[0], ["truth" if known else "label set", *(variant.label for variant in seen)], strict=True
+    ):
         axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
                       textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
     return figure
