@@ -181,10 +181,10 @@ class FeatureBags(Task):
         whole = bool(mask.all())
         return Bags(instances, labels, None if whole else mask, truth).to(self._device)
 
-    def _truth(self, rows: Tensor, mask: Tensor) -> Truth:
-        """Return the classes of instances where the table has them, else none."""
+    def _truth(self, rows: Tensor, mask: Tensor) -> Truth | None:
+        """Return the classes of instances, None where the table does not have them."""
         if self._table.instance_classes is None:
-            return Truth(torch.empty(len(rows), 0, dtype=torch.int64))
+            return None
         known = torch.from_numpy(self._table.instance_classes)[rows].masked_fill(~mask, self.num_classes)
         return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 

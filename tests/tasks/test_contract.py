@@ -9,6 +9,7 @@ import pytest
 
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
+from tests._helpers.bag_tables import small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.idx_files import small_mnist
@@ -28,6 +29,15 @@ class TestSyntheticBags(TaskContract):
 class TestExtendedDigits(TaskContract):
     task = "extended-digits"
     params: ClassVar = {"bags_per_epoch": 100}
+
+
+class TestFeatureBags(TaskContract):
+    task = "feature-bags"
+    params: ClassVar = {"table": "bags.csv"}
+
+    @pytest.fixture
+    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return small_table(tmp_path_factory.mktemp("tables"))
 
 
 class OnMNIST(TaskContract):

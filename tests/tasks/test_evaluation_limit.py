@@ -10,6 +10,7 @@ import torch
 
 from milbench import Bags, Evaluation, Scores, Task, load_task
 from milbench.api.registry import tasks
+from tests._helpers.bag_tables import small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.idx_files import small_mnist
 
@@ -19,6 +20,7 @@ TRIED: dict[str, dict[str, Any]] = {
     "extended-digits": {},
     "extended-mnist": {"any_data": True, "validation": 20},
     "mnist": {"any_data": True, "validation": 20},
+    "feature-bags": {"table": "bags.csv"},
     "cifar10": {"any_data": True, "validation": 10},
     "house-numbers": {"validation": 20},
 }
@@ -29,6 +31,7 @@ OUTCOMES = {
     "synthetic-bags": EVERY | {"hit_rate", "posterior_error"},
     "extended-digits": EVERY | {"hit_rate"},
     "extended-mnist": EVERY | {"hit_rate"},
+    "feature-bags": EVERY | {"hit_rate", "posterior_error"},
     "mnist": EVERY,
     "cifar10": EVERY,
     "house-numbers": {"set_error", "label_error", "hit_rate", "transcription_error"},
@@ -53,8 +56,7 @@ def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
 @pytest.mark.parametrize("when", ["before prepare", "after it"])
 @pytest.mark.parametrize("name", TRIED)
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path: Path, street_data: Path) -> None:
-    small_mnist(tmp_path)
-    small_cifar(tmp_path)
+    small_cifar(small_mnist(small_table(tmp_path)))
     task = load_task(name, **TRIED[name])
     task.evaluation_limit = 6 if when == "before prepare" else None
     task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)
