@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
+    from milbench.comparison.compare import compare, results
+    from milbench.comparison.comparison import Comparison
     from milbench.data.labelled_images import ImageSplits, LabelledImages
     from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, evaluate_splits
     from milbench.families.nested_digits import NestedDigits
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
     from milbench.networks.registry import load_network
 
 __all__ = [
-    "AllConvolutional", "Bags", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP", "LabelledImages",
-    "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes", "Published", "Recipe",
-    "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError",
-    "__version__", "bag_sizes", "evaluate_bags", "evaluate_splits", "generator", "label_matrix", "load_loss",
-    "load_network", "load_task",
+    "AllConvolutional", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP",
+    "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes",
+    "Published", "Recipe", "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task",
+    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "evaluate_splits", "generator",
+    "label_matrix", "load_loss", "load_network", "load_task", "results",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,6 +52,8 @@ _HOMES = {
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
+    "milbench.comparison.compare": ("compare", "results"),
+    "milbench.comparison.comparison": ("Comparison",),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
     "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags", "evaluate_splits"),
     "milbench.families.nested_digits": ("NestedDigits",),

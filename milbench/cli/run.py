@@ -50,6 +50,8 @@ class RunRequest:
     dry_run: bool = False
     smoke: bool = False
     output: Literal["text", "quiet", "json"] = "text"
+    command: str = ""
+    """What the store keeps as the command; "": the command line."""
 
 
 def run(
@@ -227,7 +229,7 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         display.over("dry run: nothing was started")
         return 0
     if not launch.to_run:
-        return _nothing_to_run(launch, workspace, display)
+        return _nothing_to_run(launch, workspace, display, request.command or options.command_line())
     return _execute(launch, workspace, request, devices, display)
 
 
@@ -307,7 +309,7 @@ def _execute(
     try:
         with display.live():
             try:
-                failed = execute(launch, store, workspace, how, options.command_line(), display)
+                failed = execute(launch, store, workspace, how, request.command or options.command_line(), display)
             except Interrupted:
                 stopped = "interrupted"
             except ClusterLost:
@@ -341,7 +343,7 @@ def _outcome(
     return 0 if done == cells else 1
 
 
-def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Events | Failures) -> int:
+def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Events | Failures, command: str) -> int:
     """Record the launch, unless the last one was the same, and print how many cells are not done."""
     from milbench.store.reader import StoreReader
 
@@ -355,7 +357,7 @@ def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Eve
         store = StoreWriter(workspace)
         store.close_stale([])
     if is_new:
-        store.end(store.launch(launch.plan, options.command_line()), "FINISHED")
+        store.end(store.launch(launch.plan, command), "FINISHED")
     return 1 if undone else 0
 
 

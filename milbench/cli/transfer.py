@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from milbench.cli import options
+from milbench.errors import UsageError, as_usage
 
 
 def export(
-    out: Annotated[Path, typer.Option(help="The zip file to write.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
     name: options.ComparisonArgument = None,
+    form: Annotated[
+        Literal["archive", "csv", "json", "parquet"],
+        typer.Option(
+            "--format", help="archive: a zip file for milbench import; else a table, a row a cell and metric."
+        ),
+    ] = "archive",
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write a comparison to one file. It holds the done and failed cells, for `milbench import` on another machine."""
+    """Write a comparison to one file: its runs, for `milbench import` on another machine, or its metrics as a table."""
     from milbench.cli.console import console
     from milbench.store.reader import StoreReader
     from milbench.store.transfer.export import export as write
 
+    if form != "archive":
+        if no_weights or no_gallery:
+            raise UsageError("--no-weights and --no-gallery are for --format archive: a table has neither")
+        console.print(_write_table(name, root, out, form), soft_wrap=True, markup=False)
+        return 0
     left_out = {"model.safetensors": no_weights, "gallery.npz": no_gallery}
     store = StoreReader(options.existing_workspace(root))
     message = write(store, name, out, [file for file, leave in left_out.items() if leave])
     console.print(message, soft_wrap=True, markup=False)
     return 0
+
+
+def _write_table(name: str | None, root: Path, out: Path, form: Literal["csv", "json", "parquet"]) -> str:
+    """Write the metrics of a comparison as a table, and return what was written in a sentence."""
+    from milbench.report.study import Study
+    from milbench.report.tidy import tidy_frame
+    from milbench.store.collect import collect
+    from milbench.store.reader import StoreReader
+
+    frame = tidy_frame(Study(collect(StoreReader(options.existing_workspace(root)), name)))
+    draft = out.with_name(f".{out.name}.draft")  # no half of a file is left where the disk is full
+    with as_usage():
+        if form == "csv":
+            frame.to_csv(draft, index=False)
+        elif form == "json":
+            frame.to_json(draft, orient="records", lines=True)
+        else:
+            frame.to_parquet(draft, index=False)
+        draft.replace(out)
+    return f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
 
 
 def import_(

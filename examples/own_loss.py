@@ -1,0 +1,56 @@
+# %% [markdown]
+# # A loss of one's own
+# A loss is one class in a file. Here it is written next to this script, then compared with two built-in ones.
+
+# %%
+from pathlib import Path
+from tempfile import mkdtemp
+
+import milbench
+
+folder = Path(mkdtemp(prefix="milbench-example-"))
+(folder / "mean_pooling.py").write_text('''
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from milbench import Loss, bag_sizes
+
+
+class MeanPooling(Loss):
+    """A class occurs if its mean logit is positive."""
+
+    name, head = "mean-pooling", "sigmoid"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.scores(logits, mask)
+        return binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="none").sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
+''')
+
+# %% [markdown]
+# Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an example, not a result.
+
+# %%
+found = milbench.compare(
+    losses=[str(folder / "mean_pooling.py"), "exact", "one-vs-rest"],
+    tasks={"synthetic-bags": {"bags_per_epoch": 320}},
+    seeds=range(3),
+    recipe={"epochs": 4},
+    name="own-loss",
+    root=folder,
+    in_process=True,
+    progress=False,
+)
+
+# %%
+print(*found.findings, sep="\n")
+print(found.table())
+
+# %% [markdown]
+# The page of the report, and the same numbers as a tidy frame:
+
+# %%
+print(found.report())
+print(found.frame.head())

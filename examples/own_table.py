@@ -1,0 +1,49 @@
+# %% [markdown]
+# # Bags in a table
+# A row an instance: the name of its bag, the classes that occur in the bag, and features. Here the table is made up:
+# a class adds 3 to a feature of one instance in each bag that has it.
+
+# %%
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pandas as pd
+
+import milbench
+
+folder, rng = Path(mkdtemp(prefix="milbench-example-")), np.random.default_rng(0)
+classes = ["nuthatch", "wren"]
+rows = []
+for bag in range(120):
+    there = rng.random(2) < 0.5
+    instances = rng.normal(size=(int(rng.integers(2, 8)), 5))
+    for c in np.flatnonzero(there):
+        instances[rng.integers(len(instances)), c] += 3
+    labels = ";".join(name for name, is_there in zip(classes, there, strict=True) if is_there)
+    rows += [
+        {"bag": f"recording {bag}", "labels": labels} | {f"f{i}": x for i, x in enumerate(row)} for row in instances
+    ]
+table = folder / "birds.csv"
+pd.DataFrame(rows).to_csv(table, index=False)
+
+# %% [markdown]
+# `milbench data check birds.csv` shows what is in it. Now two losses on four folds:
+
+# %%
+found = milbench.compare(
+    losses={"exact": {}, "noisy-or": {"head": "sigmoid"}},
+    tasks={"feature-bags": {"table": str(table), "folds": 4, "validation": 0.0}},
+    recipe={"epochs": 15, "lr": 1e-2},
+    name="birds",
+    root=folder,
+    in_process=True,
+    progress=False,
+)
+print(found.table("set_error"))
+
+# %% [markdown]
+# The difference between the losses, with an interval that knows that folds share training bags:
+
+# %%
+print(found.differences[["loss", "other_loss", "difference", "low", "high", "verdict"]])
