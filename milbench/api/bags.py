@@ -17,11 +17,12 @@ T = TypeVar("T")
 class Truth:
     """Instance-level truth about a batch of bags, which a loss under set supervision is never given.
 
-    Bags that are images have `boxes`, bags that are sets have `position_classes`.
+    Bags that are images or sequences have `boxes`, bags that are sets have `position_classes`.
 
     Args:
         classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M.
         boxes: (B, M, 4) float, the instances' boxes (left, top, right, bottom) in pixels, right and bottom exclusive.
+            In a sequence, from frame `left` to frame `right` over all features: (start, 0, end, F).
         position_classes: (B, K) int64, the class of the instance at each position, C for background.
     """
 
@@ -39,7 +40,8 @@ class Bags:
     """A batch of bags with their label sets.
 
     Args:
-        instances: (B, *bag_shape), images (B, N, H, W) or sets of unordered instances (B, K, D).
+        instances: (B, *bag_shape), images (B, N, H, W), sequences (B, F, T) of T frames with F features, NaN where a
+            sequence is shorter, or sets of unordered instances (B, K, D).
         labels: (B, C) bool, which classes occur in each bag.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
@@ -87,7 +89,7 @@ class Bags:
 
     @property
     def are_images(self) -> bool:
-        """Whether the instances are images (B, N, H, W), not sets (B, K, D)."""
+        """Whether the instances are images (B, N, H, W), not sequences or sets."""
         return self.instances.ndim == 4
 
 

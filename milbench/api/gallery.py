@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from milbench.errors import UsageError
 
-Kind = Literal["image", "set"]
+Kind = Literal["image", "sequence", "set"]
+_AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set": (3, 1)}
+"""By kind, the dimensions of the instances and of the positions."""
 GALLERY_FORMAT = 1
 MOST_BYTES = 2_000_000_000
 """Bytes of all arrays of a gallery when they are read; it holds a few bags and examples. Larger files are refused."""
@@ -109,19 +111,21 @@ class Gallery:
     """A few test bags with the detections of one loss.
 
     Args:
-        kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); or "set", instances (B, K, D) and
-            positions (K,).
+        kind: "image", instances (B, N, H, W) in [0, 1] and positions (rows, columns); "sequence", instances (B, F, T),
+            NaN where a sequence is shorter, and positions (K,) in time; or "set", instances (B, K, D) and positions
+            (K,) without an order.
         instances: the bags' instances, float32.
         labels: (B, C) bool, the true label sets.
         presence: (B, C), the loss's presence scores, on any monotone scale.
         probs: (B, C+1, *positions) float16, the probability of each class in each position, background last.
         class_names: C names to show.
         mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-        centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
+        centres: for images, y of every row and x of every column of positions in pixels; for sequences, y of the one
+            row and x of every position in frames; None: spread evenly.
         threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
             most probable one in some position.
         classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
-        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels.
+        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
         sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, 255 where
             that is most; see `milbench.evaluation.localisation`.
@@ -151,15 +155,16 @@ class Gallery:
     def __post_init__(self) -> None:
         bags, classes = self.labels.shape
         positions = self.probs.shape[2:]
+        grid = (1, *positions) if self.kind == "sequence" else positions
+        axes = _AXES.get(self.kind, (0, 0))
         fits = {
             "kind": self.kind in get_args(Kind),
-            "instances": len(self.instances) == bags and self.instances.ndim == (4 if self.kind == "image" else 3),
+            "instances": len(self.instances) == bags and self.instances.ndim == axes[0],
             "presence": self.presence.shape == (bags, classes),
-            "probs": self.probs.shape[:2] == (bags, classes + 1)
-            and len(positions) == (2 if self.kind == "image" else 1),
+            "probs": self.probs.shape[:2] == (bags, classes + 1) and len(positions) == axes[1],
             "class_names": len(self.class_names) == classes,
             "mask": self.mask is None or self.mask.shape == (bags, *positions),
-            "centres": self.centres is None or tuple(map(len, self.centres)) == positions,
+            "centres": self.centres is None or tuple(map(len, self.centres)) == grid,
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
             "sensitivity": self.sensitivity is None
@@ -223,14 +228,15 @@ def make(
     """Return a gallery from arrays of any type, for instance lists.
 
     Args:
-        kind: "image" or "set".
-        instances: (B, N, H, W) in [0, 1] for images, (B, K, D) for sets.
+        kind: "image", "sequence" or "set".
+        instances: (B, N, H, W) in [0, 1] for images, (B, F, T) for sequences, (B, K, D) for sets.
         labels: (B, C) booleans, the true label sets.
         presence: (B, C), the loss's presence scores, on any monotone scale.
         probs: (B, C+1, *positions), the probability of each class in each position, background last.
         class_names: C names to show.
         mask: (B, *positions) booleans, True where there is an instance; None: everywhere.
-        centres: for images, y of every row and x of every column of positions in pixels; None: spread evenly.
+        centres: for images, y of every row and x of every column of positions in pixels; for sequences, y of the one
+            row and x of every position in frames; None: spread evenly.
         threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
             most probable one in some position.
         classes: (B, M) integers, the classes of the true instances, -1 where a bag has fewer than M.

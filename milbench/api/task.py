@@ -76,7 +76,7 @@ class Evaluation:
 class Network(torch.nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
 
-    head: torch.nn.Conv2d | torch.nn.Linear
+    head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
 
     @property
@@ -136,7 +136,10 @@ class Network(torch.nn.Module, ABC):
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known."""
+        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known.
+
+        Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
+        """
         return self.position_centres(*bags.instances.shape[-2:]) if bags.are_images else None
 
 

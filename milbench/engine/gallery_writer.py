@@ -42,10 +42,11 @@ def save_gallery(
         "boxes": truth.boxes,
         "position_classes": truth.position_classes,
     }
+    centres = network.centres_in(bags)
     made = gallery.make(
         threshold=evaluation.metrics.get(THRESHOLD),
-        kind="image" if bags.are_images else "set",
-        centres=network.centres_in(bags),
+        kind="image" if bags.are_images else "set" if centres is None else "sequence",
+        centres=centres,
         class_names=task.class_names,
         misread=task.misread(score, evaluation.decoder),
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},

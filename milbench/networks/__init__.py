@@ -1,4 +1,4 @@
-"""Networks from instances to logits: the paper's convolutional ones, and a perceptron for unordered instances.
+"""Networks from instances to logits: the paper's convolutional ones, others for sequences and unordered instances.
 
 It may import `milbench.api` and `milbench._utils`.
 """

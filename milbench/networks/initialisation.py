@@ -21,8 +21,13 @@ def initialise(network: nn.Module, seed: int) -> None:
     """
     with torch.no_grad():
         for name, layer in network.named_modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear):
-                scale = 1 / math.sqrt(layer.weight[0].numel())
+            if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU):
                 for kind, parameter in layer.named_parameters():
                     drawn = torch.randn(parameter.shape, generator=generator("weights", seed, name, kind))
-                    parameter.copy_(scale * drawn)
+                    parameter.copy_(1 / math.sqrt(_fan_in(layer, kind)) * drawn)
+
+
+def _fan_in(layer: nn.Conv1d | nn.Conv2d | nn.Linear | nn.GRU, kind: str) -> int:
+    """Return how many numbers are summed up to one output, where a parameter has its part; `kind` is its name."""
+    weight = layer.weight if not isinstance(layer, nn.GRU) else layer.get_parameter(kind.replace("bias", "weight"))
+    return weight[0].numel()

@@ -1,4 +1,4 @@
-"""One image of a bag on its axes: the picture, classes laid over it in their colours, and their names.
+"""One image of a bag on its axes: the picture, classes laid over it in their colours, their names, and the verdict.
 
 Both kinds of figures of bags are made of these, the galleries and the misread bags.
 """
@@ -14,10 +14,13 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from milbench._utils.palette import LINE, class_colours
+from milbench.api.gallery import Gallery
 from milbench.report.figures.style import literal
 
 STRENGTH = 0.75
 """The opacity of a class with probability 1."""
+MOST_NAMED = 5
+_RIGHT, _WRONG = "#159a74", "#cf4456"
 
 
 def plain(axes: Axes) -> None:
@@ -110,6 +113,22 @@ def edges(centres: NDArray[np.float32]) -> tuple[float, float]:
     """
     step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
+
+
+def judge(axes: Axes, gallery: Gallery, bag: int) -> None:
+    """Write the detected classes above a bag, and whether they are its label set."""
+    true, detected = gallery.true(bag), gallery.detected(bag)
+    mark = "✓" if detected == true else "✗"
+    colour = _RIGHT if detected == true else _WRONG
+    title = f"{mark} {set_name(detected, gallery.class_names)}"
+    axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
+
+
+def set_name(classes: set[int], names: tuple[str, ...]) -> str:
+    """Return a label set as text, or the number of its classes where they are more than MOST_NAMED."""
+    if len(classes) > MOST_NAMED:
+        return f"{len(classes)} classes"
+    return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"
 
 
 def _extent(image: NDArray[Any]) -> tuple[float, float, float, float]:

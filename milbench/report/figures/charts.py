@@ -32,7 +32,8 @@ _GALLERY = (
     "most probable class of a position where that is not the background, the stronger the more probable. Above: the "
     "classes detected in the bag, those that are most probable at some position (or reach the threshold of presence, "
     "where one was recorded); each is named where it is most probable. Frames: the true instances, which are not part "
-    "of set supervision."
+    "of set supervision. Of sequences the frames stand above and time runs to the right; each class has a strip, the "
+    "stronger the more probable it is."
 )
 _SENSITIVITY = (
     "The same bags and networks, on the dimmed image. Colour: the detected class whose probability, where it is "

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from milbench._utils.palette import INK, MUTED, class_colours
 from milbench.api.gallery import Gallery, load
 from milbench.errors import UsageError
-from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_grey
+from milbench.report.figures.bag_images import draw_classes, extent_of, judge, name_at, plain, set_name, show_grey
+from milbench.report.figures.sequences import sequence_figure
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.study import Study, Variant
 
 MOST_BAGS = 5
-MOST_NAMED = 5
 DIMMED = 0.5
 """The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
-_RIGHT, _WRONG = "#159a74", "#cf4456"
 
 
 class CellGallery(NamedTuple):
@@ -36,6 +35,8 @@ class CellGallery(NamedTuple):
 def gallery_figure(study: Study, task: str) -> Figure | None:
     """Draw the detections of every variant with a gallery in the first test bags; None where there is no gallery."""
     seen = {variant: found.gallery for variant, found in galleries(study, task).items()}
+    if any(gallery.kind == "sequence" for gallery in seen.values()):
+        return sequence_figure({variant.label: gallery for variant, gallery in seen.items()})
     return _bags_by_loss(seen, _draw_detections)
 
 
@@ -97,7 +98,7 @@ def _draw_truth(axes: Axes, gallery: Gallery, bag: int) -> None:
     else:
         classes = gallery.position_classes
         _scatter(axes, gallery, bag, None if classes is None else classes[bag], None)
-    axes.set_title(literal(_set_name(gallery.true(bag), names)), fontsize=9, loc="center", color=INK, pad=3)
+    axes.set_title(literal(set_name(gallery.true(bag), names)), fontsize=9, loc="center", color=INK, pad=3)
 
 
 def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
@@ -112,7 +113,7 @@ def _draw_detections(axes: Axes, gallery: Gallery, bag: int) -> None:
         _name_classes(axes, gallery, bag)
     else:
         _scatter(axes, gallery, bag, class_map, strengths)
-    _judge(axes, gallery, bag)
+    judge(axes, gallery, bag)
 
 
 def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
@@ -125,16 +126,7 @@ def _draw_sensitivity(axes: Axes, gallery: Gallery, bag: int) -> None:
         height, width = strengths.shape
         draw_classes(axes, classes, strengths, len(gallery.class_names), (0, width, height, 0), most=1.0)
     _name_classes(axes, gallery, bag)
-    _judge(axes, gallery, bag)
-
-
-def _judge(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Write the detected classes above a bag, and whether they are its label set."""
-    true, detected = gallery.true(bag), gallery.detected(bag)
-    mark = "✓" if detected == true else "✗"
-    colour = _RIGHT if detected == true else _WRONG
-    title = f"{mark} {_set_name(detected, gallery.class_names)}"
-    axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
+    judge(axes, gallery, bag)
 
 
 def _name_classes(axes: Axes, gallery: Gallery, bag: int) -> None:
@@ -197,9 +189,3 @@ def centres(gallery: Gallery) -> tuple[NDArray[np.float32], NDArray[np.float32]]
     sizes, positions = gallery.instances.shape[-2:], gallery.probs.shape[-2:]
     ys, xs = ((np.arange(n, dtype=np.float32) + 0.5) * (size / n) for size, n in zip(sizes, positions, strict=True))
     return ys, xs
-
-
-def _set_name(classes: set[int], names: tuple[str, ...]) -> str:
-    if len(classes) > MOST_NAMED:
-        return f"{len(classes)} classes"
-    return "{" + ", ".join(names[c] for c in sorted(classes)) + "}" if classes else "∅"

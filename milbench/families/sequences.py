@@ -1,0 +1,197 @@
+"""Bags whose positions are time: sequences of frames, of one length or of many, with events where they are known."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from milbench._utils.devices import to_device
+from milbench.api.bags import Bags, Truth
+from milbench.api.recipe import Recipe
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
+
+Architecture = Literal["conv", "gru"]
+WIDTH = 48
+"""Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
+LEAST_SPREAD = 1e-3
+"""Smallest standard deviation that a feature is divided by: one that never changes stays as it is."""
+GALLERY_BAGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """N sequences with their label sets.
+
+    Args:
+        frames: N tensors (F, T_i), F features in each of T_i frames.
+        labels: (N, C) bool.
+        truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
+            where they are not known.
+    """
+
+    frames: Sequence[Tensor]
+    labels: Tensor
+    truth: Truth | None = None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same sequences on `device`."""
+        truth = None if self.truth is None else self.truth.to(device)
+        return replace(self, frames=[f.to(device) for f in self.frames], labels=self.labels.to(device), truth=truth)
+
+    def standardised(self, mean: Tensor, spread: Tensor) -> Self:
+        """Return the sequences with each feature shifted by `mean` (F,) and divided by `spread` (F,)."""
+        mean, spread = mean.unsqueeze(1), spread.unsqueeze(1)
+        return replace(self, frames=[(frames - mean) / spread for frames in self.frames])
+
+    def bags(self, index: Tensor, stride: int) -> Bags:
+        """Return some of the sequences as bags, the shorter ones padded.
+
+        Args:
+            index: (n,) int64 on the CPU, their numbers.
+            stride: frames in the block that a position stands for.
+        """
+        frames = [self.frames[i] for i in index.tolist()]
+        counts = torch.tensor([block_count(one.shape[1], stride) for one in frames])
+        at = to_device(index, self.labels.device)
+        mask = None
+        if len({one.shape[1] for one in frames}) > 1:
+            mask = to_device(torch.arange(int(counts.max())) < counts.unsqueeze(1), at.device)
+        known = self.truth
+        truth = None
+        if known is not None:
+            truth = Truth(known.classes[at], None if known.boxes is None else known.boxes[at])
+        return Bags(pad_frames(frames), self.labels[at], mask, truth)
+
+    def batches(self, size: int, stride: int) -> list[Bags]:
+        """Return all sequences in their order as batches of `size`, with a truth without instances if none is known."""
+        known = self.truth or Truth(torch.empty(len(self), 0, dtype=torch.int64, device=self.labels.device))
+        index = torch.arange(len(self))
+        return [replace(self, truth=known).bags(some, stride) for some in index.split(size)] if len(self) else []
+
+    def spread(self) -> tuple[Tensor, Tensor]:
+        """Return mean (F,) and standard deviation (F,) of each feature over all frames."""
+        count = sum(one.shape[1] for one in self.frames)
+        mean = torch.stack([one.double().sum(dim=1) for one in self.frames]).sum(dim=0) / count
+        squares = torch.stack([(one - mean.unsqueeze(1)).square().sum(dim=1) for one in self.frames]).sum(dim=0)
+        return mean.float(), (squares / count).sqrt().float().clamp(min=LEAST_SPREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSplits:
+    """Sequences to train on, to validate on (none where it has the length 0) and to test on.
+
+    Args:
+        train: the training sequences.
+        evaluated: those of the other two splits.
+        single: of each of these two, sequences with one event each, perhaps none.
+    """
+
+    train: Sequences
+    evaluated: Mapping[Split, Sequences]
+    single: Mapping[Split, Sequences]
+
+
+class SequenceTask(Task):
+    """Base class of tasks with sequences; a subclass adds the sequences and sets `num_classes`.
+
+    Features are standardised by the mean and the standard deviation of the training frames.
+
+    Args:
+        network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
+            recurrent units in both directions, where it depends on all.
+        stride: frames in the block that a position stands for, a power of 2.
+        batch_bags: the number of sequences in a training batch.
+    """
+
+    primary = "set_error"
+    bags_per_eval_batch: ClassVar[int] = 250
+
+    def __init__(self, network: Architecture, stride: int, batch_bags: int) -> None:
+        self.architecture: Architecture = network
+        self.stride = stride
+        self.batch_bags = batch_bags
+
+    @abstractmethod
+    def load(self, data_dir: Path | None) -> SequenceSplits:
+        """Return the sequences, on the CPU."""
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Load the sequences, standardise them and put them onto `device`."""
+        splits = self.load(data_dir)
+        mean, spread = splits.train.spread()
+        self.features = len(mean)
+        self.positions = block_count(round(median(one.shape[1] for one in splits.train.frames)), self.stride)
+        self.max_labels = int(splits.train.labels.sum(dim=1).max())
+
+        def ready(sequences: Sequences) -> Sequences:
+            return sequences.standardised(mean, spread).to(device)
+
+        self._train = ready(splits.train)
+        self._eval_splits = {
+            split: EvalSplit(self._batches(ready(splits.single[split])), self._batches(ready(found)))
+            for split, found in splits.evaluated.items()
+            if len(found)
+        }
+        self._calibration = None if "validation" in self._eval_splits else self._batches(self._train)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the number of batches that hold every training sequence once; the last one may be smaller."""
+        return -(-len(self._train) // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield every training sequence once, in random order."""
+        for index in torch.randperm(len(self._train), generator=rng).split(self.batch_bags):
+            yield self._train.bags(index, self.stride)
+
+    def network(self, seed: int) -> Network:
+        """Return the convolutional or the recurrent network."""
+        kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
+        return kind(self.features, WIDTH, self.num_classes + 1, self.stride, seed)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""
+        return Recipe(lr=5e-3, epochs=10, evaluate_every=5)
+
+    def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return y of the row of positions, and x of every position in frames, for sequences of `width` frames."""
+        return block_centres(height, width, self.stride)
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of single events (instance_error) and of all sequences (all others).
+
+        The hit rate is that in time: the middle of the strongest position is inside an event of the class.
+        """
+        limit = self.evaluation_limit
+        return evaluate_bags(score, self._eval_splits, self._calibration, self.centres, limit=limit)
+
+    def gallery(self) -> Bags:
+        """Return the first eight test sequences that have a class, or the first eight where none has."""
+        first = self._eval_splits["test"].bags[0]
+        chosen = first.labels.any(dim=1).nonzero().flatten()[:GALLERY_BAGS]
+        return _chosen(first, chosen) if len(chosen) else first.part(0, GALLERY_BAGS)
+
+    def _batches(self, sequences: Sequences) -> list[Bags]:
+        return sequences.batches(self.bags_per_eval_batch, self.stride)
+
+
+def _chosen(bags: Bags, index: Tensor) -> Bags:
+    """Return the bags of a batch whose numbers are in `index` (n,)."""
+    return Bags(
+        bags.instances[index],
+        bags.labels[index],
+        None if bags.mask is None else bags.mask[index],
+        bags.truth and Truth(bags.truth.classes[index], None if bags.truth.boxes is None else bags.truth.boxes[index]),
+    )

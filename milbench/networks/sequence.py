@@ -1,0 +1,187 @@
+"""Networks for sequences: from frames in time to logits by position, where a position is a block of frames.
+
+A batch of sequences is (B, F, T): F features in each of T frames. Where a sequence is shorter than T, its last frames
+are NaN: a network that does not leave them out is found at once, by logits that are not finite.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from milbench.api.bags import Bags
+from milbench.api.task import Network
+from milbench.networks.initialisation import SLOPE, initialise
+
+PADDING = float("nan")
+"""What frames hold that are not there."""
+
+
+def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
+    """Return sequences (F, T_i) as one batch (B, F, T), T the largest T_i.
+
+    Examples:
+        >>> pad_frames([torch.zeros(1, 3), torch.ones(1, 2)])
+        tensor([[[0., 0., 0.]],
+                [[1., 1., nan]]])
+    """
+    return pad_sequence([one.T for one in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
+
+
+def block_count(frames: int, stride: int) -> int:
+    """Return how many blocks of `stride` frames there are, the last one perhaps not full."""
+    return -(-frames // stride)
+
+
+def block_centres(height: int, width: int, stride: int) -> tuple[Tensor, Tensor]:
+    """Return where the positions of sequences (F, T) are: in a row of K = T / `stride` blocks, rounded up.
+
+    Args:
+        height: F, the number of features.
+        width: T, the number of frames.
+        stride: frames in a block.
+
+    Returns:
+        y (1,) of the row and x (K,) of the middles of the blocks, float64, on the scale of `Truth.boxes`.
+
+    Examples:
+        >>> block_centres(height=32, width=10, stride=4)
+        (tensor([16.], dtype=torch.float64), tensor([ 2.,  6., 10.], dtype=torch.float64))
+    """
+    row = torch.tensor([height / 2], dtype=torch.float64)
+    return row, stride * (torch.arange(block_count(width, stride)).double() + 0.5)
+
+
+class SequenceNetwork(Network):
+    """Base class of networks from sequences (B, F, T) to logits (B, C+1, K), K = T / `stride` rounded up.
+
+    The logits of a sequence do not depend on how long the others of its batch are. Those of positions without a frame
+    are finite and mean nothing.
+
+    Args:
+        stride: frames in the block that a position stands for.
+    """
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K) of sequences (B, F, T)."""
+        missing = -frames.shape[2] % self.stride
+        frames = nn.functional.pad(frames, (0, missing), value=PADDING)
+        there = ~frames[:, :1].isnan()
+        return self.logits(frames.masked_fill(~there, 0), there)
+
+    @abstractmethod
+    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K) of whole blocks of frames.
+
+        Args:
+            frames: (B, F, T), 0 where there is no frame, T a multiple of `stride`.
+            there: (B, 1, T) bool, where there is one; the first frames of each sequence.
+        """
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return y of the row of positions, and x of every position in frames; see `block_centres`."""
+        return block_centres(height, width, self.stride)
+
+    def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor]:
+        """Return `position_centres` for the sequences of `bags`."""
+        return self.position_centres(*bags.instances.shape[-2:])
+
+
+class SequenceConvolutional(SequenceNetwork):
+    """Convolutions in time with leaky ReLUs between them.
+
+    One of 5 frames, one of 4 with stride 2 for each factor of 2 in `stride`, then two of 3 positions. What a layer
+    gives where there is no frame is set to 0, like the padding at the edges.
+
+    Args:
+        features: F, features of a frame.
+        width: channels between the layers.
+        outputs: C + 1.
+        stride: frames in the block that a position stands for, a power of 2.
+        seed: decides the initial weights.
+    """
+
+    head: nn.Conv1d
+
+    def __init__(self, features: int, width: int, outputs: int, stride: int, seed: int) -> None:
+        super().__init__(stride)
+        if stride < 1 or stride & (stride - 1):
+            raise ValueError(f"stride {stride} is no power of 2")
+        halvings = stride.bit_length() - 1
+        self.body = nn.ModuleList([
+            nn.Conv1d(features, width, 5, padding=2),
+            *(nn.Conv1d(width, width, 4, stride=2, padding=1) for _ in range(halvings)),
+            nn.Conv1d(width, width, 3, padding=1),
+        ])  # fmt: skip
+        self.head = nn.Conv1d(width, outputs, 3, padding=1)
+        initialise(self, seed)
+
+    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K)."""
+        for layer in self.body:
+            frames = nn.functional.leaky_relu(layer(frames), SLOPE)
+            if frames.shape[2] < there.shape[2]:
+                there = there.unflatten(2, (-1, 2)).any(dim=3)
+            frames = frames.masked_fill(~there, 0)
+        logits: Tensor = self.head(frames)
+        return logits
+
+
+class SequenceGRU(SequenceNetwork):
+    """Two gated recurrent units over blocks of frames, one forwards and one backwards in time.
+
+    The one that goes backwards begins with the last block of each sequence. K. Cho et al., "Learning Phrase
+    Representations using RNN Encoder-Decoder for Statistical Machine Translation", EMNLP 2014; blocks of frames as in
+    H. Sak et al., "Fast and Accurate Recurrent Neural Network Acoustic Models for Speech Recognition", Interspeech
+    2015. On a GPU torch has no second derivatives of it, which the optimiser psgd needs.
+
+    Args:
+        features: F, features of a frame.
+        width: the size of the state of each of the two units.
+        outputs: C + 1.
+        stride: frames in a block.
+        seed: decides the initial weights.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, features: int, width: int, outputs: int, stride: int, seed: int) -> None:
+        super().__init__(stride)
+        self.forwards = nn.GRU(features * stride, width, batch_first=True)
+        self.backwards = nn.GRU(features * stride, width, batch_first=True)
+        self.head = nn.Linear(2 * width, outputs)
+        initialise(self, seed)
+
+    def logits(self, frames: Tensor, there: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K)."""
+        blocks = frames.unflatten(2, (-1, self.stride)).permute(0, 2, 1, 3).flatten(2)
+        turned = _turning(there[:, 0, :: self.stride])
+        ahead, _ = self.forwards(blocks)
+        back, _ = self.backwards(_taken(blocks, turned))
+        logits: Tensor = self.head(torch.cat([ahead, _taken(back, turned)], dim=2))
+        return logits.transpose(1, 2)
+
+
+def _turning(there: Tensor) -> Tensor:
+    """Return (B, K) int64, the order in which the first blocks of each sequence, those that are `there`, are reversed.
+
+    Examples:
+        >>> _turning(torch.tensor([[True, True, True], [True, True, False]]))
+        tensor([[2, 1, 0],
+                [1, 0, 2]])
+    """
+    place = torch.arange(there.shape[1], device=there.device)
+    return torch.where(there, there.sum(dim=1, keepdim=True) - 1 - place, place)
+
+
+def _taken(values: Tensor, order: Tensor) -> Tensor:
+    """Return the values (B, K, D) of each sequence in an order (B, K)."""
+    return values.gather(1, order.unsqueeze(2).expand_as(values))

@@ -1,0 +1,99 @@
+"""Which sounds occur in a recording, and when: generated tones, sweeps, clicks and noises that overlap in noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+
+from milbench._utils.seeding import generator
+from milbench.api.bags import Truth, label_matrix
+from milbench.api.task import Split
+from milbench.data.log_mel import LogMel
+from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
+from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
+
+FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
+_AT_ONCE = 250
+# The cells of a comparison that one process computes share their recordings.
+_last: dict[str, Sequences] = {}
+
+
+class SoundEvents(SequenceTask):
+    """Find which of eight kinds of sounds occur in a recording, and when, given the label set.
+
+    A recording has two seconds, and 0 to `max_events` sounds of 0.2 to 0.5 seconds in white noise. Number, classes,
+    lengths and beginnings are uniform and independent; sounds may overlap. What a network gets are 125 frames of 32
+    log-mel bands. Training recordings are drawn once a seed: to draw new ones in every epoch would take longer than to
+    train on them. Those to validate and test on are the same for all seeds.
+
+    Args:
+        network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
+            recurrent units in both directions, where it depends on all.
+        snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
+        max_events: the largest number of sounds in a recording.
+        train_bags: the number of training recordings.
+    """
+
+    name = "sound-events"
+    num_classes = len(CLASSES)
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
+    single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}
+    """Recordings of one sound each."""
+
+    def __init__(
+        self,
+        network: Architecture = "conv",
+        snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
+        max_events: Annotated[int, Field(ge=1, le=16)] = 4,
+        train_bags: Annotated[int, Field(ge=1)] = 4000,
+    ) -> None:
+        super().__init__(network, stride=4, batch_bags=32)
+        self.snr_db = snr_db
+        self.max_events = max_events
+        self.train_bags = train_bags
+        self.features = FRAMES.bands
+        self.chance = 1 - 1 / (max_events + 1)  # by the most frequent label set, the empty one
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return the names of the kinds of sounds."""
+        return list(CLASSES)
+
+    def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
+        """Return a constant, because no data are read."""
+        return f"generated, revision {self.revision}"
+
+    def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
+        """Draw the recordings, or take those that this process drew last, if they are the same."""
+        wanted: dict[str, tuple[int, int, int, tuple[object, ...]]] = {
+            "train": (self.train_bags, 0, self.max_events, (self.seed,)),
+            **{split: (self._limited(n), 0, self.max_events, ()) for split, n in self.eval_bags.items()},
+            **{f"{split} single": (self._limited(n), 1, 1, ()) for split, n in self.single_bags.items()},
+        }
+        drawn = {}
+        for part, (count, least, most, axes) in wanted.items():
+            key = repr((self.revision, part, count, least, most, self.snr_db, *axes))
+            drawn[part] = _last[key] if key in _last else self._draw(count, least, most, generator(self.name, key))
+            _last.pop(key, None)
+            _last[key] = drawn[part]
+        for key in list(_last)[: -len(wanted)]:
+            del _last[key]
+        return SequenceSplits(
+            drawn["train"],
+            {split: drawn[split] for split in self.eval_bags},
+            {split: drawn[f"{split} single"] for split in self.single_bags},
+        )
+
+    def _limited(self, count: int) -> int:
+        return len(range(count)[: self.evaluation_limit])
+
+    def _draw(self, count: int, least: int, most: int, rng: torch.Generator) -> Sequences:
+        recordings = draw_recordings(count, least, most, self.snr_db, rng)
+        frames = torch.cat([FRAMES(some) for some in recordings.waveforms.split(_AT_ONCE)])
+        classes = recordings.classes
+        start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
+        boxes = torch.stack([start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2)
+        return Sequences(list(frames), label_matrix(classes, self.num_classes), Truth(classes, boxes))

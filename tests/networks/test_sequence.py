@@ -1,0 +1,129 @@
+"""Networks for sequences: positions in time, and sequences of different length in one batch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench import Bags
+from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, SequenceNetwork, pad_frames
+
+F, WIDTH, OUTPUTS = 3, 6, 5
+KINDS = [SequenceConvolutional, SequenceGRU]
+
+
+def made(kind: type[SequenceConvolutional] | type[SequenceGRU], stride: int = 4, seed: int = 0) -> SequenceNetwork:
+    return kind(F, WIDTH, OUTPUTS, stride, seed)
+
+
+def sequences(*lengths: int) -> list[Tensor]:
+    rng = torch.Generator().manual_seed(sum(lengths))
+    return [torch.randn(F, length, generator=rng) for length in lengths]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("frames", "stride", "positions"), [(16, 4, 4), (17, 4, 5), (1, 4, 1), (7, 1, 7), (30, 8, 4)])
+def test_a_position_for_every_block_of_frames(kind: type, frames: int, stride: int, positions: int) -> None:
+    network = made(kind, stride)
+    logits = network(torch.randn(2, F, frames))
+    assert logits.shape == (2, OUTPUTS, positions)
+    ys, xs = network.centres_in(Bags(torch.zeros(2, F, frames), torch.zeros(2, OUTPUTS - 1)))
+    assert ys.tolist() == [F / 2]
+    assert xs.tolist() == [stride * (k + 0.5) for k in range(positions)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 11, 16])
+def test_logits_do_not_depend_on_the_amount_of_padding(kind: type, length: int) -> None:
+    """Alone, beside a longer sequence, or beside a much longer one: the positions with frames have the same logits."""
+    network = made(kind)
+    short, longer, longest = sequences(length, 21, 64)
+    alone = network(short.unsqueeze(0))[0]
+    blocks = math.ceil(length / 4)
+    assert alone.shape == (OUTPUTS, blocks)
+    for other in (longer, longest):
+        batch = network(pad_frames([other, short]))
+        assert batch.isfinite().all()
+        torch.testing.assert_close(batch[1, :, :blocks], alone, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(batch[0], network(other.unsqueeze(0))[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_do_not_depend_on_the_amount_of_padding(kind: type) -> None:
+    network = made(kind)
+    short, longer = sequences(6, 21)
+
+    def gradients(frames: Tensor, bag: int) -> list[Tensor]:
+        return list(torch.autograd.grad(network(frames)[bag, :, :2].square().sum(), list(network.parameters())))
+
+    alone, padded = gradients(short.unsqueeze(0), 0), gradients(pad_frames([longer, short]), 1)
+    for one, other in zip(alone, padded, strict=True):
+        torch.testing.assert_close(other, one, atol=1e-4, rtol=1e-4)
+
+
+def seen_by(network: SequenceNetwork, frames: Tensor, position: int) -> tuple[int, int]:
+    """The first and the last frame that the logits of a position depend on."""
+    frames = frames.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(network(frames)[0, :, position].sum(), frames)
+    seen = grad[0].abs().sum(dim=0).nonzero().flatten()
+    return int(seen.min()), int(seen.max())
+
+
+def test_a_convolutional_position_sees_frames_around_its_middle() -> None:
+    network = made(SequenceConvolutional)
+    first, last = seen_by(network, torch.randn(1, F, 80), 10)
+    _, xs = network.position_centres(F, 80)
+    assert (first + last + 1) / 2 == xs[10] == 42
+    assert last - first + 1 == 30
+
+
+def test_a_recurrent_position_sees_everything() -> None:
+    assert seen_by(made(SequenceGRU), torch.randn(1, F, 40), 5) == (0, 39)
+
+
+def test_a_gru_is_torch_s_bidirectional_one_with_the_same_weights() -> None:
+    network = made(SequenceGRU)
+    theirs = torch.nn.GRU(F * 4, WIDTH, batch_first=True, bidirectional=True)
+    state = network.state_dict()
+    theirs.load_state_dict({
+        name + suffix: state[f"{unit}.{name}"]
+        for unit, suffix in (("forwards", ""), ("backwards", "_reverse"))
+        for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    })
+    a, b = sequences(24, 12)
+    blocks = [torch.stack([one[:, 4 * k : 4 * k + 4].flatten() for k in range(one.shape[1] // 4)]) for one in (a, b)]
+    packed = torch.nn.utils.rnn.pack_sequence(blocks)
+    states, lengths = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    expected = network.head(states).transpose(1, 2)
+    found = network(pad_frames([a, b]))
+    for bag, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(found[bag, :, :length], expected[bag, :, :length])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_depend_on_the_seed_alone_and_the_head_starts_at_the_prior(kind: type) -> None:
+    torch.manual_seed(1)
+    one = made(kind, seed=3)
+    torch.manual_seed(2)
+    again, other = made(kind, seed=3).state_dict(), made(kind, seed=4).state_dict()
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, again[name])
+        assert not torch.equal(value, other[name])
+    one.start_at_prior(50)
+    assert one.head.bias is not None
+    assert one.head.bias.tolist() == pytest.approx([-math.log(50)] * (OUTPUTS - 1) + [0])
+
+
+def test_recurrent_weights_are_normal_over_root_fan_in() -> None:
+    gru = SequenceGRU(20, 60, 3, stride=2, seed=0).forwards
+    for kind, fan_in in (("weight_ih_l0", 40), ("weight_hh_l0", 60), ("bias_ih_l0", 40), ("bias_hh_l0", 60)):
+        drawn = gru.get_parameter(kind).detach() * math.sqrt(fan_in)
+        assert abs(float(drawn.std()) - 1) < 5 / math.sqrt(2 * drawn.numel())
+
+
+def test_a_stride_has_to_be_a_power_of_two() -> None:
+    with pytest.raises(ValueError, match="stride 6 is no power of 2"):
+        made(SequenceConvolutional, stride=6)
