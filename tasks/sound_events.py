@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field
@@ -17,8 +17,19 @@ from milbench.families.sequences import Architecture, Sequences, SequenceSplits,
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
 _AT_ONCE = 250
+"""Recordings that are drawn at once: waveforms take four times the memory of their frames."""
+
+
+class _Wanted(NamedTuple):
+    """How many recordings to draw, with how many sounds at least and at most."""
+
+    bags: int
+    least: int
+    most: int
+
+
 # The cells of a comparison that one process computes share their recordings.
-_last: dict[str, Sequences] = {}
+_last: dict[tuple[object, ...], Sequences] = {}
 
 
 class SoundEvents(SequenceTask):
@@ -48,7 +59,7 @@ class SoundEvents(SequenceTask):
         network: Architecture = "conv",
         snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
         max_events: Annotated[int, Field(ge=1, le=16)] = 4,
-        train_bags: Annotated[int, Field(ge=1)] = 4000,
+        train_bags: Annotated[int, Field(ge=1)] = 5000,
     ) -> None:
         super().__init__(network, stride=4, batch_bags=32)
         self.snr_db = snr_db
@@ -68,32 +79,35 @@ class SoundEvents(SequenceTask):
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
         """Draw the recordings, or take those that this process drew last, if they are the same."""
-        wanted: dict[str, tuple[int, int, int, tuple[object, ...]]] = {
-            "train": (self.train_bags, 0, self.max_events, (self.seed,)),
-            **{split: (self._limited(n), 0, self.max_events, ()) for split, n in self.eval_bags.items()},
-            **{f"{split} single": (self._limited(n), 1, 1, ()) for split, n in self.single_bags.items()},
-        }
-        drawn = {}
-        for part, (count, least, most, axes) in wanted.items():
-            key = repr((self.revision, part, count, least, most, self.snr_db, *axes))
-            drawn[part] = _last[key] if key in _last else self._draw(count, least, most, generator(self.name, key))
-            _last.pop(key, None)
-            _last[key] = drawn[part]
-        for key in list(_last)[: -len(wanted)]:
-            del _last[key]
+        wanted: dict[tuple[object, ...], _Wanted] = {("train", self.seed): _Wanted(self.train_bags, 0, self.max_events)}
+        for split, count in self.eval_bags.items():
+            wanted[split, "many"] = _Wanted(self._limited(count), 0, self.max_events)
+            wanted[split, "single"] = _Wanted(self._limited(self.single_bags[split]), 1, 1)
+        drawn: dict[tuple[object, ...], Sequences] = {}
+        for axes, some in wanted.items():
+            key = (self.revision, self.snr_db, axes, some)
+            drawn[key] = _last[key] if key in _last else self._draw(some, generator(self.name, self.revision, *axes))
+        _last.clear()
+        _last.update(drawn)
+        parts = dict(zip(wanted, drawn.values(), strict=True))
         return SequenceSplits(
-            drawn["train"],
-            {split: drawn[split] for split in self.eval_bags},
-            {split: drawn[f"{split} single"] for split in self.single_bags},
+            parts["train", self.seed],
+            {split: parts[split, "many"] for split in self.eval_bags},
+            {split: parts[split, "single"] for split in self.eval_bags},
         )
 
     def _limited(self, count: int) -> int:
         return len(range(count)[: self.evaluation_limit])
 
-    def _draw(self, count: int, least: int, most: int, rng: torch.Generator) -> Sequences:
-        recordings = draw_recordings(count, least, most, self.snr_db, rng)
-        frames = torch.cat([FRAMES(some) for some in recordings.waveforms.split(_AT_ONCE)])
-        classes = recordings.classes
-        start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
-        boxes = torch.stack([start, torch.zeros_like(start), end, torch.full_like(end, FRAMES.bands)], dim=2)
-        return Sequences(list(frames), label_matrix(classes, self.num_classes), Truth(classes, boxes))
+    def _draw(self, wanted: _Wanted, rng: torch.Generator) -> Sequences:
+        frames, classes, boxes = [], [], []
+        for first in range(0, wanted.bags, _AT_ONCE):
+            size = min(_AT_ONCE, wanted.bags - first)
+            recordings = draw_recordings(size, wanted.least, wanted.most, self.snr_db, rng)
+            frames += list(FRAMES(recordings.waveforms))
+            start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
+            low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)
+            classes.append(recordings.classes)
+            boxes.append(torch.stack([start, low, end, high], dim=2))
+        truth = Truth(torch.cat(classes), torch.cat(boxes))
+        return Sequences(frames, label_matrix(truth.classes, self.num_classes), truth)

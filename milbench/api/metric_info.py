@@ -71,7 +71,8 @@ METRICS: dict[str, Metric] = {
         "hit rate",
         "Share of all pairs of a bag and a class of its label set where the position that speaks most strongly for the "
         "class, by the loss's own evidence, is on an instance of it: the centre of the position is inside the box of "
-        "the instance, or, in a bag of unordered instances, the instance is of that class.",
+        "the instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the "
+        "instance is of that class.",
         lower_is_better=False,
     ),
     "posterior_error": Metric(

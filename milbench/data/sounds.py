@@ -16,8 +16,6 @@ SHORTEST, LONGEST = 0.2, 0.5
 """How long a sound lasts, in seconds; lengths are uniform between these."""
 FADE = 0.01
 """Seconds in which a sound begins and ends, so that its edges are no clicks."""
-_AT_ONCE = 250
-"""Recordings that are computed at once: their sounds fit into the cache of a processor."""
 
 Sound = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From times (1, L) in seconds, lengths (n, 1) in seconds and numbers (n, 3) uniform in [0, 1] to waveforms (n, L)."""
@@ -61,11 +59,7 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
     order = starts.argsort(dim=1)
     starts, lengths, classes = (values.gather(1, order) for values in (starts, lengths, classes))
     starts = (starts.masked_fill(classes < 0, 0) * SAMPLE_RATE).round() / SAMPLE_RATE  # sounds begin with a sample
-    waveforms = torch.empty(count, SAMPLES)
-    for first in range(0, count, _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        waveforms[part] = _noisy(classes[part], starts[part], lengths[part], snr_db, rng)
-    return Recordings(waveforms, classes, starts, starts + lengths)
+    return Recordings(_noisy(classes, starts, lengths, snr_db, rng), classes, starts, starts + lengths)
 
 
 def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng: torch.Generator) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -38,20 +38,30 @@ def single_instance_bags(images: LabelledImages, num_classes: int) -> Bags:
     )
 
 
+class Selectable(Protocol):
+    """Data of which some can be selected, such as labelled images."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice | Tensor) -> Self: ...
+
+
+Data = TypeVar("Data", bound=Selectable)
+
+
 @dataclass(frozen=True, slots=True)
-class LazyBatches(Sequence[Bags]):
-    """Images as batches of bags, each made when it is accessed, because floats take four times the memory of bytes.
+class LazyBatches(Sequence[Bags], Generic[Data]):
+    """Images or sequences as batches of bags, each made when it is accessed, because bags take more memory.
 
     Args:
-        images: the images.
+        images: the images, or other data.
         size: the number of bags in a batch; the last batch may be smaller.
         as_bags: makes the bags of a batch.
         which: (n,) int64, the numbers of the images that are used, in their order; None: all.
     """
 
-    images: LabelledImages
+    images: Data
     size: int
-    as_bags: Callable[[LabelledImages], Bags]
+    as_bags: Callable[[Data], Bags]
     which: Tensor | None = None
 
     def __len__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import ClassVar, Literal, Self
@@ -17,6 +18,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.image_bags import LazyBatches
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
 Architecture = Literal["conv", "gru"]
@@ -36,55 +38,51 @@ class Sequences:
         labels: (N, C) bool.
         truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
             where they are not known.
+        scale: mean (F, 1) and standard deviation (F, 1) of each feature, which bags are standardised by; None: by none.
     """
 
     frames: Sequence[Tensor]
     labels: Tensor
     truth: Truth | None = None
+    scale: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
 
+    def __getitem__(self, index: slice | Tensor) -> Self:
+        """Return the sequences of a slice, or those numbered by `index` (n,) int64 on the CPU."""
+        which = torch.arange(len(self))[index]
+        at = to_device(which, self.labels.device)
+        known = self.truth
+        truth = known and Truth(known.classes[at], None if known.boxes is None else known.boxes[at])
+        return replace(self, frames=[self.frames[i] for i in which.tolist()], labels=self.labels[at], truth=truth)
+
     def to(self, device: torch.device) -> Self:
         """Return the same sequences on `device`."""
-        truth = None if self.truth is None else self.truth.to(device)
-        return replace(self, frames=[f.to(device) for f in self.frames], labels=self.labels.to(device), truth=truth)
+        return replace(
+            self,
+            frames=[one.to(device) for one in self.frames],
+            labels=self.labels.to(device),
+            truth=self.truth and self.truth.to(device),
+            scale=self.scale and (self.scale[0].to(device), self.scale[1].to(device)),
+        )
 
-    def standardised(self, mean: Tensor, spread: Tensor) -> Self:
-        """Return the sequences with each feature shifted by `mean` (F,) and divided by `spread` (F,)."""
-        mean, spread = mean.unsqueeze(1), spread.unsqueeze(1)
-        return replace(self, frames=[(frames - mean) / spread for frames in self.frames])
-
-    def bags(self, index: Tensor, stride: int) -> Bags:
-        """Return some of the sequences as bags, the shorter ones padded.
-
-        Args:
-            index: (n,) int64 on the CPU, their numbers.
-            stride: frames in the block that a position stands for.
-        """
-        frames = [self.frames[i] for i in index.tolist()]
-        counts = torch.tensor([block_count(one.shape[1], stride) for one in frames])
-        at = to_device(index, self.labels.device)
+    def bags(self, stride: int) -> Bags:
+        """Return the sequences as one batch of bags, the shorter ones padded; a position is `stride` frames."""
+        counts = torch.tensor([block_count(one.shape[1], stride) for one in self.frames])
         mask = None
-        if len({one.shape[1] for one in frames}) > 1:
-            mask = to_device(torch.arange(int(counts.max())) < counts.unsqueeze(1), at.device)
-        known = self.truth
-        truth = None
-        if known is not None:
-            truth = Truth(known.classes[at], None if known.boxes is None else known.boxes[at])
-        return Bags(pad_frames(frames), self.labels[at], mask, truth)
+        if len({one.shape[1] for one in self.frames}) > 1:
+            mask = to_device(torch.arange(int(counts.max())) < counts.unsqueeze(1), self.labels.device)
+        frames = pad_frames(self.frames)
+        if self.scale is not None:
+            frames = (frames - self.scale[0]) / self.scale[1]
+        return Bags(frames, self.labels, mask, self.truth)
 
-    def batches(self, size: int, stride: int) -> list[Bags]:
-        """Return all sequences in their order as batches of `size`, with a truth without instances if none is known."""
-        known = self.truth or Truth(torch.empty(len(self), 0, dtype=torch.int64, device=self.labels.device))
-        index = torch.arange(len(self))
-        return [replace(self, truth=known).bags(some, stride) for some in index.split(size)] if len(self) else []
-
-    def spread(self) -> tuple[Tensor, Tensor]:
-        """Return mean (F,) and standard deviation (F,) of each feature over all frames."""
+    def mean_and_spread(self) -> tuple[Tensor, Tensor]:
+        """Return mean (F, 1) and standard deviation (F, 1) of each feature over all frames."""
         count = sum(one.shape[1] for one in self.frames)
-        mean = torch.stack([one.double().sum(dim=1) for one in self.frames]).sum(dim=0) / count
-        squares = torch.stack([(one - mean.unsqueeze(1)).square().sum(dim=1) for one in self.frames]).sum(dim=0)
+        mean = torch.stack([one.double().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0) / count
+        squares = torch.stack([(one - mean).square().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0)
         return mean.float(), (squares / count).sqrt().float().clamp(min=LEAST_SPREAD)
 
 
@@ -130,15 +128,16 @@ class SequenceTask(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Load the sequences, standardise them and put them onto `device`."""
         splits = self.load(data_dir)
-        mean, spread = splits.train.spread()
-        self.features = len(mean)
+        scale = splits.train.mean_and_spread()
+        self.features = len(scale[0])
         self.positions = block_count(round(median(one.shape[1] for one in splits.train.frames)), self.stride)
         self.max_labels = int(splits.train.labels.sum(dim=1).max())
 
         def ready(sequences: Sequences) -> Sequences:
-            return sequences.standardised(mean, spread).to(device)
+            return replace(sequences, scale=scale).to(device)
 
         self._train = ready(splits.train)
+        self._test = ready(splits.evaluated["test"])
         self._eval_splits = {
             split: EvalSplit(self._batches(ready(splits.single[split])), self._batches(ready(found)))
             for split, found in splits.evaluated.items()
@@ -154,7 +153,7 @@ class SequenceTask(Task):
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield every training sequence once, in random order."""
         for index in torch.randperm(len(self._train), generator=rng).split(self.batch_bags):
-            yield self._train.bags(index, self.stride)
+            yield self._train[index].bags(self.stride)
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""
@@ -179,19 +178,11 @@ class SequenceTask(Task):
 
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""
-        first = self._eval_splits["test"].bags[0]
-        chosen = first.labels.any(dim=1).nonzero().flatten()[:GALLERY_BAGS]
-        return _chosen(first, chosen) if len(chosen) else first.part(0, GALLERY_BAGS)
+        chosen = self._test.labels.any(dim=1).nonzero().flatten().cpu()
+        return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
-    def _batches(self, sequences: Sequences) -> list[Bags]:
-        return sequences.batches(self.bags_per_eval_batch, self.stride)
-
-
-def _chosen(bags: Bags, index: Tensor) -> Bags:
-    """Return the bags of a batch whose numbers are in `index` (n,)."""
-    return Bags(
-        bags.instances[index],
-        bags.labels[index],
-        None if bags.mask is None else bags.mask[index],
-        bags.truth and Truth(bags.truth.classes[index], None if bags.truth.boxes is None else bags.truth.boxes[index]),
-    )
+    def _batches(self, sequences: Sequences) -> LazyBatches[Sequences]:
+        """Return all sequences in batches, with a truth without instances where the events are not known."""
+        none = torch.empty(len(sequences), 0, dtype=torch.int64, device=sequences.labels.device)
+        known = replace(sequences, truth=sequences.truth or Truth(none))
+        return LazyBatches(known, self.bags_per_eval_batch, partial(Sequences.bags, stride=self.stride))

@@ -80,7 +80,7 @@ class OneInstanceImages(Task):
         self._splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name).to(
             device
         )
-        batches: dict[Split, LazyBatches] = {}
+        batches: dict[Split, LazyBatches[LabelledImages]] = {}
         if self._splits.validation is not None:
             batches["validation"] = self._batches(self._splits.validation)
         batches["test"] = self._batches(self._splits.test)
@@ -123,6 +123,6 @@ class OneInstanceImages(Task):
         """Return the first eight test images."""
         return single_instance_bags(self._splits.test[:8], self.num_classes)
 
-    def _batches(self, images: LabelledImages) -> LazyBatches:
+    def _batches(self, images: LabelledImages) -> LazyBatches[LabelledImages]:
         images = images[: self.evaluation_limit]
         return LazyBatches(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))

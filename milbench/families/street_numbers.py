@@ -274,7 +274,7 @@ class StreetNumbers(Task):
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
-    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
+    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches[LabelledImages]:
         if self.evaluation_limit is not None:
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
         return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)

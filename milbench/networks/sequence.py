@@ -29,6 +29,8 @@ def pad_frames(sequences: Sequence[Tensor]) -> Tensor:
         tensor([[[0., 0., 0.]],
                 [[1., 1., nan]]])
     """
+    if len({one.shape for one in sequences}) == 1:
+        return torch.stack(list(sequences))  # one copy, not one for each
     return pad_sequence([one.T for one in sequences], batch_first=True, padding_value=PADDING).transpose(1, 2)
 
 

@@ -13,6 +13,7 @@ from milbench.api.registry import tasks
 from tests._helpers.bag_tables import small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.idx_files import small_mnist
+from tests._helpers.sequence_files import RATE, small_sequences
 
 CPU = torch.device("cpu")
 TRIED: dict[str, dict[str, Any]] = {
@@ -23,6 +24,8 @@ TRIED: dict[str, dict[str, Any]] = {
     "feature-bags": {"table": "bags.csv"},
     "cifar10": {"any_data": True, "validation": 10},
     "house-numbers": {"validation": 20},
+    "sound-events": {"train_bags": 40},
+    "sequence-bags": {"table": "table.csv", "sample_rate": RATE, "test": 0.4, "validation": 0.4},
 }
 
 
@@ -35,6 +38,8 @@ OUTCOMES = {
     "mnist": EVERY,
     "cifar10": EVERY,
     "house-numbers": {"set_error", "label_error", "hit_rate", "transcription_error"},
+    "sound-events": EVERY | {"hit_rate"},
+    "sequence-bags": EVERY | {"hit_rate"},
 }
 """The metrics of each task that are ratios of sums over items."""
 
@@ -56,7 +61,7 @@ def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
 @pytest.mark.parametrize("when", ["before prepare", "after it"])
 @pytest.mark.parametrize("name", TRIED)
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path: Path, street_data: Path) -> None:
-    small_cifar(small_mnist(small_table(tmp_path)))
+    small_sequences(small_cifar(small_mnist(small_table(tmp_path))))
     task = load_task(name, **TRIED[name])
     task.evaluation_limit = 6 if when == "before prepare" else None
     task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)

@@ -84,8 +84,8 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
     axes.imshow(rgba, interpolation="none", aspect="auto", extent=(left, right, len(classes) - 0.5, -0.5))
     for cls, start, end in _events(gallery, bag):
         if cls in classes:
-            low = classes.index(cls) - 0.5
-            axes.add_patch(Rectangle((start, low), end - start, 1, fill=False, ec=INK, lw=0.8))
+            low = classes.index(cls) - 0.45  # so that the first strip's frame is not cut off
+            axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
     axes.set_xlim(0, _length(gallery, bag))
     judge(axes, gallery, bag)
 

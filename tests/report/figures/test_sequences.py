@@ -1,0 +1,99 @@
+"""The picture of sequences: what is drawn where, from a gallery made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+
+from milbench._utils.palette import class_colours
+from milbench.api import gallery
+from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
+from milbench.report.figures.sequences import sequence_figure
+from milbench.report.study import Study
+from tests._helpers.report_data import make_results
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    """Two sequences of 8 and 6 frames in blocks of two; class 1 is heard in the second block of the first."""
+    instances = np.random.default_rng(0).normal(size=(2, 3, 8))
+    instances[1, :, 6:] = np.nan
+    probs = np.zeros((2, 3, 4))
+    probs[:, -1] = 1
+    probs[0, :, 1] = 0, 0.75, 0.25
+    probs[1, :, 3] = 1, 0, 0  # where there is no frame
+    return {
+        "kind": "sequence", "instances": instances, "labels": [[False, True], [True, False]],
+        "presence": [[0.1, 0.75], [0.2, 0.1]], "probs": probs, "class_names": ["a", "b"], "threshold": 0.5,
+        "mask": np.array([[True] * 4, [True] * 3 + [False]]), "centres": ([1.5], [1, 3, 5, 7]),
+        "classes": [[1, -1], [0, -1]], "boxes": [[[2, 0, 5, 3], [0] * 4], [[0, 0, 1, 3], [0] * 4]],
+    } | changes  # fmt: skip
+
+
+def rectangles(axes: Any) -> list[tuple[float, float]]:
+    """Begin and end of the frames that are drawn around events."""
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    return [(one.get_x(), one.get_x() + one.get_width()) for one in found]
+
+
+def test_round_trip_of_sequences(tmp_path: Path) -> None:
+    gallery.write(tmp_path / "g.npz", gallery.make(**arrays()))
+    read = gallery.load(tmp_path / "g.npz")
+    assert read.kind == "sequence"
+    assert read.centres is not None
+    assert [c.tolist() for c in read.centres] == [[1.5], [1, 3, 5, 7]]
+    assert np.isnan(read.instances[1, :, 6:]).all()
+    assert read.class_map(1).tolist() == [2, 2, 2, 2], "padding is background"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("centres", ([1.5], [1, 2])), ("centres", ([1, 3, 5, 7], [1.5])), ("instances", np.zeros((2, 1, 3, 8))),
+     ("probs", np.zeros((2, 3, 1, 4))), ("mask", np.ones((2, 8), bool))],
+)  # fmt: skip
+def test_arrays_that_do_not_fit_together_are_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        gallery.make(**arrays(**{name: value}))
+
+
+def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
+    made = gallery.make(**arrays())
+    figure = sequence_figure({"exact": made, "noisy-or": made})
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 3 * 2
+    truth, _, first, second = figure.axes[:4]
+    assert truth.get_title() == "{b}"
+    assert [first.get_title(), second.get_title()] == ["✓ {b}", "✗ ∅"]
+    assert rectangles(truth) == rectangles(first) == [(2, 5)]
+    strips = first.images[0]
+    assert list(strips.get_extent()) == [0, 8, 1.5, -0.5], "two frames a position, a strip a class"
+    rgba = np.asarray(strips.get_array())
+    assert rgba[1, :, 3].tolist() == [0, 0.75, 0, 0]
+    assert not rgba[0, :, 3].any()
+    assert rgba[1, 1, :3].tolist() == list(to_rgb(class_colours(2)[1]))
+    assert second.get_xlim() == (0, 6), "the second sequence has six frames"
+    assert not np.asarray(second.images[0].get_array())[..., 3].any(), "nothing is heard where there is no frame"
+    assert np.asarray(figure.axes[1].images[0].get_array()).shape == (3, 6)
+
+
+def test_of_many_classes_those_that_occur_are_shown() -> None:
+    labels = np.zeros((2, 40), bool)
+    labels[0, 33] = labels[1, 5] = True
+    changes = {"labels": labels, "presence": labels * 1.0, "probs": np.full((2, 41, 4), 1 / 41), "classes": None,
+               "class_names": [f"c{i}" for i in range(40)], "boxes": None, "centres": None, "mask": None}  # fmt: skip
+    figure = sequence_figure({"exact": gallery.make(**arrays(**changes))})
+    assert [text.get_text() for text in figure.axes[2].get_yticklabels()] == ["c5", "c33"]
+
+
+def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Path) -> None:
+    results = make_results(tmp_path, {"exact": 0.0, "noisy-or": 0.0}, {"sounds": "set_error"}, 1, 2)
+    for path in results.galleries.values():
+        gallery.write(path, gallery.make(**arrays()))
+    figure = gallery_figure(Study(results), "sounds")
+    assert figure is not None
+    assert [axes.get_ylabel() for axes in figure.axes[::2]] == ["truth", "exact", "noisy-or"]
+    assert sensitivity_figure(Study(results), "sounds") is None
