@@ -12,11 +12,11 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.task import Split
 from milbench.data.log_mel import LogMel
-from milbench.data.sounds import CLASSES, SAMPLE_RATE, draw_recordings
+from milbench.data.sounds import CLASSES, SAMPLE_RATE, SAMPLES, draw_recordings
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
 FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
-_AT_ONCE = 250
+_AT_ONCE = 50
 """Recordings that are drawn at once: waveforms take four times the memory of their frames."""
 
 
@@ -100,14 +100,15 @@ class SoundEvents(SequenceTask):
         return len(range(count)[: self.evaluation_limit])
 
     def _draw(self, wanted: _Wanted, rng: torch.Generator) -> Sequences:
-        frames, classes, boxes = [], [], []
+        frames = torch.empty(wanted.bags, FRAMES.bands, FRAMES.count(SAMPLES))
+        classes, boxes = [], []
         for first in range(0, wanted.bags, _AT_ONCE):
             size = min(_AT_ONCE, wanted.bags - first)
             recordings = draw_recordings(size, wanted.least, wanted.most, self.snr_db, rng)
-            frames += list(FRAMES(recordings.waveforms))
+            frames[first : first + size] = FRAMES(recordings.waveforms)
             start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
             low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)
             classes.append(recordings.classes)
             boxes.append(torch.stack([start, low, end, high], dim=2))
         truth = Truth(torch.cat(classes), torch.cat(boxes))
-        return Sequences(frames, label_matrix(truth.classes, self.num_classes), truth)
+        return Sequences(list(frames), label_matrix(truth.classes, self.num_classes), truth)

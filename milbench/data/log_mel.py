@@ -54,6 +54,10 @@ class LogMel:
         """The number of frames in a second."""
         return self.sample_rate / self.hop
 
+    def count(self, samples: int) -> int:
+        """Return T, the number of frames of a waveform: samples / hop, rounded up."""
+        return -(-samples // self.hop)
+
     def filters(self) -> Tensor:
         """Return (F, window // 2 + 1), the weight of each frequency of the transform in each band, 1 at most.
 
@@ -67,9 +71,9 @@ class LogMel:
         return torch.minimum(up, down).clamp(min=0).float()
 
     def __call__(self, waveforms: Tensor) -> Tensor:
-        """Return the log-mel frames (B, F, T) of waveforms (B, S), T = S / hop rounded up."""
+        """Return the log-mel frames (B, F, T) of waveforms (B, S), T as `count` says."""
         samples = waveforms.shape[-1]
-        frames = -(-samples // self.hop)
+        frames = self.count(samples)
         before = (self.window - self.hop) // 2
         after = (frames - 1) * self.hop + self.window - before - samples
         shape = torch.hann_window(self.window, device=waveforms.device)

@@ -64,7 +64,7 @@ def read_table(path: Path) -> list[Row]:
         columns = reader.fieldnames or ()
         for name in NEEDED:
             if name not in columns:
-                raise unknown_column(path, name, columns)
+                raise UsageError(f"{path} has no column {name!r}; its columns are: {', '.join(columns) or 'none'}")
         rows = [_row(path, reader.line_num, cells) for cells in reader]
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: {error}") from None
@@ -73,12 +73,6 @@ def read_table(path: Path) -> list[Row]:
     if not any(row.labels for row in rows):
         raise UsageError(f"{path}: no row has a label, so there is no class to learn")
     return rows
-
-
-def unknown_column(path: Path, name: str, columns: object) -> UsageError:
-    """Return the error that a table lacks a column."""
-    there = ", ".join(map(str, columns)) if isinstance(columns, list) else ""
-    return UsageError(f"{path} has no column {name!r}; its columns are: {there or 'none'}")
 
 
 def _row(table: Path, line: int, cells: dict[str, str]) -> Row:
