@@ -15,6 +15,7 @@ from milbench._utils.digests import read_digest, remembered
 from milbench._utils.seeding import generator
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.recipe import Recipe
+from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.sequence_files import FrameSettings, LoadedFrames, load_frames
 from milbench.data.sequence_table import SPLITS, Row, read_table
 from milbench.errors import UsageError
@@ -35,7 +36,7 @@ class SequenceBags(SequenceTask):
     rate in time, and targets for losses with more supervision than label sets; others are never given them.
 
     Args:
-        table: the path of the table, relative to the data directory if that is given, else to the working directory.
+        table: path of the table, from the current folder or the folder of the data.
         network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for.
@@ -127,7 +128,11 @@ class SequenceBags(SequenceTask):
         )
 
     def _path(self, data_dir: Path | None) -> Path:
-        return (data_dir or Path()) / self.table
+        path = Path(self.table).expanduser()
+        if not path.exists() and not path.is_absolute():
+            beside = default_data_dir(data_dir) / path
+            path = beside if beside.exists() else path
+        return path
 
     def _rows(self, data_dir: Path | None) -> list[Row]:
         return read_table(self._path(data_dir))
