@@ -182,7 +182,4 @@ class SequenceTask(Task):
         return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
     def _batches(self, sequences: Sequences) -> LazyBatches[Sequences]:
-        """Return all sequences in batches, with a truth without instances where the events are not known."""
-        none = torch.empty(len(sequences), 0, dtype=torch.int64, device=sequences.labels.device)
-        known = replace(sequences, truth=sequences.truth or Truth(none))
-        return LazyBatches(known, self.bags_per_eval_batch, partial(Sequences.bags, stride=self.stride))
+        return LazyBatches(sequences, self.bags_per_eval_batch, partial(Sequences.bags, stride=self.stride))

@@ -1,4 +1,4 @@
-"""Small tables of sequences, whose classes are tones of one pitch each, and of feature vectors."""
+"""Small tables of sequences, whose classes are tones of one pitch each."""
 
 from __future__ import annotations
 
@@ -53,17 +53,10 @@ def small_table(
     return write_table(folder / "table.csv", rows)
 
 
-def small_feature_table(folder: Path) -> Path:
-    """Write 40 bags of three instances each with two features, as a table with a row an instance."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for bag in range(40):
-        for cls in ("", "", "ab"[bag % 2]):
-            x = rng.normal(size=2) + (cls == "a") - (cls == "b")
-            rows.append(
-                {"bag": f"{bag}", "labels": "ab"[bag % 2], "instance_label": cls, "x": f"{x[0]}", "y": f"{x[1]}"}
-            )
-    return write_table(folder / "features.csv", rows)
+def small_sequences(folder: Path) -> Path:
+    """Write table.csv and its recordings into a folder, which is returned."""
+    small_table(folder)
+    return folder
 
 
 def write_table(path: Path, rows: list[dict[str, str]]) -> Path:

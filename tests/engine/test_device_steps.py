@@ -24,10 +24,11 @@ from milbench.engine.smoke_test import shrink
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer, network_for
 from milbench.testing import Variant
+from tests._helpers.bag_tables import small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.fake_gpu import GPU, FakeGPU
 from tests._helpers.idx_files import small_mnist
-from tests._helpers.sequence_files import RATE, small_feature_table, small_table
+from tests._helpers.sequence_files import RATE, small_sequences
 from tests.losses.test_contract import BUILT_IN
 
 META = torch.device("meta")
@@ -36,7 +37,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     **{name: {"any_data": True, "validation": 20} for name in ("mnist", "extended-mnist", "cifar10")},
     **{name: {"validation": 10} for name in ("svhn", "house-numbers")},
     "sound-events": {"train_bags": 64},
-    "feature-bags": {"table": "features.csv"},
+    "feature-bags": {"table": "bags.csv"},
     "sequence-bags": {"table": "table.csv", "sample_rate": RATE},
 }
 """Parameters with which tasks accept the small data sets of these tests."""
@@ -48,9 +49,7 @@ def data(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("all_data")
     for name in ("house-numbers", "svhn"):
         shutil.copytree(street_data / "house-numbers", root / name)
-    small_table(root)
-    small_feature_table(root)
-    return small_mnist(small_cifar(root))
+    return small_sequences(small_table(small_mnist(small_cifar(root))))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "psgd"])

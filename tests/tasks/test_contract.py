@@ -13,6 +13,7 @@ from tests._helpers.bag_tables import small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.idx_files import small_mnist
+from tests._helpers.sequence_files import RATE, small_sequences
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,20 @@ class TestFeatureBags(TaskContract):
     @pytest.fixture
     def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return small_table(tmp_path_factory.mktemp("tables"))
+
+
+class TestSoundEvents(TaskContract):
+    task = "sound-events"
+    params: ClassVar = {"train_bags": 64}
+
+
+class TestSequenceBags(TaskContract):
+    task = "sequence-bags"
+    params: ClassVar = {"table": "table.csv", "sample_rate": RATE}
+
+    @pytest.fixture
+    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return small_sequences(tmp_path_factory.mktemp("sequences"))
 
 
 class OnMNIST(TaskContract):
