@@ -58,6 +58,7 @@ class TrainedCell:
         decoder: learnt from validation bags after the last epoch, see `milbench.api.task.Evaluation`.
         outcomes: of the test items after the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
+        class_names: of the task's classes, in the order of the channels.
     """
 
     history: list[dict[str, float]]
@@ -66,6 +67,7 @@ class TrainedCell:
     decoder: dict[str, Any] | None
     outcomes: dict[str, Outcomes] | None
     save_gallery: Callable[[Path], None]
+    class_names: list[str]
 
 
 @dataclass
@@ -124,8 +126,9 @@ class Trainer:
         costs = self._costs(state)
         last = Evaluation(state.history[-1], state.decoder, state.outcomes)
         return TrainedCell(
-            state.history, costs, weights, last.decoder, last.outcomes, lambda path: self._save_gallery(path, last)
-        )
+            state.history, costs, weights, last.decoder, last.outcomes, lambda path: self._save_gallery(path, last),
+            self.task.class_names,
+        )  # fmt: skip
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:
         """Return the evaluation that the recipe asks for after this epoch; without metrics where it asks for none."""

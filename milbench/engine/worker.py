@@ -238,7 +238,8 @@ class _Computation:
                 self.store.log(run_id, job.cell.recipe["epochs"], trained.costs)
                 if chosen := (trained.decoder or {}).get("decoder"):
                     self.store.tag(run_id, {"milbench.decoder": str(chosen)})
-                _keep_artifacts(run_id, self.store, self.workspace.checkpoints / f"{job.cell.id}.artifacts", trained)
+                folder = self.workspace.checkpoints / f"{job.cell.id}.artifacts"
+                _keep_artifacts(run_id, self.store, folder, trained, _about(job.cell, trained, tags))
             self.store.end(run_id, "FINISHED")
         except Stopped:
             self.store.end(run_id, "KILLED")
@@ -320,13 +321,28 @@ def _reason(error: BaseException, job: Job | None = None) -> str:
     return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell) -> None:
-    """Log weights, gallery, decoder and outcomes as files of the run."""
+def _about(cell: Cell, trained: TrainedCell, tags: dict[str, str]) -> dict[str, str]:
+    """Return what a file of weights says of itself, for who finds it without its store."""
+    return {
+        "name": str(cell),
+        "cell": cell.id,
+        "loss": json.dumps({cell.loss: cell.loss_params}),
+        "task": json.dumps({cell.task: cell.task_params}),
+        "data": cell.data,
+        "classes": json.dumps(trained.class_names),
+        "commit": tags["milbench.code"],
+        "version": tags["milbench.version"],
+        "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
+    }
+
+
+def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]) -> None:
+    """Log weights with what is `about` them, gallery, decoder and outcomes as files of the run."""
     from safetensors.torch import save
 
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
-    weights.write_bytes(save(trained.weights))
+    weights.write_bytes(save(trained.weights, metadata=about))
     trained.save_gallery(pictures)
     paths = [weights, pictures]
     if trained.decoder is not None:

@@ -217,9 +217,10 @@ class RunClient:
             digest: digest of the data; MLflow keeps the first 36 characters.
             source: where the data are from, as JSON.
         """
-        from mlflow.entities import Dataset, DatasetInput
+        from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        given = [DatasetInput(Dataset(name, digest[:36], "code", source), [])]
+        context = InputTag("mlflow.data.context", "training and evaluation")
+        given = [DatasetInput(Dataset(name, digest[:36], "code", source), [context])]
         try:
             self._client.log_inputs(run_id, given)
         except StoreAwayError:

@@ -20,6 +20,8 @@ PACKAGE = Path(milbench.__file__).resolve().parent
 def tags(device: str, threads: int) -> dict[str, str]:
     """Return the tags of a run that describe its provenance, each with the prefix "milbench.".
 
+    The revision of the code has MLflow's own name as well, by which its pages show it.
+
     Args:
         device: where it is computed, such as "cpu" or "cuda:0".
         threads: threads of PyTorch on the CPU.
@@ -40,7 +42,8 @@ def tags(device: str, threads: int) -> dict[str, str]:
         "pid": str(os.getpid()),
     }
     found |= {f"library.{name}": metadata.version(name) for name in LIBRARIES}
-    return {f"milbench.{k}": v for k, v in found.items()}
+    known = {"mlflow.source.git.commit": revision} if revision else {}
+    return {f"milbench.{k}": v for k, v in found.items()} | known
 
 
 @cache

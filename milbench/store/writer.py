@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -189,7 +190,10 @@ class StoreWriter(StoreReader):
 
     def log_data(self, run_id: str, cell: Cell) -> None:
         """Log which data a cell is computed from."""
-        self._write(run_id, "log_data", name=cell.task, digest=cell.data, source=json.dumps({"task": cell.task}))
+        found = re.search(r"sha256 ([0-9a-f]+)", cell.data)  # MLflow keeps 36 characters, which a name may fill
+        digest = found[1] if found else cell.data
+        source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
+        self._write(run_id, "log_data", name=cell.task, digest=digest, source=source)
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
         """Store a text as an artifact of that name.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from milbench.api.outcomes import load_outcomes
 from milbench.engine.trainer import Trainer
@@ -64,8 +65,17 @@ def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> Non
     assert inputs == [("tiny", "tiny of 5")]
     assert params["recipe.optimizer"] == "adamw"
     run = collect(StoreReader(Workspace(root))).cells.run_id.iloc[0]
-    artifacts = {p.name for p in (root / "runs" / "artifacts" / run / "artifacts").iterdir()}
-    assert {"model.safetensors", "gallery.npz"} <= artifacts
+    kept = root / "runs" / "artifacts" / run / "artifacts"
+    assert {"model.safetensors", "gallery.npz"} <= {p.name for p in kept.iterdir()}
+    with safe_open(kept / "model.safetensors", "pt") as weights:
+        about = weights.metadata()
+    assert about["name"] == "exact on tiny, seed 0"
+    assert json.loads(about["classes"]) == ["0", "1", "2"]
+    assert list(json.loads(about["task"])) == ["tiny"]
+    assert about["data"] == "tiny of 5"
+    assert "licence of the training data" in about["licence"]
+    tagged = StoreReader(Workspace(root)).records([run])[run].tags
+    assert tagged.get("mlflow.source.git.commit", "") == about["commit"] == tagged["milbench.code"]
     assert not list((root / "runs" / "checkpoints").glob("*.pt"))
 
 
