@@ -12,6 +12,7 @@ import re
 import threading
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -222,6 +223,9 @@ class WorkerProcess:
         from joblib.externals.loky import ProcessPoolExecutor
 
         if self._executor is None:
+            # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
+            # The next cell gets the new process: nothing is lost, and nothing is to be done about it.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
             self._executor = ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=_context())
         return self._executor.submit(function, *args)
 
