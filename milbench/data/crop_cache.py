@@ -1,14 +1,8 @@
-"""Crops of a folder of house numbers, made once, cached, and memory-mapped afterwards.
-
-A cache is a folder of .npy files and `cache.json`, which holds the format, a digest of the inputs, the parameters of
-the crops and the SHA-256 of every array. It is written to a temporary folder and moved to its place when it is
-complete. Nothing is unpickled.
-"""
+"""Crops of a folder of house numbers, made once, cached, and memory-mapped afterwards."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench._utils import digests
-from milbench._utils.files import scratch_folder
-from milbench.data import digit_struct
+from milbench.data import array_cache, digit_struct
+from milbench.data.array_cache import ArrayCache, Writer
 from milbench.data.crops import CROP_SIDE, Crop, CropVariant, Protocol, crop, crop_parameters
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
 CACHE_FORMAT = 1
 """Version of the layout of a cache."""
-FOLDER = ".crops"
-"""Name of the folder of caches beside a folder of pictures."""
+KIND = "crops"
+"""Name of the folder of caches beside a folder of pictures, where it is hidden."""
 SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
 """The arrays of a cache and their types; None: fixed-width text."""
 How = tuple[CropVariant, Protocol]
@@ -88,29 +81,22 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
     kind = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
     place = cache_place(folder) / kind
     how = variant, protocol
+    cache = ArrayCache(place, SCHEMA, CACHE_FORMAT, "the crops are made again")
     try:
-        state = _fingerprint(folder)
-        found = _current(place, state, how) or _made(folder, place, state, how, most_digits)
-        crops = _mapped(place, found)
+        arrays, digest = cache.load(
+            _fingerprint(folder), crop_parameters(*how), lambda: _writer(folder, how, most_digits)
+        )
     except OSError as error:
         raise UsageError(f"cannot keep crops of {folder} in {place}: {error.strerror or error}") from error
+    crops = Crops(**arrays, digest=digest)
     if crops.classes.shape[1] > most_digits:
         raise UsageError(f"{folder} has a number of {crops.classes.shape[1]} digits, {_too_many(most_digits)}")
     return crops
 
 
 def cache_place(folder: Path) -> Path:
-    """Return the folder of the caches of a part: beside it, or in the user's cache folder if that is read-only.
-
-    A folder whose permissions allow nobody to write is read-only for root as well.
-    """
-    parent = folder.parent
-    if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
-        return parent / FOLDER
-    from platformdirs import user_cache_path
-
-    user = user_cache_path("milbench", appauthor=False)
-    return user / "crops" / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+    """Return the folder of the caches of a part, see `milbench.data.array_cache.cache_place`."""
+    return array_cache.cache_place(folder, KIND)
 
 
 def _fingerprint(folder: Path) -> str:
@@ -133,80 +119,6 @@ def _counts(name: str) -> bool:
     return not name.startswith(".") and (name == digit_struct.FILE or name.lower().endswith(".png"))
 
 
-def _open(place: Path) -> dict[str, Any] | None:
-    """Return the part `about` of cache.json, None if there is no cache. Raises UsageError if the file is damaged."""
-    path = place / "cache.json"
-    if not path.exists():
-        return None
-    try:
-        document = json.loads(path.read_bytes())
-        about: dict[str, Any] = document["about"]
-        version, whole = about["format"], document["sha256"] == _digest_of(about)
-    except (ValueError, KeyError, TypeError):
-        version, whole = CACHE_FORMAT, False
-    if version != CACHE_FORMAT:
-        raise UsageError(
-            f"{place} was written by another version of milbench (format {version}, not {CACHE_FORMAT}); "
-            "remove it, and the crops are made again"
-        )
-    if not whole:
-        raise UsageError(f"{path} is damaged; remove {place}, and the crops are made again")
-    return about
-
-
-def _current(place: Path, state: str, how: How) -> dict[str, Any] | None:
-    """Return what `_open` returns, None also if the crops were made from other files or with other parameters."""
-    about = _open(place)
-    as_wanted = about is not None and (about["inputs"], about["parameters"]) == (state, crop_parameters(*how))
-    return about if as_wanted else None
-
-
-def _digest_of(about: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
-def _mapped(place: Path, about: dict[str, Any]) -> Crops:
-    """Map the arrays of a cache after their digests are checked."""
-    arrays = {}
-    for name, dtype in SCHEMA.items():
-        path = place / f"{name}.npy"
-        try:
-            if digests.file_digest(path, "sha256") != about["files"][name]:
-                raise ValueError("SHA-256 differs")
-            array = np.load(path, mmap_mode="c", allow_pickle=False)
-            if dtype is not None and array.dtype != dtype:
-                raise ValueError(f"{array.dtype} instead of {dtype}")
-        except (OSError, ValueError, KeyError) as error:
-            message = f"{path} is damaged ({error}); remove {place}, and the crops are made again"
-            raise UsageError(message) from error
-        arrays[name] = array
-    return Crops(**arrays, digest=about["digest"])
-
-
-def _made(folder: Path, place: Path, state: str, how: How, most_digits: int) -> dict[str, Any]:
-    """Crop every picture, put the cache into its place, replacing an outdated one, and return its `about`."""
-    records = digit_struct.read(folder / digit_struct.FILE)
-    _check_records(folder, records, most_digits)
-    with scratch_folder(place.parent, place.name) as temporary:
-        if about := _current(place, state, how):  # another process made it while this one waited
-            return about
-        new = temporary / "new"
-        new.mkdir()
-        digest = _write(folder, new, records, how)
-        about = {
-            "format": CACHE_FORMAT,
-            "inputs": state,
-            "parameters": crop_parameters(*how),
-            "digest": digest,
-            "files": {array: digests.read_digest(new / f"{array}.npy", "sha256") for array in SCHEMA},
-        }
-        (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}, indent=1))
-        if place.exists():
-            place.rename(temporary / "old")
-        new.rename(place)
-    return about
-
-
 def _check_records(folder: Path, records: Sequence[Record], most_digits: int) -> None:
     named = {record.name for record in records}
     there = {entry.name for entry in os.scandir(folder) if _counts(entry.name)} - {digit_struct.FILE}
@@ -221,6 +133,13 @@ def _check_records(folder: Path, records: Sequence[Record], most_digits: int) ->
 
 def _too_many(most_digits: int) -> str:
     return f"more than the network has positions ({most_digits})"
+
+
+def _writer(folder: Path, how: How, most_digits: int) -> Writer:
+    """Return the function that crops every picture, after the records are checked."""
+    records = digit_struct.read(folder / digit_struct.FILE)
+    _check_records(folder, records, most_digits)
+    return lambda new: _write(folder, new, records, how)
 
 
 def _write(folder: Path, new: Path, records: Sequence[Record], how: How) -> str:

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from milbench.data import crop_cache
-from milbench.data.crop_cache import FOLDER, Crops, load
+from milbench.data.crop_cache import KIND, Crops, load
 from milbench.data.crops import crop
 from milbench.data.digit_struct import read
 from milbench.errors import UsageError
@@ -91,10 +91,10 @@ def relabel(folder: Path) -> None:
 
 
 def other_margin(folder: Path) -> None:
-    about = json.loads((folder.parent / FOLDER / "train-paper/cache.json").read_text())["about"]
+    about = json.loads((folder.parent / f".{KIND}" / "train-paper/cache.json").read_text())["about"]
     about["parameters"]["margin"] = 2.0
     sealed = {"about": about, "sha256": hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()}
-    (folder.parent / FOLDER / "train-paper/cache.json").write_text(json.dumps(sealed))
+    (folder.parent / f".{KIND}" / "train-paper/cache.json").write_text(json.dumps(sealed))
 
 
 @pytest.mark.parametrize(("change", "same"), [(repaint, False), (relabel, False), (other_margin, True)])
@@ -108,7 +108,7 @@ def test_other_pictures_records_or_parameters_make_new_crops(
     second = load(folder, "paper", 5)
     assert (second.digest == before[0]) is same
     assert (np.array_equal(second.crops, before[1]) and np.array_equal(second.classes, before[2])) is same
-    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]  # nothing temporary, nothing old
+    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
 
 
 def test_the_digest_is_of_the_content_and_not_of_dates(folder: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_digest_is_of_the_content_and_not_of_dates(folder: Path, tmp_path: P
 @pytest.mark.parametrize("name", ["crops.npy", "classes.npy", "boxes.npy", "windows.npy", "names.npy", "cache.json"])
 def test_a_flipped_byte_is_found_and_left_alone(folder: Path, name: str) -> None:
     load(folder, "paper", 5)
-    path = folder.parent / FOLDER / "train-paper" / name
+    path = folder.parent / f".{KIND}" / "train-paper" / name
     content = bytearray(path.read_bytes())
     content[-4] ^= 1
     path.write_bytes(content)
@@ -131,7 +131,7 @@ def test_a_flipped_byte_is_found_and_left_alone(folder: Path, name: str) -> None
 
 def test_a_missing_array_is_damage(folder: Path) -> None:
     load(folder, "paper", 5)
-    (folder.parent / FOLDER / "train-paper/boxes.npy").unlink()
+    (folder.parent / f".{KIND}" / "train-paper/boxes.npy").unlink()
     with pytest.raises(UsageError, match=r"boxes.npy is damaged \(.*No such file"):
         load(folder, "paper", 5)
 
@@ -140,10 +140,10 @@ def test_a_cache_of_another_version_is_left_alone(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(crop_cache, "CACHE_FORMAT", 2)
     load(folder, "paper", 5)
     monkeypatch.undo()
-    before = snapshot(folder.parent / FOLDER)
+    before = snapshot(folder.parent / f".{KIND}")
     with pytest.raises(UsageError, match=r"was written by another version of milbench \(format 2, not 1\); remove it"):
         load(folder, "paper", 5)
-    assert snapshot(folder.parent / FOLDER) == before
+    assert snapshot(folder.parent / f".{KIND}") == before
 
 
 def lose(folder: Path) -> None:
@@ -185,13 +185,13 @@ def nowhere(folder: Path) -> None:
 )
 def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Path], None], complaint: str) -> None:
     load(folder, "paper", 5)
-    before = snapshot(folder.parent / FOLDER)
+    before = snapshot(folder.parent / f".{KIND}")
     damage(folder)
     with pytest.raises(UsageError, match=complaint) as caught:
         load(folder, "paper", 5)
     assert str(folder) in str(caught.value)
-    assert snapshot(folder.parent / FOLDER) == before
-    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
+    assert snapshot(folder.parent / f".{KIND}") == before
+    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]
 
 
 def test_more_digits_than_the_network_has_positions(folder: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(UsageError, match=r"cannot keep crops of .*: No space left on device"):
         load(folder, "paper", 5)
-    assert list((folder.parent / FOLDER).iterdir()) == []
+    assert list((folder.parent / f".{KIND}").iterdir()) == []
 
 
 KILLED = """
@@ -235,11 +235,11 @@ crop_cache.load(Path(sys.argv[1]), "paper", 5)
 def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_later(folder: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
     assert ran.returncode == -signal.SIGKILL
-    lock, left = sorted((folder.parent / FOLDER).iterdir())
+    lock, left = sorted((folder.parent / f".{KIND}").iterdir())
     assert lock.name == ".lock"
     assert left.name.startswith(".train-paper-")
     assert len(load(folder, "paper", 5)) == 3
-    assert [p.name for p in (folder.parent / FOLDER).iterdir()] == ["train-paper"]
+    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]
 
 
 def test_of_two_threads_at_once_one_crops_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,4 @@
-"""Bags of feature vectors in files: tables with a row an instance, and tables that name a file of features a bag."""
+"""Tables of bags: a row an instance, a row a bag with a file of features, or a row an image.
+
+It imports nothing of bags as tensors: tasks make these.
+"""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from milbench.data.tables.bag_table import SPLITS, BagTable
+from milbench.data.tables.bag_table import BagTable
+from milbench.data.tables.image_table import ImageTable
+from milbench.data.tables.labels import SPLITS, LabelledBags
+from milbench.data.tables.pixel_cache import Pixels
 from milbench.data.tables.reading import row_name, shown
 
 Level = Literal["fact", "warning", "fatal"]
@@ -37,33 +40,75 @@ def check_bags(table: BagTable, exact_limit: int) -> list[Finding]:
         exact_limit: the largest label set whose likelihood `exact` computes without a bound.
     """
     return [
-        *_facts(table),
+        *_instances(table),
+        *_labels(table),
         *_classes(table),
         *_large_sets(table, exact_limit),
-        *_duplicates(table),
+        *_too_small(table),
+        *_duplicates(table, [table.bag_digest(bag) for bag in range(len(table))], "bags"),
         *_features(table),
     ]
 
 
-def _facts(table: BagTable) -> Iterator[Finding]:
-    sizes, empty = table.sizes, int((~table.labels.any(axis=1)).sum())
+def check_images(table: ImageTable, pixels: Pixels, exact_limit: int) -> list[Finding]:
+    """Return what is to be known of a table of images, each of which is a bag.
+
+    Args:
+        table: the images.
+        pixels: of the same images.
+        exact_limit: as for `check_bags`.
+    """
+    return [
+        *_images(table, pixels),
+        *_labels(table),
+        *_classes(table),
+        *_large_sets(table, exact_limit),
+        *_duplicates(table, [pixels.image_digest(image) for image in range(len(table))], "images"),
+    ]
+
+
+def fatal(findings: Sequence[Finding]) -> list[str]:
+    """Return what makes training impossible, in words."""
+    return [f"{finding.what}: {finding.found}" for finding in findings if finding.level == "fatal"]
+
+
+def _instances(table: BagTable) -> Iterator[Finding]:
+    sizes = table.sizes
     yield Finding("fact", "bags", f"{len(table):,}, with {len(table.features):,} instances")
     yield Finding("fact", "bag sizes", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
     yield Finding("fact", "features", f"{len(table.feature_names)}: {shown(table.feature_names)}")
+    if table.instance_classes is not None:
+        known = int((table.instance_classes < len(table.class_names)).sum())
+        yield Finding("fact", "instance labels", f"{known:,} of {len(table.instance_classes):,} are not background")
+
+
+def _images(table: ImageTable, pixels: Pixels) -> Iterator[Finding]:
+    areas = pixels.sizes.prod(axis=1)
+    small, large = ("x".join(map(str, pixels.sizes[image])) for image in (areas.argmin(), areas.argmax()))
+    yield Finding("fact", "images", f"{len(table):,}, of {small} to {large} pixels")
+    if table.boxes is not None:
+        known = int(table.boxed().sum())
+        yield Finding("fact", "boxes", f"{known:,} of {len(table):,} images have a box of every class")
+    plain = [table.bags[image] for image in range(len(table)) if len(np.unique(pixels.images[image])) == 1]
+    if len(plain) == len(table):
+        yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
+    elif plain:
+        yield Finding("warning", "images of one colour", f"{len(plain):,}: {shown(plain)}")
+
+
+def _labels(table: LabelledBags) -> Iterator[Finding]:
+    empty = int((~table.labels.any(axis=1)).sum())
     if table.ignored:
         yield Finding("fact", "columns not used", shown(table.ignored))
     yield Finding("fact", "classes", f"{len(table.class_names)}, a bag has {_span(table.labels.sum(axis=1))}")
     yield Finding("fact", "empty label sets", f"{empty:,} of {len(table):,} bags")
-    if table.instance_classes is not None:
-        known = int((table.instance_classes < len(table.class_names)).sum())
-        yield Finding("fact", "instance labels", f"{known:,} of {len(table.instance_classes):,} are not background")
     if table.groups:
         yield Finding("fact", "groups", f"{len(set(table.groups)):,}, each wholly in one part of a split")
     if table.split:
         yield Finding("fact", "split", ", ".join(f"{part} {table.split.count(part):,} bags" for part in SPLITS))
 
 
-def _classes(table: BagTable) -> Iterator[Finding]:
+def _classes(table: LabelledBags) -> Iterator[Finding]:
     for c, name in enumerate(table.class_names):
         there = table.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(table):,} bags")
@@ -75,7 +120,7 @@ def _classes(table: BagTable) -> Iterator[Finding]:
                 yield Finding("warning", f"class {name}", f"is in no bag of {part}")
 
 
-def _large_sets(table: BagTable, limit: int) -> Iterator[Finding]:
+def _large_sets(table: LabelledBags, limit: int) -> Iterator[Finding]:
     counts = table.labels.sum(axis=1)
     if many := int((counts > limit).sum()):
         yield Finding(
@@ -83,29 +128,33 @@ def _large_sets(table: BagTable, limit: int) -> Iterator[Finding]:
             f"{many:,} bags have more than {limit} classes: exact trains on its certified lower bound there "
             "(method=auto), and method=exact refuses them",
         )  # fmt: skip
-    if small := np.flatnonzero(counts > table.sizes).tolist():
+
+
+def _too_small(table: BagTable) -> Iterator[Finding]:
+    if small := np.flatnonzero(table.labels.sum(axis=1) > table.sizes).tolist():
         yield Finding(
             "fatal", "bags with too few instances",
             f"{len(small):,} have more classes than instances: {shown([table.bags[b] for b in small])}",
         )  # fmt: skip
 
 
-def _duplicates(table: BagTable) -> Iterator[Finding]:
+def _duplicates(table: LabelledBags, contents: Sequence[str], what: str) -> Iterator[Finding]:
+    """Compare bags by the digests of their contents."""
     same: dict[str, list[int]] = {}
-    for bag in range(len(table)):
-        same.setdefault(table.bag_digest(bag), []).append(bag)
+    for bag, content in enumerate(contents):
+        same.setdefault(content, []).append(bag)
     twins = [bags for bags in same.values() if len(bags) > 1]
     named = [" = ".join(table.bags[b] for b in bags) for bags in twins]
     if twins:
-        yield Finding("warning", "bags of equal content", f"{len(twins):,}: {shown(named, 4)}")
+        yield Finding("warning", f"{what} of equal content", f"{len(twins):,}: {shown(named, 4)}")
     differing = [name for bags, name in zip(twins, named, strict=True) if len({*map(bytes, table.labels[bags])}) > 1]
     if differing:
-        yield Finding("warning", "equal bags, other labels", f"{len(differing):,}: {shown(differing, 4)}")
+        yield Finding("warning", f"equal {what}, other labels", f"{len(differing):,}: {shown(differing, 4)}")
     if table.split:
         split = table.split
         across = [name for bags, name in zip(twins, named, strict=True) if len({split[b] for b in bags}) > 1]
         if across:
-            yield Finding("warning", "equal bags in two parts", f"{len(across):,}: {shown(across, 4)}")
+            yield Finding("warning", f"equal {what} in two parts", f"{len(across):,}: {shown(across, 4)}")
 
 
 def _features(table: BagTable) -> Iterator[Finding]:

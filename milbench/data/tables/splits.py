@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.tables.bag_table import BagTable
+from milbench.data.tables.labels import LabelledBags
 from milbench.data.tables.reading import shown
 from milbench.errors import UsageError
 
@@ -23,13 +23,13 @@ class BagSplit:
     test: NDArray[np.int64]
 
 
-def given_split(table: BagTable) -> BagSplit:
+def given_split(table: LabelledBags) -> BagSplit:
     """Return the split that the column `split` of a table says."""
     names = np.array(table.split)
     return BagSplit(*(np.flatnonzero(names == part) for part in ("train", "validation", "test")))
 
 
-def drawn_split(table: BagTable, test: float, validation: float, seed: int) -> BagSplit:
+def drawn_split(table: LabelledBags, test: float, validation: float, seed: int) -> BagSplit:
     """Draw a split that is stratified by label set and keeps groups together.
 
     Args:
@@ -43,7 +43,7 @@ def drawn_split(table: BagTable, test: float, validation: float, seed: int) -> B
     return _with_validation(table, rest, tested, validation / (1 - test), seed)
 
 
-def fold_split(table: BagTable, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
+def fold_split(table: LabelledBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
     """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
 
     Args:
@@ -63,7 +63,7 @@ def fold_split(table: BagTable, folds: list[list[NDArray[np.int64]]], validation
     return _with_validation(table, rest, tested, validation * len(table) / len(rest), seed)
 
 
-def drawn_folds(table: BagTable, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
@@ -71,7 +71,7 @@ def drawn_folds(table: BagTable, folds: int, repeats: int) -> list[list[NDArray[
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
-def read_folds(path: Path, table: BagTable, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
 
     Raises:
@@ -102,7 +102,7 @@ def read_folds(path: Path, table: BagTable, folds: int, repeats: int) -> list[li
 
 
 def _with_validation(
-    table: BagTable, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
+    table: LabelledBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:
     if not share:
         return BagSplit(rest, rest[:0], tested)
@@ -111,7 +111,7 @@ def _with_validation(
 
 
 def _apart(
-    table: BagTable, bags: NDArray[np.int64], share: float, seed: int
+    table: LabelledBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return `bags` without about a share of them, and these."""
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
@@ -122,7 +122,7 @@ def _apart(
     return np.setdiff1d(bags, taken), taken
 
 
-def _folds(table: BagTable, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
+def _folds(table: LabelledBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
     """Return `count` folds of some bags, stratified by label set; groups stay together."""
     import warnings
 
@@ -140,5 +140,5 @@ def _folds(table: BagTable, bags: NDArray[np.int64], count: int, seed: int) -> l
         return [bags[test] for _, test in found]
 
 
-def _units(table: BagTable) -> str:
+def _units(table: LabelledBags) -> str:
     return "groups" if table.groups else "bags"

@@ -14,7 +14,7 @@ def table() -> BagTable:
     features = np.arange(12, dtype=np.float32).reshape(6, 2)
     labels = np.array([[True, False], [False, False], [True, True]])
     return BagTable(
-        Path("bags.csv"), ["a", "b", "c"], np.array([0, 2, 3, 6]), features, ["f", "g"], labels, ["cat", "dog"],
+        Path("bags.csv"), ["a", "b", "c"], labels, ["cat", "dog"], np.array([0, 2, 3, 6]), features, ["f", "g"],
         rows=np.arange(6),
     )  # fmt: skip
 

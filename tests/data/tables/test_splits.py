@@ -15,8 +15,8 @@ from milbench.errors import UsageError
 def table(bags: int = 120, positive: float = 0.25, groups: int = 0, split: list[str] | None = None) -> BagTable:
     labels = (np.arange(bags) < positive * bags)[:, None]
     return BagTable(
-        Path("bags.csv"), [f"b{i}" for i in range(bags)], np.arange(bags + 1), np.zeros((bags, 1), np.float32), ["f"],
-        labels, ["yes"], groups=[f"g{i % groups}" for i in range(bags)] if groups else None, split=split,
+        Path("bags.csv"), [f"b{i}" for i in range(bags)], labels, ["yes"], np.arange(bags + 1),
+        np.zeros((bags, 1), np.float32), ["f"], groups=[f"g{i % groups}" for i in range(bags)] if groups else None, split=split,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_label_sets_that_hardly_repeat_are_no_strata() -> None:
     rng = np.random.default_rng(0)
     bags = table(40)
     labels = rng.random((40, 12)) < 0.5
-    odd = BagTable(bags.path, bags.bags, bags.starts, bags.features, ["f"], labels, [str(c) for c in range(12)])
+    odd = BagTable(bags.path, bags.bags, labels, [str(c) for c in range(12)], bags.starts, bags.features, ["f"])
     assert sorted(itertools.chain(*parts_of(drawn_split(odd, 0.25, 0.25, 3)))) == list(range(40))
 
 

@@ -1,0 +1,198 @@
+"""Torchvision's networks for images, made fully convolutional: a map of positions in place of one class an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milbench._utils.seeding import generator
+from milbench.api.task import Network
+from milbench.errors import UsageError
+from milbench.networks.convolutional import Layer, output_size, position_centres
+
+FAMILIES = ("resnet", "resnext", "wide_resnet", "convnext", "efficientnet", "mobilenet", "vgg")
+"""What the names of backbones begin with: networks whose layers before the pooling are convolutional."""
+_CHANNELS = 3
+_MEAN, _SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the pixels of ImageNet, which torchvision's weights are trained on."""
+_PROBE = 64
+"""Side in pixels of an image that every backbone has a position for."""
+
+
+@cache
+def backbones() -> tuple[str, ...]:
+    """Return the names of torchvision's networks that can be made fully convolutional."""
+    from torchvision import models
+
+    return tuple(name for name in models.list_models(module=models) if name.startswith(FAMILIES))
+
+
+class Backbone(Network):
+    """A network of torchvision without pooling and classifier, from images (B, N, H, W) to logits (B, C+1, h, w).
+
+    A convolution of one pixel gives the logits, background last. Layers that would make the stride larger than `stride`
+    are left out, so that a bag has more positions. Grey images are shown in three equal channels; the mean and the
+    scale of ImageNet's pixels are part of the network. Nothing in it is random: stochastic depth and dropout are off.
+
+    Args:
+        name: one of `backbones()`, such as "resnet18".
+        in_channels: N, 1 or 3, of images in [0, 1].
+        num_classes: C, the background not counted.
+        seed: decides the initial weights.
+        stride: at most so many pixels are between two positions.
+        weights: a state_dict of torchvision's network; what belongs to layers that are left out is ignored. None: the
+            weights are drawn, as torchvision draws them.
+
+    Raises:
+        UsageError: a tensor is missing from `weights` or has another shape, or no layer is left.
+    """
+
+    head: nn.Conv2d
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        name: str,
+        in_channels: int,
+        num_classes: int,
+        seed: int,
+        *,
+        stride: int = 32,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        from torchvision import models
+
+        super().__init__()
+        self.in_channels = in_channels
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.set_state(generator("backbone", seed).get_state())
+            whole = models.get_model(name, weights=None)
+            stages = dict(_stages(whole))
+            self.layers = _cut(stages, stride)
+            if not self.layers:
+                raise UsageError(f"stride = {stride} leaves no layer of {name}")
+            if weights is not None:
+                _fill(stages, weights, name)
+            self.body = nn.Sequential(*stages.values())
+            self.head = nn.Conv2d(_width(self.body), num_classes + 1, 1)
+        for module in self.body.modules():
+            if type(module).__name__ in ("StochasticDepth", "Dropout"):
+                module.p = 0.0
+        self.register_buffer("mean", torch.tensor(_MEAN).view(-1, 1, 1), persistent=False)
+        self.register_buffer("scale", torch.tensor(_SCALE).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
+        colours = images.expand(-1, _CHANNELS, -1, -1)
+        logits: Tensor = self.head(self.body((colours - self.mean) / self.scale))
+        return logits
+
+    def output_shape(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w), the numbers of rows and columns of positions of an image of this size."""
+        return output_size(self.layers, height), output_size(self.layers, width)
+
+    def position_centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return y of every row and x of every column of positions: the centres of their receptive fields."""
+        return position_centres(self.layers, height, width)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file .pth, .pt or .safetensors. Nothing but tensors is unpickled.
+
+    Raises:
+        UsageError: the file is missing or damaged, or holds anything else.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no file of weights {path}")
+    try:
+        if path.suffix.lower() == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: Any = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # noqa: BLE001 every format has errors of its own for a damaged file
+        raise UsageError(f"{path} cannot be read as weights: it holds more than tensors, or is damaged") from None
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UsageError(f"{path} holds no state_dict, expected tensors by the names of a network's parameters")
+    return found
+
+
+def _stages(whole: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the layers before the pooling, in their order, by the names that they have in a state_dict."""
+    if isinstance(features := getattr(whole, "features", None), nn.Module):
+        yield from ((f"features.{name}", module) for name, module in features.named_children())
+    else:
+        yield from ((name, module) for name, module in whole.named_children() if name not in ("avgpool", "fc"))
+
+
+def _cut(stages: dict[str, nn.Module], stride: int) -> tuple[Layer, ...]:
+    """Remove the stages from the first one that makes the stride too large, and return the geometry of the others."""
+    kept: list[Layer] = []
+    for name in list(stages):
+        layers = _path(stages[name])
+        if math.prod(layer.stride for layer in (*kept, *layers)) > stride:
+            for later in list(stages)[list(stages).index(name) :]:
+                del stages[later]
+            break
+        kept += layers
+    return tuple(kept)
+
+
+def _path(stage: nn.Module) -> list[Layer]:
+    """Return the convolutions and poolings on one path from the input of a stage to its output.
+
+    Every path has the same strides and the same centres, or the sum at its end would add what is shown in different
+    places. The last of several inputs is followed, which in torchvision's networks is never a gate on channels.
+    """
+    from torch.fx import Graph, symbolic_trace
+
+    traced = nn.Sequential(stage)  # a layer alone would be traced into
+    graph: Graph = symbolic_trace(traced).graph
+    modules = dict(traced.named_modules())
+    node = next(node for node in graph.nodes if node.op == "output")
+    layers: list[Layer] = []
+    while node.op != "placeholder":
+        module = modules.get(str(node.target)) if node.op == "call_module" else None
+        if isinstance(module, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
+            channels = module.out_channels if isinstance(module, nn.Conv2d) else 0
+            layers.append(Layer(channels, *(_side(getattr(module, of)) for of in ("kernel_size", "stride", "padding"))))
+        node = [before for before in node.all_input_nodes if before.op != "get_attr"][-1]
+    return layers[::-1]
+
+
+def _side(value: int | tuple[int, ...]) -> int:
+    return value if isinstance(value, int) else value[0]
+
+
+def _fill(stages: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: str) -> None:
+    """Copy weights into the stages. Raises UsageError for a tensor that is missing or of another shape."""
+    for stage, module in stages.items():
+        state = module.state_dict()
+        for part, tensor in state.items():
+            key = f"{stage}.{part}"
+            if key not in weights:
+                if part.endswith("num_batches_tracked"):  # files of early versions lack it, and nothing depends on it
+                    continue
+                raise UsageError(f"the weights have no {key!r}, expected the state_dict of torchvision's {name}")
+            if weights[key].shape != tensor.shape:
+                got, expected = tuple(weights[key].shape), tuple(tensor.shape)
+                raise UsageError(f"the weights have {key!r} of the shape {got}, torchvision's {name} has {expected}")
+            state[part] = weights[key]
+        module.load_state_dict(state)
+
+
+@torch.no_grad()
+def _width(body: nn.Module) -> int:
+    """Return the number of channels that a body gives."""
+    training = body.training
+    width = int(body.eval()(torch.zeros(1, _CHANNELS, _PROBE, _PROBE)).shape[1])
+    body.train(training)
+    return width

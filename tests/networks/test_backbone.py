@@ -1,0 +1,116 @@
+"""Torchvision's networks as maps of positions: their geometry, their weights, and their independence of chance."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torchvision import models
+
+from milbench import UsageError
+from milbench.networks.backbone import Backbone, backbones, read_weights
+
+NAMES = ("resnet18", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_small", "vgg11_bn")
+
+
+@pytest.mark.parametrize("stride", [8, 32])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_shape_of_the_map_is_known_without_computing_it(name: str, stride: int) -> None:
+    network = Backbone(name, 3, 4, seed=0, stride=stride).eval()
+    for height, width in ((64, 96), (75, 101)):
+        with torch.no_grad():
+            assert network(torch.zeros(1, 3, height, width)).shape == (1, 5, *network.output_shape(height, width))
+    least = network.smallest_side()
+    with torch.no_grad():
+        assert min(network(torch.zeros(1, 3, least, least)).shape[2:]) == 1
+
+
+@pytest.mark.parametrize(("name", "stride", "side"), [("resnet18", 8, 144), ("convnext_tiny", 4, 96), ("vgg11", 8, 96)])
+def test_positions_are_in_the_centre_of_the_pixels_that_they_depend_on(name: str, stride: int, side: int) -> None:
+    network = Backbone(name, 3, 1, seed=0, stride=stride).eval().double()
+    ys, xs = network.position_centres(side, side)
+    row, column = len(ys) // 2, len(xs) // 2 - 1
+    seen = torch.zeros(side, side)
+    for n in range(3):  # a rectifier may hide a pixel in one image, hardly in three
+        images = torch.rand(2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+        images.requires_grad_()
+        network(images)[:, :, row, column].square().sum().backward()
+        assert images.grad is not None
+        seen += images.grad.abs().sum(dim=(0, 1)) > 0
+    for centre, along in ((ys[row], seen.any(dim=1)), (xs[column], seen.any(dim=0))):
+        there = along.nonzero().flatten()
+        assert there[0] > 0
+        assert there[-1] < side - 1, "the field ends inside the image, else its centre says nothing"
+        assert float(centre) == (int(there[0]) + int(there[-1]) + 1) / 2
+    assert float(ys[1] - ys[0]) == stride
+
+
+def test_weights_come_from_a_file_and_give_the_maps_of_torchvision(tmp_path: Path) -> None:
+    whole = models.resnet18(weights=None).eval()
+    torch.save(whole.state_dict(), tmp_path / "resnet18.pth")
+    network = Backbone("resnet18", 1, 2, seed=0, weights=read_weights(tmp_path / "resnet18.pth")).eval()
+    grey = torch.rand(1, 1, 64, 64)
+    whole.fc = whole.avgpool = torch.nn.Identity()
+    with torch.no_grad():
+        normal = (grey - torch.tensor([0.485, 0.456, 0.406])[:, None, None]) / torch.tensor([0.229, 0.224, 0.225])[
+            :, None, None
+        ]
+        expected = whole(normal).view(1, 512, 2, 2)
+        torch.testing.assert_close(network(grey), network.head(expected))
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    state = models.resnet18(weights=None).state_dict()
+    lacking = {name: tensor for name, tensor in state.items() if name != "layer1.0.conv1.weight"}
+    with pytest.raises(
+        UsageError, match=r"no 'layer1.0.conv1.weight', expected the state_dict of torchvision's resnet18"
+    ):
+        Backbone("resnet18", 3, 2, 0, weights=lacking)
+    with pytest.raises(
+        UsageError, match=r"'conv1.weight' of the shape \(2,\), torchvision's resnet18 has \(64, 3, 7, 7\)"
+    ):
+        Backbone("resnet18", 3, 2, 0, weights={**state, "conv1.weight": torch.zeros(2)})
+    with pytest.raises(UsageError, match="stride = 1 leaves no layer of resnet18"):
+        Backbone("resnet18", 3, 2, 0, stride=1)
+
+
+class Trap:
+    def __reduce__(self) -> object:
+        return print, ("unpickled",)
+
+
+def test_a_file_of_weights_holds_tensors_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "weights.pth"
+    with pytest.raises(UsageError, match="there is no file of weights"):
+        read_weights(path)
+    path.write_bytes(pickle.dumps({"conv1.weight": Trap()}))
+    with pytest.raises(UsageError, match="cannot be read as weights"):
+        read_weights(path)
+    torch.save(torch.zeros(2), path)
+    with pytest.raises(UsageError, match="holds no state_dict"):
+        read_weights(path)
+    assert "unpickled" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["resnet18", "convnext_tiny"])
+def test_weights_and_outputs_depend_on_the_seed_alone(name: str) -> None:
+    def made(seed: int) -> Tensor:
+        network = Backbone(name, 3, 2, seed, stride=8)
+        images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+        return network.train()(images).detach()
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = made(0)
+    assert torch.equal(torch.get_rng_state(), before), "neither weights nor outputs draw from the global generator"
+    torch.manual_seed(2)
+    assert torch.equal(made(0), first)
+    assert not torch.equal(made(1), first)
+
+
+def test_backbones_are_convolutional() -> None:
+    assert set(NAMES) <= set(backbones())
+    assert not {name for name in backbones() if "vit" in name or "swin" in name}
