@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,24 +13,21 @@ from pydantic import Field
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
-from milbench.api.folds import Folds
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Task
-from milbench.data.catalog import data_dir as default_data_dir
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
-from milbench.data.tables.checks import check_bags
-from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.data.tables.checks import check_bags, fatal
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.likelihood import EXACT_LABEL_LIMIT
 from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 64
 _GALLERY = 8
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class FeatureBags(Task):
+class FeatureBags(TableBags):
     """Find the classes of bags of feature vectors, one's own, given the label sets of training bags.
 
     The table is a file .csv, .tsv, .parquet, .arrow or .feather. It has a row an instance with the columns `bag`,
@@ -66,8 +62,6 @@ class FeatureBags(Task):
     """
 
     name = "feature-bags"
-    primary = "set_error"
-    network_needs_data = True
 
     def __init__(
         self,
@@ -77,74 +71,47 @@ class FeatureBags(Task):
         features: str = "",
         classes: str = "",
         key: str = "",
-        folds: Annotated[int, Field(ge=0)] = 0,
-        repeats: Annotated[int, Field(ge=1)] = 1,
+        folds: FoldCount = 0,
+        repeats: Count = 1,
         folds_file: str = "",
-        test: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+        test: TestShare = 0.2,
         validation: Share = 0.1,
-        hidden: Annotated[int, Field(ge=1)] = 64,
+        hidden: Count = 64,
         layers: Annotated[int, Field(ge=0)] = 1,
-        batch_bags: Annotated[int, Field(ge=1)] = 8,
+        batch_bags: Count = 8,
     ) -> None:
-        if folds == 1:
-            raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
-        if folds_file and not folds:
-            raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
-        if test + validation >= 1:
-            raise UsageError(f"{self.name}: test = {test:g} and validation = {validation:g} leave no bag to train on")
-        self.table = table
+        super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
         self.columns = Columns(bag, labels, features, classes, key)
-        self.folds = Folds(folds, repeats) if folds else None
-        self.folds_file = folds_file
-        self.shares = test, validation
         self.hidden = [hidden] * layers
-        self.batch_bags = batch_bags
 
-    @property
-    def class_names(self) -> list[str]:
-        """Return the classes, known after `prepare`."""
-        return self._table.class_names
+    def read_table(self, data_dir: Path | None) -> BagTable:
+        return load_bag_table(self.found(self.table, data_dir), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
-        table = self._read(data_dir)
-        for finding in check_bags(table, EXACT_LABEL_LIMIT):
-            if finding.level == "fatal":
-                raise UsageError(f"{table.path}: {finding.what}: {finding.found}")
-        digest = table.digest
-        if self.folds and self.folds_file:
-            digest = hashlib.sha256(digest.encode() + self._folds_path(table).read_bytes()).hexdigest()
-            read_folds(self._folds_path(table), table, self.folds.count, self.folds.repeats)
+        table = self.read_table(data_dir)
+        for problem in fatal(check_bags(table, EXACT_LABEL_LIMIT)):
+            raise UsageError(f"{table.path}: {problem}")
+        digest = self.with_folds(table, table.digest)
         counts = f"{len(table):,} bags, {len(table.features):,} instances, {len(table.class_names)} classes"
         return f"{table.path.name}: {counts}, sha256 {digest[:16]}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Read the table and split its bags by the seed."""
-        table = self._read(data_dir)
-        self._table, self._split = table, self._split_of(table)
-        for part in ("train", "test"):
-            if not len(getattr(self._split, part)):
-                raise UsageError(f"{table.path}: no bag is left to {part} on")
-        self.num_classes = len(table.class_names)
-        self.positions = max(1, round(float(table.sizes[self._split.train].mean())))
-        self.max_labels = int(table.labels[self._split.train].sum(axis=1).max())
+        self._table = table = self.read_table(data_dir)
+        split = self.split_bags(table)
+        self.positions = max(1, round(float(table.sizes[split.train].mean())))
         self._device = device
         self._features = torch.from_numpy(table.features)
         self._labels = torch.from_numpy(table.labels)
-        self._calibration = None if len(self._split.validation) else self._batches(self._split.train)
-        parts = {"validation": self._split.validation, "test": self._split.test}
+        self._calibration = None if len(split.validation) else self._batches(split.train)
+        parts = {"validation": split.validation, "test": split.test}
         self._eval_splits = {part: self._eval_split(bags) for part, bags in parts.items() if len(bags)}
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every training bag once; the last one may be smaller."""
-        return -(-len(self._split.train) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training bags in random order."""
-        order = self._split.train[torch.randperm(len(self._split.train), generator=rng).numpy()]
-        for start in range(0, len(order), self.batch_bags):
-            yield self.bags(order[start : start + self.batch_bags])
+        for numbers in self.shuffled(rng):
+            yield self.bags(numbers)
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
@@ -214,27 +181,3 @@ class FeatureBags(Task):
         instances = self._features[torch.from_numpy(rows)[kept]].unsqueeze(1)
         labels = torch.nn.functional.one_hot(classes[kept], self.num_classes).bool()
         return [Bags(instances, labels).to(self._device)]
-
-    def _read(self, data_dir: Path | None) -> BagTable:
-        path = Path(self.table).expanduser()
-        if not path.exists() and not path.is_absolute():
-            beside = default_data_dir(data_dir) / path
-            path = beside if beside.exists() else path
-        return load_bag_table(path, self.columns)
-
-    def _folds_path(self, table: BagTable) -> Path:
-        return table.path.parent / self.folds_file.replace("*", table.path.stem)
-
-    def _split_of(self, table: BagTable) -> BagSplit:
-        test, validation = self.shares
-        if self.folds is None:
-            return given_split(table) if table.split else drawn_split(table, test, validation, self.seed)
-        if table.split:
-            raise UsageError(f"{table.path} has a column 'split': folds = {self.folds.count} would be another split")
-        count, repeats = self.folds.count, self.folds.repeats
-        folds = (
-            read_folds(self._folds_path(table), table, count, repeats)
-            if self.folds_file
-            else drawn_folds(table, count, repeats)
-        )
-        return fold_split(table, folds, validation, self.seed)

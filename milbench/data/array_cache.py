@@ -124,7 +124,7 @@ class ArrayCache:
 
 
 def cache_place(path: Path, kind: str) -> Path:
-    """Return the folder of the caches of a file or folder: beside it, or in the user's cache folder if that is read-only.
+    """Return the folder of caches: beside a file or folder, or in the user's cache folder if that is read-only.
 
     A folder whose permissions allow nobody to write is read-only for root as well.
 

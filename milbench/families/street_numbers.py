@@ -33,7 +33,7 @@ from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.image_bags import DIGITS, LazyBatches, to_picture
-from milbench.networks.convolutional import standardise
+from milbench.networks.convolutional import standardised
 from milbench.networks.house_numbers import WIDTHS
 from milbench.networks.registry import load_network, networks
 
@@ -220,7 +220,7 @@ class StreetNumbers(Task):
         """Return the network of the parameter's name, which gets standardised images unless `contrast` is raw."""
         network = load_network(self.network_name, _CHANNELS, DIGITS, seed)
         if self.contrast == "standard":
-            network.register_forward_pre_hook(_standardised)
+            network.register_forward_pre_hook(standardised)
         return network
 
     def instances_from(self, picture: Image) -> Tensor:
@@ -309,10 +309,6 @@ def _network_name(given: str) -> str:
 def _example(network_name: str) -> Network:
     """Return a network for the geometry of its positions alone."""
     return load_network(network_name, _CHANNELS, DIGITS, seed=0)
-
-
-def _standardised(network: Network, images: tuple[Tensor]) -> Tensor:  # noqa: ARG001 the signature of a hook
-    return standardise(images[0])
 
 
 def _joined(crops: Mapping[str, Crops]) -> str:

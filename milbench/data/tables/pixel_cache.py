@@ -118,7 +118,8 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
     """
     left, top, *new = placed(width, height, size)
     corner = np.array([width, height] * 2)
-    return (np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2).astype(np.float32)
+    moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2
+    return moved.astype(np.float32)
 
 
 def _fingerprint(table: ImageTable) -> str:

@@ -14,10 +14,12 @@ from milbench.errors import UsageError
 
 def table(bags: int = 120, positive: float = 0.25, groups: int = 0, split: list[str] | None = None) -> BagTable:
     labels = (np.arange(bags) < positive * bags)[:, None]
+    names = [f"b{i}" for i in range(bags)]
+    features = np.zeros((bags, 1), np.float32)
+    of = [f"g{i % groups}" for i in range(bags)] if groups else None
     return BagTable(
-        Path("bags.csv"), [f"b{i}" for i in range(bags)], labels, ["yes"], np.arange(bags + 1),
-        np.zeros((bags, 1), np.float32), ["f"], groups=[f"g{i % groups}" for i in range(bags)] if groups else None, split=split,
-    )  # fmt: skip
+        Path("bags.csv"), names, labels, ["yes"], np.arange(bags + 1), features, ["f"], groups=of, split=split
+    )
 
 
 def parts_of(found: object) -> list[list[int]]:

@@ -1,0 +1,125 @@
+"""Bags from one's own table: which are trained on and tested on, by the table, by a seed or in folds."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from milbench.api.folds import Folds
+from milbench.api.task import Task
+from milbench.data.catalog import data_dir as default_data_dir
+from milbench.data.tables.labels import LabelledBags
+from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.errors import UsageError
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+TestShare = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+FoldCount = Annotated[int, Field(ge=0)]
+
+
+class TableBags(Task):
+    """Base class of tasks whose bags a table names; a subclass reads the table and makes batches.
+
+    Args:
+        table: path of the table, from the current folder or the folder of the data.
+        folds: the number of folds; 0: none.
+        repeats: how often the bags are put into folds.
+        folds_file: a JSON file of folds, beside the table; "*" in it stands for the name of the table.
+        test: the share of the bags to test on, where a seed draws the split.
+        validation: the share of the bags to validate on, where neither the table nor folds say.
+        batch_bags: the number of bags in a training batch.
+    """
+
+    primary = "set_error"
+    network_needs_data = True
+
+    def __init__(
+        self, table: str, folds: int, repeats: int, folds_file: str, test: float, validation: float, batch_bags: int
+    ) -> None:
+        if folds == 1:
+            raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+        if folds_file and not folds:
+            raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
+        if test + validation >= 1:
+            raise UsageError(f"{self.name}: test = {test:g} and validation = {validation:g} leave no bag to train on")
+        self.table = table
+        self.folds = Folds(folds, repeats) if folds else None
+        self.folds_file = folds_file
+        self.shares = test, validation
+        self.batch_bags = batch_bags
+
+    @abstractmethod
+    def read_table(self, data_dir: Path | None) -> LabelledBags:
+        """Return the bags of the table, or at least their names and label sets. Raises UsageError."""
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return the classes, known after `prepare`."""
+        return self._labelled.class_names
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the number of batches that hold every training bag once; the last one may be smaller."""
+        return -(-len(self._split.train) // self.batch_bags)
+
+    def split_bags(self, bags: LabelledBags) -> BagSplit:
+        """Split the bags by the table, the folds or the seed of the cell, and set what follows from label sets.
+
+        Raises:
+            UsageError: no bag is left to train or to test on.
+        """
+        self._labelled, self._split = bags, self._split_of(bags)
+        for part in ("train", "test"):
+            if not len(getattr(self._split, part)):
+                raise UsageError(f"{bags.path}: no bag is left to {part} on")
+        self.num_classes = len(bags.class_names)
+        self.max_labels = int(bags.labels[self._split.train].sum(axis=1).max())
+        return self._split
+
+    def shuffled(self, rng: torch.Generator) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of the training bags of every batch, in random order."""
+        order = self._split.train[torch.randperm(len(self._split.train), generator=rng).numpy()]
+        for start in range(0, len(order), self.batch_bags):
+            yield order[start : start + self.batch_bags]
+
+    def with_folds(self, bags: LabelledBags, digest: str) -> str:
+        """Return a digest that includes the file of folds, if there is one, after it is checked."""
+        if not (self.folds and self.folds_file):
+            return digest
+        path = self._folds_path(bags)
+        read_folds(path, bags, self.folds.count, self.folds.repeats)
+        return hashlib.sha256(digest.encode() + path.read_bytes()).hexdigest()
+
+    def found(self, name: str, data_dir: Path | None) -> Path:
+        """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
+        path = Path(name).expanduser()
+        if not path.exists() and not path.is_absolute():
+            beside = default_data_dir(data_dir) / path
+            path = beside if beside.exists() else path
+        return path
+
+    def _folds_path(self, bags: LabelledBags) -> Path:
+        return bags.path.parent / self.folds_file.replace("*", bags.path.stem)
+
+    def _split_of(self, bags: LabelledBags) -> BagSplit:
+        test, validation = self.shares
+        if self.folds is None:
+            return given_split(bags) if bags.split else drawn_split(bags, test, validation, self.seed)
+        if bags.split:
+            raise UsageError(f"{bags.path} has a column 'split': folds = {self.folds.count} would be another split")
+        count, repeats = self.folds.count, self.folds.repeats
+        folds = (
+            read_folds(self._folds_path(bags), bags, count, repeats)
+            if self.folds_file
+            else drawn_folds(bags, count, repeats)
+        )
+        return fold_split(bags, folds, validation, self.seed)

@@ -1,0 +1,257 @@
+"""Images from one's own table and folder, each of which is a bag whose instances are what it shows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from milbench._utils.devices import to_device
+from milbench._utils.digests import file_digest
+from milbench._utils.images import colours, grey
+from milbench.api.bags import Bags, Truth
+from milbench.api.recipe import Recipe
+from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.data.tables.checks import check_images, fatal
+from milbench.data.tables.image_table import ImageTable, load_image_table
+from milbench.data.tables.pixel_cache import Pixels, fitted_boxes, load_pixels
+from milbench.errors import UsageError, unknown
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.flip_and_crop import flip_and_crop
+from milbench.families.image_bags import LazyBatches, to_picture
+from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
+from milbench.likelihood import EXACT_LABEL_LIMIT
+from milbench.networks.backbone import Backbone, backbones, read_weights
+from milbench.networks.convolutional import standardised
+from milbench.networks.house_numbers import WIDTHS
+from milbench.networks.registry import load_network, networks
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_EVAL_BATCH = 64
+_GALLERY = 8
+_WHITE = 255
+TORCHVISION = "torchvision:"
+"""What may stand before the name of a torchvision network."""
+
+
+class ImageBags(TableBags):
+    """Find the classes that occur in images, one's own, given the label sets of training images.
+
+    The table is a file .csv, .tsv, .parquet, .arrow or .feather with a row an image and the columns `image` (its path,
+    from the folder of the table) and `labels` (classes with ";" between them, empty for none). Where it has them, these
+    columns are used: `boxes` (JSON, [[class, left, top, right, bottom], ...] in pixels of the upright image, a box of
+    every class of the labels, or empty where they are not known), to evaluate on and never to train on; `group` (such
+    as a patient), whose images stay together in a split; `split` (train, validation, test).
+
+    Images are decoded once, shrunk or enlarged so that they just fit into squares of `size` pixels, and kept in a cache
+    beside the table, which need not fit into memory. How they are split is as in `feature-bags`.
+
+    Args:
+        table: path of the table, from the current folder or the folder of the data.
+        image: the column of the paths of images.
+        labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
+        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        size: the side of the square that an image is fitted into, in pixels; what is left free has its mean colour.
+        channels: 3 for colours, 1 for grey.
+        network: small, medium or large, the paper's convolutions for house numbers; a network of torchvision such as
+            resnet18 or convnext_tiny, made fully convolutional; or another one that `milbench list networks` names.
+        stride: of a network of torchvision, at most so many pixels between two positions; later layers are left out.
+        weights: a file with the state_dict of the network of torchvision; "": its weights are drawn by the seed.
+        flip: whether training images are mirrored at random, left and right swapped.
+        crop: training images are shifted by up to so many pixels, at random.
+        folds: the number of folds; 0: none.
+        repeats: how often the images are put into folds.
+        folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test images. "*" in
+            it stands for the name of the table, as in "*.folds.json".
+        test: the share of the images to test on, where a seed draws the split.
+        validation: the share of the images to validate on, where neither the table nor folds say.
+        batch_bags: the number of images in a training batch.
+    """
+
+    name = "image-bags"
+
+    def __init__(
+        self,
+        table: str,
+        image: str = "image",
+        labels: str = "labels",
+        classes: str = "",
+        size: Annotated[int, Field(ge=16, le=1024)] = 64,
+        channels: Literal[1, 3] = 3,
+        network: str = "small",
+        stride: Literal[2, 4, 8, 16, 32] = 8,
+        weights: str = "",
+        flip: bool = False,
+        crop: Annotated[int, Field(ge=0)] = 0,
+        folds: FoldCount = 0,
+        repeats: Count = 1,
+        folds_file: str = "",
+        test: TestShare = 0.2,
+        validation: Share = 0.1,
+        batch_bags: Count = 32,
+    ) -> None:
+        super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
+        if crop >= size:
+            raise UsageError(f"{self.name}: crop = {crop} may leave nothing of an image of size = {size}")
+        self.columns = {"image": image, "labels": labels, "classes": classes}
+        self.size = size
+        self.channels = channels
+        self.network_name, self.of_torchvision = _network_name(network)
+        self.uses = "" if self.of_torchvision else networks().entry(self.network_name).source_digest
+        if weights and not self.of_torchvision:
+            raise UsageError(f"{self.name}: weights are for networks of torchvision, network = {network} is none")
+        self.stride = stride
+        self.weights = weights
+        self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}
+
+    def read_table(self, data_dir: Path | None) -> ImageTable:
+        return load_image_table(self.found(self.table, data_dir), **self.columns)
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return the name of the table with what it holds and a digest of table, images and weights.
+
+        The images are decoded now if they were not before.
+
+        Raises:
+            UsageError: an image, a row or the file of weights is no use.
+        """
+        table = self.read_table(data_dir)
+        pixels = self._pixels_of(table)
+        for problem in fatal(check_images(table, pixels, EXACT_LABEL_LIMIT)):
+            raise UsageError(f"{table.path}: {problem}")
+        self._check_network(table, self._network(len(table.class_names), 0, self._tensors(data_dir)))
+        digest = hashlib.sha256(f"{table.digest} {pixels.digest}".encode()).hexdigest()
+        caption = f"{table.path.name}: {len(table):,} images, {len(table.class_names)} classes"
+        caption += f", sha256 {self.with_folds(table, digest)[:16]}"
+        if self.weights:
+            path = self.found(self.weights, data_dir)
+            caption += f", weights {path.name}, sha256 {file_digest(path, 'sha256')[:16]}"
+        return caption
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Open the images and split them by the seed; pixels stay in the file until they are used."""
+        table = self.read_table(data_dir)
+        pixels = self._pixels_of(table)
+        split = self.split_bags(table)
+        self._device = device
+        self._images = torch.from_numpy(pixels.images)
+        self._labels = torch.from_numpy(table.labels)
+        self._classes, self._boxes = _truth_of(table, pixels, self.size)
+        self._tensors_read = self._tensors(data_dir)
+        network = self.network(0)
+        self.positions = self._check_network(table, network)
+        self._centres = network.position_centres(self.size, self.size)
+        boxed = table.boxed()
+        self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
+        self._eval_splits = {
+            part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
+            for part, images in {"validation": split.validation, "test": split.test}.items()
+            if len(images)
+        }
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield the training images in random order, mirrored and shifted where that is asked for, without boxes."""
+        for numbers in self.shuffled(rng):
+            images = flip_and_crop(self._pixels(torch.from_numpy(numbers)), rng, **self.augmentation)
+            labels = to_device(self._labels[torch.from_numpy(numbers)], self._device)
+            yield Bags(images / _WHITE, labels)
+
+    def network(self, seed: int) -> Network:
+        """Return the network of the parameter's name; one that is not torchvision's gets standardised images."""
+        return self._network(self.num_classes, seed, self._tensors_read)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW, as for house numbers, in single precision."""
+        return Recipe(lr=5e-4, epochs=30, evaluate_every=30)
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of label sets, and the hit rate where all images of a split have boxes."""
+        where = self._centres  # of all images, as they have one size
+        centres = None if where is None else lambda height, width: where  # noqa: ARG005
+        return evaluate_bags(score, self._eval_splits, self._calibration, centres, limit=self.evaluation_limit)  # type: ignore[arg-type]
+
+    def gallery(self) -> Bags:
+        """Return the first test images."""
+        return self._eval_splits["test"].bags[0].part(0, _GALLERY)
+
+    def instances_from(self, picture: Image) -> Tensor:
+        """Return a picture at its own size, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
+        return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
+
+    def picture_from(self, instances: Tensor) -> Image:
+        """Return an image (channels, H, W) as a picture."""
+        return to_picture(instances, _WHITE)
+
+    def _pixels_of(self, table: ImageTable) -> Pixels:
+        return load_pixels(table, self.size, self.channels)
+
+    def _pixels(self, numbers: Tensor) -> Tensor:
+        """Return images (B, channels, size, size) uint8 on the device."""
+        return to_device(self._images[numbers], self._device)
+
+    def _bags(self, numbers: Tensor, *, truth: bool) -> Bags:
+        """Return images as they are, each a bag, with their boxes if these are known."""
+        known = Truth(self._classes[numbers], self._boxes[numbers]) if truth else None
+        rest = Bags(self._pixels(numbers) / _WHITE, self._labels[numbers], truth=known)
+        return rest.to(self._device)
+
+    def _batches(self, numbers: Any, *, truth: bool) -> Sequence[Bags]:
+        return LazyBatches(torch.from_numpy(numbers), _EVAL_BATCH, partial(self._bags, truth=truth))
+
+    def _tensors(self, data_dir: Path | None) -> dict[str, Tensor] | None:
+        return read_weights(self.found(self.weights, data_dir)) if self.weights else None
+
+    def _network(self, num_classes: int, seed: int, tensors: dict[str, Tensor] | None) -> Network:
+        if self.of_torchvision:
+            return Backbone(self.network_name, self.channels, num_classes, seed, stride=self.stride, weights=tensors)
+        network = load_network(self.network_name, self.channels, num_classes, seed)
+        network.register_forward_pre_hook(standardised)
+        return network
+
+    def _check_network(self, table: ImageTable, network: Network) -> int:
+        """Return the number of positions of an image. Raises UsageError for fewer than an image has classes."""
+        shape = network.output_shape(self.size, self.size)
+        if shape is None:
+            raise UsageError(
+                f"{self.name} needs a network for images that knows its output shape, as {self.network_name}"
+            )
+        positions = max(shape[0], 0) * max(shape[1], 0)
+        counts = table.labels.sum(axis=1)
+        if positions < max(most := int(counts.max()), 1):
+            raise UsageError(
+                f"{table.path}: {table.bags[int(counts.argmax())]} has {most} classes, and {self.network_name} "
+                f"{positions} positions in {self.size}x{self.size} pixels: choose a larger size or a smaller stride"
+            )
+        return positions
+
+
+def _network_name(given: str) -> tuple[str, bool]:
+    """Return the name of a network, and whether torchvision has it. Raises UsageError where nobody has."""
+    if given in WIDTHS:
+        return f"house-numbers-{given}", False
+    if given in networks().entries:
+        return given, False
+    name = given.removeprefix(TORCHVISION)
+    if name not in backbones():
+        raise unknown("network", name, [*WIDTHS, *networks().entries, *backbones()])
+    return name, True
+
+
+def _truth_of(table: ImageTable, pixels: Pixels, size: int) -> tuple[Tensor, Tensor]:
+    """Return the classes (B, M), -1 where an image has fewer, and boxes (B, M, 4) in pixels of the squares."""
+    boxes = table.boxes or []
+    most = max([1, *(len(classes) for classes, _ in boxes)])
+    known, places = torch.full((len(table), most), -1), torch.zeros(len(table), most, 4)
+    for image, (classes, sides) in enumerate(boxes):
+        width, height = pixels.sizes[image].tolist()
+        known[image, : len(classes)] = torch.from_numpy(classes)
+        places[image, : len(classes)] = torch.from_numpy(fitted_boxes(sides, width, height, size))
+    return known, places
