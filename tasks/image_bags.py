@@ -20,7 +20,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.tables.checks import check_images, fatal
 from milbench.data.tables.image_table import ImageTable, load_image_table
-from milbench.data.tables.pixel_cache import Pixels, fitted_boxes, load_pixels
+from milbench.data.tables.pixel_cache import COLOURS, SIDE, Pixels, fitted_boxes, load_pixels
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.flip_and_crop import flip_and_crop
@@ -84,8 +84,8 @@ class ImageBags(TableBags):
         image: str = "image",
         labels: str = "labels",
         classes: str = "",
-        size: Annotated[int, Field(ge=16, le=1024)] = 64,
-        channels: Literal[1, 3] = 3,
+        size: Annotated[int, Field(ge=16, le=1024)] = SIDE,
+        channels: Literal[1, 3] = COLOURS,
         network: str = "small",
         stride: Literal[2, 4, 8, 16, 32] = 8,
         weights: str = "",

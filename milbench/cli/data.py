@@ -48,25 +48,34 @@ def check(
     features: Annotated[str, typer.Option(help="Columns of features, 'f*' or 'a;b', or '@COLUMN' of files.")] = "",
     classes: Annotated[str, typer.Option(help="The classes in their order, 'cat;dog'.")] = "",
     key: Annotated[str, typer.Option(help="Of the features in files of several arrays.")] = "",
+    image: Annotated[str, typer.Option(help="The column of images, in a table without a column of bags.")] = "image",
 ) -> int:
-    """Check a table of bags for the task feature-bags, and show what is in it. Exit code 2 if it is no use."""
+    """Check a table for the tasks feature-bags and image-bags, and show what is in it. Exit code 2 if it is no use.
+
+    Images are decoded into the cache that the task image-bags uses with its defaults.
+    """
     from rich.table import Table
 
     from milbench.cli.console import console
     from milbench.data.tables.bag_table import Columns, load_bag_table
-    from milbench.data.tables.checks import check_bags
+    from milbench.data.tables.checks import check_bags, check_images, fatal
+    from milbench.data.tables.image_table import is_image_table, load_image_table
+    from milbench.data.tables.pixel_cache import COLOURS, SIDE, load_pixels
     from milbench.likelihood import EXACT_LABEL_LIMIT
 
-    found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
+    if is_image_table(table, image, bag):
+        images = load_image_table(table, image, labels, classes)
+        found = check_images(images, load_pixels(images, SIDE, COLOURS), EXACT_LABEL_LIMIT)
+    else:
+        found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
     shown = Table(title=str(table), title_justify="left")
     for heading in ("", "what", "found"):
         shown.add_column(heading, overflow="fold")
     for finding in found:
         shown.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
     console.print(shown, markup=False)
-    fatal = [f"{finding.what}: {finding.found}" for finding in found if finding.level == "fatal"]
-    if fatal:
-        raise UsageError(f"{table}: {'; '.join(fatal)}")
+    if problems := fatal(found):
+        raise UsageError(f"{table}: {'; '.join(problems)}")
     return 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
-from tests._helpers.bag_tables import small_table
+from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.idx_files import small_mnist
@@ -39,6 +39,15 @@ class TestFeatureBags(TaskContract):
     @pytest.fixture
     def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return small_table(tmp_path_factory.mktemp("tables"))
+
+
+class TestImageBags(TaskContract):
+    task = "image-bags"
+    params: ClassVar = {"table": "images.csv", "size": 32, "flip": True, "crop": 3}
+
+    @pytest.fixture(scope="class")
+    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return small_images(tmp_path_factory.mktemp("images"))
 
 
 class TestSoundEvents(TaskContract):

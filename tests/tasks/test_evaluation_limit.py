@@ -10,7 +10,7 @@ import torch
 
 from milbench import Bags, Evaluation, Scores, Task, load_task
 from milbench.api.registry import tasks
-from tests._helpers.bag_tables import small_table
+from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.idx_files import small_mnist
 from tests._helpers.sequence_files import RATE, small_sequences
@@ -22,6 +22,7 @@ TRIED: dict[str, dict[str, Any]] = {
     "extended-mnist": {"any_data": True, "validation": 20},
     "mnist": {"any_data": True, "validation": 20},
     "feature-bags": {"table": "bags.csv"},
+    "image-bags": {"table": "images.csv", "size": 32},
     "cifar10": {"any_data": True, "validation": 10},
     "house-numbers": {"validation": 20},
     "sound-events": {"train_bags": 40},
@@ -35,6 +36,7 @@ OUTCOMES = {
     "extended-digits": EVERY | {"hit_rate"},
     "extended-mnist": EVERY | {"hit_rate"},
     "feature-bags": EVERY | {"hit_rate", "posterior_error"},
+    "image-bags": {"set_error", "label_error", "hit_rate"},
     "mnist": EVERY,
     "cifar10": EVERY,
     "house-numbers": {"set_error", "label_error", "hit_rate", "transcription_error"},
@@ -61,7 +63,7 @@ def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
 @pytest.mark.parametrize("when", ["before prepare", "after it"])
 @pytest.mark.parametrize("name", TRIED)
 def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path: Path, street_data: Path) -> None:
-    small_sequences(small_cifar(small_mnist(small_table(tmp_path))))
+    small_sequences(small_cifar(small_mnist(small_images(small_table(tmp_path)))))
     task = load_task(name, **TRIED[name])
     task.evaluation_limit = 6 if when == "before prepare" else None
     task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)

@@ -22,6 +22,8 @@ from milbench.errors import UsageError
 CACHE_FORMAT = 1
 """Version of the layout of a cache, to be raised when an image is fitted into its square in another way."""
 SCHEMA = {"images": "uint8", "sizes": "int32"}
+SIDE, COLOURS = 64, 3
+"""Side in pixels and channels of the squares where nothing else is asked for."""
 AT_ONCE = 256
 """Images that are decoded in memory before they are written."""
 

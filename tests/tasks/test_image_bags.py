@@ -1,0 +1,189 @@
+"""One's own images as a task: what is trained on, what is evaluated, which networks, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torchvision import models
+
+from milbench import Bags, Scores, UsageError, generator, load_task
+from milbench.networks.backbone import Backbone
+from tests._helpers.bag_tables import small_images
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_images(tmp_path_factory.mktemp("images"))
+
+
+def prepared(folder: Path, seed: int = 0, table: str = "images.csv", **params: Any) -> Any:
+    task = load_task("image-bags", table=str(folder / table), **{"size": 32, **params})
+    task.seed = seed
+    task.check_data(None)
+    task.prepare(None, CPU)
+    return task
+
+
+def changed(folder: Path, name: str, **columns: Any) -> str:
+    """Write a copy of the table with other columns beside it and return its name."""
+    pd.read_csv(folder / "images.csv", keep_default_na=False).assign(**columns).to_csv(folder / name, index=False)
+    return name
+
+
+def test_batches_hold_every_training_image_once_with_its_label_set_and_without_boxes(tmp_path: Path) -> None:
+    rows = ["image,labels,boxes"]
+    for n in range(60):
+        picture = Image.new("RGB", (32, 32), (9, 9, n))
+        picture.putpixel((5, 7), (200, 100, n))
+        picture.save(tmp_path / f"{n}.png")
+        rows.append(f"{n}.png,{'odd' * (n % 2)}," + '"[[""odd"",0,0,9,9]]"' * (n % 2))
+    (tmp_path / "images.csv").write_text("\n".join(rows))
+    task = prepared(tmp_path, batch_bags=10)
+    batches = list(task.train_batches(0, generator(0)))
+    assert len(batches) == task.steps_per_epoch == 5
+    assert task.class_names == ["odd"]
+    seen = []
+    for bags in batches:
+        assert bags.truth is None, "boxes are for evaluation alone"
+        levels = (bags.instances * 255).round().int()
+        assert levels[:, :2, 7, 5].tolist() == [[200, 100]] * len(bags), "rows before columns, red first"
+        numbers = levels[:, 2, 0, 0].tolist()
+        assert bags.labels[:, 0].tolist() == [bool(n % 2) for n in numbers]
+        seen += numbers
+    assert len(seen) == len(set(seen)) == 42, "60 images without 12 to test on and 6 to validate on"
+
+
+def test_boxes_say_where_the_classes_are_and_the_hit_rate_follows_them(folder: Path) -> None:
+    task = prepared(folder, network="resnet18", stride=4, size=64)
+    ys, xs = task.network(0).position_centres(64, 64)
+
+    def score(bags: Bags, *, elsewhere: bool = False) -> Scores:
+        """Find squares and discs, which are brighter than the background: squares in the upper half, discs below."""
+        bright = bags.instances.amin(dim=1)[:, ys.long()][:, :, xs.long()]
+        upper = (ys < 32).view(1, -1, 1)
+        maps = torch.stack([bright * ~upper, bright * upper], dim=1)
+        maps = maps.flip(1) if elsewhere else maps
+        return Scores(bags.labels.float(), bags.labels.float(), torch.cat([maps, maps[:, :1]], dim=1))
+
+    assert task.evaluate(score).metrics["test/hit_rate"] >= 0.95
+    assert task.evaluate(lambda bags: score(bags, elsewhere=True)).metrics["test/hit_rate"] <= 0.3
+
+
+def test_without_boxes_of_all_images_the_hit_rate_is_left_out(folder: Path) -> None:
+    def score(bags: Bags) -> Scores:
+        labels = bags.labels.float()
+        return Scores(labels, labels, torch.full((len(bags), 3, 12, 12), 1 / 3))
+
+    frame = pd.read_csv(folder / "images.csv", keep_default_na=False)
+    boxes, split = frame["boxes"].tolist(), ["train", "validation", "test"] * 20
+    split = [split[n // 3] for n in range(60)]
+    few = [text if part == "test" else "" for text, part in zip(boxes, split, strict=True)]
+    task = prepared(folder, table=changed(folder, "few.csv", boxes=few, split=split))
+    metrics = task.evaluate(score).metrics
+    assert "test/hit_rate" in metrics
+    assert "validation/hit_rate" not in metrics
+    task = prepared(folder, table=changed(folder, "none.csv", boxes=""))
+    assert "test/hit_rate" not in task.evaluate(score).metrics
+    assert task.gallery().truth is None
+
+
+def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Path) -> None:
+    states = [models.resnet18(weights=None).state_dict() for _ in range(2)]
+    names = ["first.pth", "second.pth"]
+    for name, state in zip(names, states, strict=True):
+        torch.save(state, folder / name)
+    tasks = [prepared(folder, network="torchvision:resnet18", weights=str(folder / name)) for name in names]
+    for task, state in zip(tasks, states, strict=True):
+        network = task.network(0)
+        assert isinstance(network, Backbone)
+        assert torch.equal(network.body[0].weight, state["conv1.weight"])
+    first, second = (task.check_data(None) for task in tasks)
+    assert first != second
+    assert "weights first.pth, sha256 " in first
+
+
+def test_the_identity_follows_images_and_labels_and_not_their_dates(folder: Path, tmp_path: Path) -> None:
+    def identity(where: Path, table: str = "images.csv") -> str:
+        return load_task("image-bags", table=str(where / table), size=16).check_data(None).partition(": ")[2]
+
+    copy = small_images(tmp_path)
+    assert identity(folder) == identity(copy)
+    (copy / "pictures/4.png").write_bytes((copy / "pictures/5.png").read_bytes())
+    assert identity(folder) != identity(copy)
+    labels = ["square", *pd.read_csv(folder / "images.csv", keep_default_na=False)["labels"].tolist()[1:]]
+    assert identity(folder) != identity(folder, changed(folder, "other.csv", labels=labels, boxes=""))
+
+
+def test_seeds_are_the_folds_and_groups_stay_together(folder: Path) -> None:
+    groups = [f"patient {n // 6}" for n in range(60)]
+    table = changed(folder, "groups.csv", group=groups)
+    tested = [prepared(folder, seed, table, folds=5)._split.test for seed in range(5)]
+    assert sorted(np.concatenate(tested).tolist()) == list(range(60))
+    patients = [{groups[n] for n in part} for part in tested]
+    assert sum(map(len, patients)) == len(set(groups))
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"network": "resnet81"}, "unknown network 'resnet81'; did you mean 'resnet18'"),
+        ({"network": "small", "weights": "x.pth"}, "weights are for networks of torchvision, network = small is none"),
+        ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
+        ({"channels": 2}, "channels = 2 is wrong"),
+        ({"stride": 5}, "stride = 5 is wrong"),
+        ({"folds": 1}, "folds = 1 leaves no bag to train on"),
+    ],
+)
+def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load_task("image-bags", table="x.csv", **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"network": "instance-mlp"}, "needs a network for images that knows its output shape"),
+        ({"network": "resnet18", "stride": 32, "size": 32}, r"has 2 classes, and resnet18 1 positions in 32x32 pixels"),
+        ({"network": "resnet18", "weights": "absent.pth"}, "there is no file of weights absent.pth"),
+        ({"table": "absent.csv"}, r"there is no table .*absent.csv"),
+    ],
+)
+def test_what_does_not_fit_the_images_is_refused_before_anything_runs(
+    folder: Path, params: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load_task("image-bags", **{"table": str(folder / "images.csv"), **params}).check_data(None)
+
+
+def test_a_stranger_checks_a_table_and_compares_losses_on_it(
+    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_images(tmp_path, 90))
+    shown = milbench("data", "check", "images.csv")
+    assert shown.code == 0, shown.err
+    assert "90, of 6" in shown.out
+    assert "90 of 90 images have a box of every class" in shown.out
+    run = milbench(
+        "run", "--loss", "exact,noisy-or", "--task", "image-bags", "-p", "task.table=images.csv", "-p", "task.size=32",
+        "-p", "task.network=resnet18", "-p", "task.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
+        "--epochs", "2", "-p", "task.channels=1", "--name", "shapes", "--in-process",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    assert milbench("report", "shapes").code == 0
+    page = (root / "reports/shapes/report.md").read_text("utf-8").replace("\\", "")
+    assert "images.csv: 90 images, 2 classes" in page
+    assert "last/test/hit_rate" in pd.read_csv(root / "reports/shapes/results.csv")
+    (tmp_path / "pictures/7.png").unlink()
+    failed = milbench("data", "check", "images.csv")
+    assert failed.code == 2
+    assert "images.csv, row 9: " in failed.err
+    assert "Traceback" not in failed.err
