@@ -21,13 +21,12 @@ def small_table(folder: Path, bags: int = 60) -> Path:
     return folder
 
 
-def small_images(folder: Path, count: int = 60, *, boxes: bool = True) -> Path:
-    """Write images.csv and pictures of several sizes with coloured squares and discs, which are the classes.
+def small_images(folder: Path, count: int = 60) -> Path:
+    """Write images.csv and pictures of several sizes with coloured squares and discs, the classes, and their boxes.
 
     Args:
         folder: of the table; the pictures are in its folder `pictures`.
         count: the number of pictures. Every third one is empty, has a square, or has a square and a disc.
-        boxes: whether the table has them.
     """
     rng = np.random.default_rng(0)
     (folder / "pictures").mkdir()
@@ -37,14 +36,12 @@ def small_images(folder: Path, count: int = 60, *, boxes: bool = True) -> Path:
         picture = Image.new("RGB", (width, height), tuple(rng.integers(0, 90, 3).tolist()))
         draw, placed = ImageDraw.Draw(picture), []
         for number, (name, shape) in enumerate((("square", draw.rectangle), ("disc", draw.ellipse))[: n % 3]):
-            left, top = (
-                int(rng.integers(0, width - 25)),
-                int(rng.integers(0, height // 2 - 25)) + number * (height // 2),
-            )
+            left = int(rng.integers(0, width - 25))
+            top = int(rng.integers(0, height // 2 - 25)) + number * (height // 2)
             shape((left, top, left + 24, top + 24), fill=tuple(rng.integers(160, 256, 3).tolist()))
             placed.append([name, left, top, left + 25, top + 25])
         picture.save(folder / "pictures" / f"{n}.png")
-        row = {"image": f"pictures/{n}.png", "labels": ";".join(name for name, *_ in placed)}
-        rows.append(row | ({"boxes": json.dumps(placed)} if boxes else {}))
+        labels = ";".join(str(name) for name, *_ in placed)
+        rows.append({"image": f"pictures/{n}.png", "labels": labels, "boxes": json.dumps(placed)})
     pd.DataFrame(rows).to_csv(folder / "images.csv", index=False)
     return folder

@@ -78,7 +78,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 class Trap:
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[object, ...]:
         return print, ("unpickled",)
 
 
@@ -100,7 +100,8 @@ def test_weights_and_outputs_depend_on_the_seed_alone(name: str) -> None:
     def made(seed: int) -> Tensor:
         network = Backbone(name, 3, 2, seed, stride=8)
         images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-        return network.train()(images).detach()
+        logits: Tensor = network.train()(images)
+        return logits.detach()
 
     torch.manual_seed(1)
     before = torch.get_rng_state()

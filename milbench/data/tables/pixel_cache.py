@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,10 @@ from milbench.errors import UsageError
 CACHE_FORMAT = 1
 """Version of the layout of a cache, to be raised when an image is fitted into its square in another way."""
 SCHEMA = {"images": "uint8", "sizes": "int32"}
-SIDE, COLOURS = 64, 3
-"""Side in pixels and channels of the squares where nothing else is asked for."""
+SIDE: Final = 64
+"""Side of the squares in pixels, where nothing else is asked for."""
+COLOURS: Final = 3
+"""Channels of an image, likewise."""
 AT_ONCE = 256
 """Images that are decoded in memory before they are written."""
 

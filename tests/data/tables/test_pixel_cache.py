@@ -8,17 +8,17 @@ import pytest
 from PIL import Image
 
 from milbench.data.tables import pixel_cache
-from milbench.data.tables.checks import check_images
+from milbench.data.tables.checks import check_images, fatal
 from milbench.data.tables.image_table import ImageTable, load_image_table
 from milbench.data.tables.pixel_cache import fitted, fitted_boxes, load_pixels
 from milbench.errors import UsageError
 
 
 def image_table(folder: Path, names: list[str], split: str = "") -> ImageTable:
-    rows = [
-        f"{name},{'cat' if n % 2 else ''}" + (f",{split.split()[n]}" if split else "") for n, name in enumerate(names)
-    ]
-    (folder / "pets.csv").write_text("\n".join(["image,labels" + (",split" if split else ""), *rows]))
+    """Write a table whose images show a cat, but for the first one, and with the parts of a split where it is given."""
+    parts = split.split()
+    rows = [f"{name},{'cat' * (n > 0)}" + (f",{parts[n]}" if parts else "") for n, name in enumerate(names)]
+    (folder / "pets.csv").write_text("\n".join(["image,labels" + ",split" * bool(parts), *rows]))
     return load_image_table(folder / "pets.csv")
 
 
@@ -51,7 +51,7 @@ def test_boxes_move_with_the_pixels() -> None:
     picture = Image.new("L", (90, 60), 0)
     picture.paste(255, (30, 12, 60, 36))
     square = np.asarray(fitted(picture, 48)) > 127
-    rows, columns = square.any(axis=1).nonzero()[0], square.any(axis=0).nonzero()[0]
+    rows, columns = (np.flatnonzero(square.any(axis=axis)) for axis in (1, 0))
     (box,) = fitted_boxes(np.array([[30, 12, 60, 36]], np.float32), 90, 60, 48)
     assert box == pytest.approx([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], abs=0.5)
 
@@ -78,12 +78,12 @@ def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Im
     (folder / "broken.png").write_bytes(table.files[0].read_bytes()[:60])
     (folder / "text.jpg").write_text("no picture")
     wrong = image_table(folder, ["red.png", "broken.png", "absent.png", "point.png", "text.jpg"])
-    with pytest.raises(UsageError, match="^3 of 5 images cannot be read: ") as error:
+    with pytest.raises(UsageError, match=r"^3 of 5 images cannot be read: ") as error:
         load_pixels(wrong, 32, 3)
     for place in ("pets.csv, row 3: .*broken.png", "pets.csv, row 4: .*absent.png is not there", "row 6: .*text.jpg"):
         assert error.match(place)
     assert "\n" not in str(error.value)
-    assert not [path for path in folder.rglob("*.npy")]
+    assert not list(folder.rglob("*.npy"))
 
 
 def test_a_full_disk_is_one_line(table: ImageTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,9 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     assert found["images of equal content"] == ("warning", "1: red.png = again.bmp")
     assert found["equal images in two parts"] == ("warning", "1: red.png = again.bmp")
     assert found["images of one colour"] == ("warning", "1: plain.png")
-    assert "equal images, other labels" not in found
-    plain = image_table(folder, ["plain.png"])
-    plain = image_table(folder, ["plain.png", "again.bmp"])
-    assert not [f for f in check_images(plain, load_pixels(plain, 32, 3), 16) if f.level == "fatal"]
+    assert found["equal images, other labels"] == ("warning", "1: red.png = again.bmp")
+    assert not [what for what, (level, _) in found.items() if level == "fatal"]
+    Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
+    plain = image_table(folder, ["plain.png", "blue.png"])
+    problems = fatal(check_images(plain, load_pixels(plain, 32, 3), 16))
+    assert problems == ["images: all are of one colour: nothing can be told from them"]
