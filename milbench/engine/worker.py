@@ -322,18 +322,22 @@ def _reason(error: BaseException, job: Job | None = None) -> str:
 
 
 def _about(cell: Cell, trained: TrainedCell, tags: dict[str, str]) -> dict[str, str]:
-    """Return what a file of weights says of itself, for who finds it without its store."""
-    return {
+    """Return what a file of weights says of itself, for who finds it without its store: one entry of JSON.
+
+    Several entries are written in an order that is drawn at random: the same weights would be other bytes every time.
+    """
+    about = {
         "name": str(cell),
         "cell": cell.id,
-        "loss": json.dumps({cell.loss: cell.loss_params}),
-        "task": json.dumps({cell.task: cell.task_params}),
+        "loss": {cell.loss: cell.loss_params},
+        "task": {cell.task: cell.task_params},
         "data": cell.data,
-        "classes": json.dumps(trained.class_names),
+        "classes": trained.class_names,
         "commit": tags["milbench.code"],
         "version": tags["milbench.version"],
         "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
     }
+    return {"milbench": json.dumps(about)}
 
 
 def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]) -> None:

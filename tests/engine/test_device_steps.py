@@ -24,7 +24,7 @@ from milbench.engine.smoke_test import shrink
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer, network_for
 from milbench.testing import Variant
-from tests._helpers.bag_tables import small_table
+from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.fake_gpu import GPU, FakeGPU
 from tests._helpers.idx_files import small_mnist
@@ -38,6 +38,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     **{name: {"validation": 10} for name in ("svhn", "house-numbers")},
     "sound-events": {"train_bags": 64},
     "feature-bags": {"table": "bags.csv"},
+    "image-bags": {"table": "images.csv", "size": 32, "flip": True, "crop": 3},
     "sequence-bags": {"table": "table.csv", "sample_rate": RATE},
 }
 """Parameters with which tasks accept the small data sets of these tests."""
@@ -49,7 +50,7 @@ def data(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("all_data")
     for name in ("house-numbers", "svhn"):
         shutil.copytree(street_data / "house-numbers", root / name)
-    return small_sequences(small_table(small_mnist(small_cifar(root))))
+    return small_sequences(small_images(small_table(small_mnist(small_cifar(root)))))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "psgd"])

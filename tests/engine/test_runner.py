@@ -68,10 +68,10 @@ def test_parent_and_children_in_the_store(milbench: Milbench, root: Path) -> Non
     kept = root / "runs" / "artifacts" / run / "artifacts"
     assert {"model.safetensors", "gallery.npz"} <= {p.name for p in kept.iterdir()}
     with safe_open(kept / "model.safetensors", "pt") as weights:
-        about = weights.metadata()
+        about = json.loads(weights.metadata()["milbench"])
     assert about["name"] == "exact on tiny, seed 0"
-    assert json.loads(about["classes"]) == ["0", "1", "2"]
-    assert list(json.loads(about["task"])) == ["tiny"]
+    assert about["classes"] == ["0", "1", "2"]
+    assert list(about["task"]) == ["tiny"]
     assert about["data"] == "tiny of 5"
     assert "licence of the training data" in about["licence"]
     tagged = StoreReader(Workspace(root)).records([run])[run].tags
