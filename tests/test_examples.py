@@ -38,12 +38,12 @@ def test_own_table(tmp_path: Path) -> None:
     said = run("own_table", tmp_path)
     assert "exact" in said
     assert re.search(r"exact\s+noisy-or", said)
-    assert re.search(r"\bunresolved|better|worse\b", said)
+    assert re.search(r"\b(unresolved|better|worse)\b", said)
 
 
 @pytest.mark.parametrize("limit", [10])
 def test_own_training_loop(tmp_path: Path, limit: float) -> None:
     said = run("own_training_loop", tmp_path)
     (error,) = re.findall(r"wrongly: ([\d.]+) %", said)
-    # The nearest corner names about 6 % wrongly without the label set; guessing names three quarters wrongly.
+    # Four classes are equally frequent: guessing names three quarters wrongly.
     assert float(error) < limit
