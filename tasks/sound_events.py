@@ -50,6 +50,7 @@ class SoundEvents(SequenceTask):
 
     name = "sound-events"
     num_classes = len(CLASSES)
+    frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     single_bags: ClassVar[dict[Split, int]] = {"validation": 250, "test": 1000}
     """Recordings of one sound each."""

@@ -124,6 +124,7 @@ class Gallery:
             row and x of every position in frames; None: spread evenly.
         threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
             most probable one in some position.
+        frames_per_second: for sequences, how many frames a second has; None: not known.
         classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
@@ -145,6 +146,7 @@ class Gallery:
     mask: NDArray[np.bool_] | None = None
     centres: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
     threshold: float | None = None
+    frames_per_second: float | None = None
     classes: NDArray[np.int64] | None = None
     boxes: NDArray[np.float32] | None = None
     position_classes: NDArray[np.int64] | None = None
@@ -163,6 +165,7 @@ class Gallery:
             "presence": self.presence.shape == (bags, classes),
             "probs": self.probs.shape[:2] == (bags, classes + 1) and len(positions) == axes[1],
             "class_names": len(self.class_names) == classes,
+            "frames_per_second": self.frames_per_second is None or 0 < self.frames_per_second < np.inf,
             "mask": self.mask is None or self.mask.shape == (bags, *positions),
             "centres": self.centres is None or tuple(map(len, self.centres)) == grid,
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
@@ -220,6 +223,7 @@ def make(
     mask: Any = None,
     centres: tuple[Any, Any] | None = None,
     threshold: float | None = None,
+    frames_per_second: float | None = None,
     classes: Any = None,
     boxes: Any = None,
     position_classes: Any = None,
@@ -239,6 +243,7 @@ def make(
             row and x of every position in frames; None: spread evenly.
         threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
             most probable one in some position.
+        frames_per_second: for sequences, how many frames a second has; None: not known.
         classes: (B, M) integers, the classes of the true instances, -1 where a bag has fewer than M.
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels; this needs `classes`.
         position_classes: for sets, (B, K) integers, the true class of each position, C for background.
@@ -260,6 +265,7 @@ def make(
         mask=None if mask is None else np.asarray(mask, np.bool_),
         centres=None if centres is None else (np.asarray(centres[0], np.float32), np.asarray(centres[1], np.float32)),
         threshold=threshold,
+        frames_per_second=frames_per_second,
         classes=None if classes is None else np.asarray(classes, np.int64),
         boxes=None if boxes is None else np.asarray(boxes, np.float32),
         position_classes=None if position_classes is None else np.asarray(position_classes, np.int64),
@@ -277,6 +283,8 @@ def write(path: Path, gallery: Gallery) -> None:
     arrays |= {name: value for name in _OPTIONAL if (value := getattr(gallery, name)) is not None}
     if gallery.centres is not None:
         arrays["ys"], arrays["xs"] = gallery.centres
+    if gallery.frames_per_second is not None:
+        arrays["frames_per_second"] = gallery.frames_per_second
     if gallery.misread is not None:
         arrays |= gallery.misread.arrays()
     with path.open("wb") as file:  # numpy adds .npz to a name that lacks it, but not to an open file
@@ -303,6 +311,7 @@ def load(path: Path) -> Gallery:
                 class_names=tuple(map(str, stored["class_names"])),
                 centres=(stored["ys"], stored["xs"]) if "ys" in stored else None,
                 threshold=None if np.isnan(threshold) else threshold,
+                frames_per_second=float(stored["frames_per_second"]) if "frames_per_second" in stored else None,
                 misread=Misread.from_arrays(stored),
                 **{name: stored[name] for name in _OPTIONAL if name in stored},
             )

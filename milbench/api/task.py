@@ -165,6 +165,8 @@ class Task(ABC):
     primary: str = "set_error"
     """The metric that losses are ranked by, without its split. The default needs label sets alone; a task whose bags
     have instance truth may name another one."""
+    frames_per_second: float | None = None
+    """Where bags are sequences, how many frames a second has, known after `prepare`: a report then shows seconds."""
     chance: float | None = None
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()

@@ -47,6 +47,7 @@ def save_gallery(
         threshold=evaluation.metrics.get(THRESHOLD),
         kind="image" if bags.are_images else "set" if centres is None else "sequence",
         centres=centres,
+        frames_per_second=task.frames_per_second,
         class_names=task.class_names,
         misread=task.misread(score, evaluation.decoder),
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from milbench._utils.palette import INK, class_colours
@@ -18,12 +19,15 @@ from milbench.report.figures.style import WIDTH, literal, wrapped
 
 MOST_BAGS = 3
 MOST_STRIPS = 12
+_TICKS = 4
 _STRIP, _FRAMES, _TITLE = 0.13, 1.25, 0.28
 """Heights in inches: of a class's strip, of the frames of a sequence, and of the line above either."""
 
 
 def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
     """Draw the frames of the first test sequences and, below them, the probability of each class over time.
+
+    Time is in seconds where it is known how many frames a second has, else in frames.
 
     Args:
         seen: the gallery of each loss by its name, all of the same sequences.
@@ -42,7 +46,10 @@ def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
         axes.set_ylabel(literal(wrapped(name, 14)), color=INK, fontweight="bold")
     for axes in grid[1:, 0]:
         axes.set_yticks(range(len(classes)), [literal(first.class_names[c]) for c in classes], fontsize=7.5)
-    figure.supxlabel("time →", fontsize=9)
+    for axes in grid[-1]:
+        axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
+        axes.tick_params(axis="x", labelsize=7.5)
+    figure.supxlabel("frames" if first.frames_per_second is None else "seconds", fontsize=9)
     return figure
 
 
@@ -60,7 +67,8 @@ def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
     plain(axes)
     frames = gallery.instances[bag]
     frames = frames[:, : _length(gallery, bag)]
-    axes.imshow(frames, cmap="gray", aspect="auto", origin="lower", extent=(0, frames.shape[1], 0, frames.shape[0]))
+    end = frames.shape[1] * _step(gallery)
+    axes.imshow(frames, cmap="gray", aspect="auto", origin="lower", extent=(0, end, 0, frames.shape[0]))
     colours = class_colours(len(gallery.class_names))
     for cls, start, end in _events(gallery, bag):
         box = Rectangle((start, 0), end - start, len(frames), fill=False, ec=colours[cls], lw=1.6)
@@ -86,16 +94,17 @@ def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> 
         if cls in classes:
             low = classes.index(cls) - 0.45  # so that the first strip's frame is not cut off
             axes.add_patch(Rectangle((start, low), end - start, 0.9, fill=False, ec=INK, lw=0.8))
-    axes.set_xlim(0, _length(gallery, bag))
+    axes.set_xlim(0, _length(gallery, bag) * _step(gallery))
     judge(axes, gallery, bag)
 
 
 def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
-    """Return class, begin and end in frames of the true events of a sequence; none where they are not known."""
+    """Return class, begin and end of the true events of a sequence; none where they are not known."""
     if gallery.boxes is None or gallery.classes is None:
         return []
     found = zip(gallery.classes[bag].tolist(), gallery.boxes[bag].tolist(), strict=True)
-    return [(cls, box[0], box[2]) for cls, box in found if cls >= 0]
+    step = _step(gallery)
+    return [(cls, box[0] * step, box[2] * step) for cls, box in found if cls >= 0]
 
 
 def _length(gallery: Gallery, bag: int) -> int:
@@ -103,9 +112,15 @@ def _length(gallery: Gallery, bag: int) -> int:
     return int((~np.isnan(gallery.instances[bag, 0])).sum())
 
 
+def _step(gallery: Gallery) -> float:
+    """Return how much of the axis of time a frame is: its seconds, or 1 where these are not known."""
+    return 1 if gallery.frames_per_second is None else 1 / gallery.frames_per_second
+
+
 def _times(gallery: Gallery) -> NDArray[np.float32]:
-    """Return the middle of each position in frames."""
+    """Return the middle of each position on the axis of time."""
+    step = np.float32(_step(gallery))
     if gallery.centres is not None:
-        return gallery.centres[1]
+        return gallery.centres[1] * step
     count = gallery.probs.shape[2]
-    return (np.arange(count, dtype=np.float32) + 0.5) * np.float32(gallery.instances.shape[2] / count)
+    return (np.arange(count, dtype=np.float32) + 0.5) * step * np.float32(gallery.instances.shape[2] / count)

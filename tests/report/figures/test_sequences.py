@@ -44,6 +44,9 @@ def test_round_trip_of_sequences(tmp_path: Path) -> None:
     gallery.write(tmp_path / "g.npz", gallery.make(**arrays()))
     read = gallery.load(tmp_path / "g.npz")
     assert read.kind == "sequence"
+    assert read.frames_per_second is None, "as in galleries of earlier versions"
+    gallery.write(tmp_path / "g.npz", gallery.make(**arrays(frames_per_second=62.5)))
+    assert gallery.load(tmp_path / "g.npz").frames_per_second == 62.5
     assert read.centres is not None
     assert [c.tolist() for c in read.centres] == [[1.5], [1, 3, 5, 7]]
     assert np.isnan(read.instances[1, :, 6:]).all()
@@ -53,7 +56,7 @@ def test_round_trip_of_sequences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("centres", ([1.5], [1, 2])), ("centres", ([1, 3, 5, 7], [1.5])), ("instances", np.zeros((2, 1, 3, 8))),
-     ("probs", np.zeros((2, 3, 1, 4))), ("mask", np.ones((2, 8), bool))],
+     ("frames_per_second", 0.0), ("probs", np.zeros((2, 3, 1, 4))), ("mask", np.ones((2, 8), bool))],
 )  # fmt: skip
 def test_arrays_that_do_not_fit_together_are_named(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
@@ -78,6 +81,27 @@ def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
     assert second.get_xlim() == (0, 6), "the second sequence has six frames"
     assert not np.asarray(second.images[0].get_array())[..., 3].any(), "nothing is heard where there is no frame"
     assert np.asarray(figure.axes[1].images[0].get_array()).shape == (3, 6)
+
+
+@pytest.mark.parametrize("centres", [([1.5], [1, 3, 5, 7]), None])
+def test_time_is_in_seconds_where_their_frames_are_known(centres: Any) -> None:
+    made = gallery.make(**arrays(frames_per_second=4, centres=centres))
+    figure = sequence_figure({"exact": made})
+    figure.draw_without_rendering()
+    truth, _, strips, shorter = figure.axes
+    assert figure.get_supxlabel() == "seconds"
+    assert list(truth.images[0].get_extent())[:2] == list(strips.images[0].get_extent())[:2] == [0, 2]
+    assert rectangles(truth) == rectangles(strips) == [(0.5, 1.25)], "frames 2 to 5 of four a second"
+    assert shorter.get_xlim() == (0, 1.5)
+    assert {"0.0", "1.0"} <= {text.get_text() for text in strips.get_xticklabels()}
+    assert not truth.get_xticklabels()
+
+
+def test_time_is_in_frames_where_their_seconds_are_not_known() -> None:
+    figure = sequence_figure({"exact": gallery.make(**arrays())})
+    figure.draw_without_rendering()
+    assert figure.get_supxlabel() == "frames"
+    assert {"0", "4", "8"} <= {text.get_text() for text in figure.axes[2].get_xticklabels()}
 
 
 def test_of_many_classes_those_that_occur_are_shown() -> None:
