@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
+
+if TYPE_CHECKING:
+    from milbench.data.tables.checks import Finding
+    from milbench.data.tables.sequence_table import SequenceTable
 
 app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them; check your own table.")
 
@@ -49,10 +53,16 @@ def check(
     classes: Annotated[str, typer.Option(help="The classes in their order, 'cat;dog'.")] = "",
     key: Annotated[str, typer.Option(help="Of the features in files of several arrays.")] = "",
     image: Annotated[str, typer.Option(help="The column of images, in a table without a column of bags.")] = "image",
+    file: Annotated[str, typer.Option(help="The column of sequences, in a table without either.")] = "file",
+    stride: Annotated[int | None, typer.Option(min=1, help="Of sequences: frames in a position.")] = None,
+    frames_per_second: Annotated[float | None, typer.Option(min=1e-3, help="Of sequences.")] = None,
+    bands: Annotated[int | None, typer.Option(min=1, max=512, help="Of waveforms: log-mel bands.")] = None,
+    sample_rate: Annotated[int | None, typer.Option(min=100, help="Of waveforms in .npy files, in Hz.")] = None,
 ) -> int:
-    """Check a table for the tasks feature-bags and image-bags, and show what is in it. Exit code 2 if it is no use.
+    """Check a table for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
 
-    Images are decoded into the cache that the task image-bags uses with its defaults.
+    Exit code 2 if it is no use. Images are decoded into the cache that the task image-bags uses with its defaults;
+    sequences are read with those of sequence-bags where the options do not say otherwise.
     """
     from rich.table import Table
 
@@ -61,11 +71,15 @@ def check(
     from milbench.data.tables.checks import check_bags, check_images, fatal
     from milbench.data.tables.image_table import is_image_table, load_image_table
     from milbench.data.tables.pixel_cache import COLOURS, SIDE, load_pixels
+    from milbench.data.tables.sequence_table import is_sequence_table, load_sequence_table
     from milbench.likelihood import EXACT_LABEL_LIMIT
 
     if is_image_table(table, image, bag):
         images = load_image_table(table, image, labels, classes)
         found = check_images(images, load_pixels(images, SIDE, COLOURS), EXACT_LABEL_LIMIT)
+    elif is_sequence_table(table, file, (bag, image)):
+        settings = {"frames_per_second": frames_per_second, "bands": bands, "sample_rate": sample_rate}
+        found = _check_sequences(load_sequence_table(table, file, labels, classes), stride, settings)
     else:
         found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
     shown = Table(title=str(table), title_justify="left")
@@ -98,6 +112,21 @@ def make(
         remark = catalog.DATASETS[name].remark(root)
     console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
     return 0
+
+
+def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[str, Any]) -> list[Finding]:
+    """Return what is to be known of sequences; a setting that is None is the default of the task."""
+    import numpy as np
+
+    from milbench.data.tables.checks import check_sequences
+    from milbench.data.tables.sequence_files import STRIDE, FrameSettings, load_frames
+    from milbench.likelihood import EXACT_LABEL_LIMIT
+    from milbench.networks.sequence import block_count
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    loaded = load_frames(table.path, table.bags, FrameSettings(**given))
+    positions = np.array([block_count(length, stride or STRIDE) for length in loaded.lengths])
+    return check_sequences(table, loaded, positions, EXACT_LABEL_LIMIT)
 
 
 def _print_states(data_dir: Path | None) -> list[str]:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milbench.data.tables.bag_table import BagTable
 from milbench.data.tables.image_table import ImageTable
 from milbench.data.tables.labels import SPLITS, LabelledBags
 from milbench.data.tables.pixel_cache import Pixels
 from milbench.data.tables.reading import row_name, shown
+from milbench.data.tables.sequence_files import LoadedFrames
+from milbench.data.tables.sequence_table import SequenceTable
 
 Level = Literal["fact", "warning", "fatal"]
 
@@ -45,7 +48,7 @@ def check_bags(table: BagTable, exact_limit: int) -> list[Finding]:
         *_classes(table),
         *_large_sets(table, exact_limit),
         *_too_small(table),
-        *_duplicates(table, [table.bag_digest(bag) for bag in range(len(table))], "bags"),
+        *_duplicates(table, table.bags, [table.bag_digest(bag) for bag in range(len(table))], "bags"),
         *_features(table),
     ]
 
@@ -63,7 +66,30 @@ def check_images(table: ImageTable, pixels: Pixels, exact_limit: int) -> list[Fi
         *_labels(table),
         *_classes(table),
         *_large_sets(table, exact_limit),
-        *_duplicates(table, [pixels.image_digest(image) for image in range(len(table))], "images"),
+        *_duplicates(table, table.bags, [pixels.image_digest(image) for image in range(len(table))], "images"),
+    ]
+
+
+def check_sequences(
+    table: SequenceTable, loaded: LoadedFrames, positions: NDArray[np.int64], exact_limit: int
+) -> list[Finding]:
+    """Return what is to be known of a table of sequences, each of which is a bag.
+
+    Args:
+        table: the sequences.
+        loaded: their frames.
+        positions: (B,), how many positions a network has in each of them.
+        exact_limit: as for `check_bags`.
+    """
+    rows = [f"{name} ({row_name(table.path, row).rpartition(', ')[2]})" for row, name in enumerate(table.bags)]
+    contents = [loaded.digest(number) for number in range(len(table))]
+    return [
+        *_sequences(table, loaded, rows),
+        *_labels(table),
+        *_classes(table),
+        *_large_sets(table, exact_limit),
+        *_too_short(table, loaded, positions, rows),
+        *_duplicates(table, rows, contents, "sequences", across="fatal"),
     ]
 
 
@@ -94,6 +120,37 @@ def _images(table: ImageTable, pixels: Pixels) -> Iterator[Finding]:
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
     elif plain:
         yield Finding("warning", "images of one colour", f"{len(plain):,}: {shown(plain)}")
+
+
+def _sequences(table: SequenceTable, loaded: LoadedFrames, rows: Sequence[str]) -> Iterator[Finding]:
+    lengths = loaded.lengths
+    low, high, middle = lengths.min(), lengths.max(), np.median(lengths)
+    seconds = f"{low / loaded.frames_per_second:.3g} to {high / loaded.frames_per_second:.3g} seconds"
+    yield Finding("fact", "sequences", f"{len(table):,}, of {low:,} to {high:,} frames, median {middle:,.0f}")
+    yield Finding("fact", "time", f"{seconds}, {loaded.frames_per_second:g} frames a second")
+    yield Finding("fact", "features", f"{len(loaded.frames[0])} in every frame")
+    if table.events is not None:
+        known = int(table.timed().sum())
+        yield Finding("fact", "events", f"{known:,} of {len(table):,} sequences have an event of every class")
+        ends = lengths / loaded.frames_per_second
+        late = [
+            f"{rows[row]} lasts {end:.3g} seconds and has {table.class_names[event.cls]!r} from {event.start:g}"
+            for row, (events, end) in enumerate(zip(table.events, ends, strict=True))
+            for event in events
+            if event.start >= end
+        ]
+        if late:
+            yield Finding("fatal", "events after the end", f"{len(late):,}: {shown(late, 4)}")
+    still = [name for name, one in zip(rows, loaded.frames, strict=True) if bool((one == one[:, :1]).all())]
+    constant = np.all([(one == loaded.frames[0][:, :1]).all(dim=1).numpy() for one in loaded.frames], axis=0)
+    if constant.all():
+        yield Finding("fatal", "features", "all are constant: no frame differs from another one")
+        return
+    if constant.any():
+        names = [str(number) for number in np.flatnonzero(constant)]
+        yield Finding("warning", "constant features", f"{len(names):,}, counted from 0: {shown(names)}")
+    if still:
+        yield Finding("warning", "sequences that never change", f"{len(still):,}: {shown(still)}")
 
 
 def _labels(table: LabelledBags) -> Iterator[Finding]:
@@ -138,23 +195,48 @@ def _too_small(table: BagTable) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _duplicates(table: LabelledBags, contents: Sequence[str], what: str) -> Iterator[Finding]:
-    """Compare bags by the digests of their contents."""
+def _too_short(
+    table: SequenceTable, loaded: LoadedFrames, positions: NDArray[np.int64], rows: Sequence[str]
+) -> Iterator[Finding]:
+    counts = table.labels.sum(axis=1)
+    if short := np.flatnonzero(counts > positions).tolist():
+        first = f"{rows[short[0]]} has {counts[short[0]]} classes and {positions[short[0]]} positions in its"
+        yield Finding(
+            "fatal", "sequences with too few positions",
+            f"{len(short):,}: {first} {loaded.lengths[short[0]]} frames, expected a position for every class, as with "
+            "a smaller stride" + (f"; likewise {shown([rows[b] for b in short[1:]])}" if short[1:] else ""),
+        )  # fmt: skip
+
+
+def _duplicates(
+    table: LabelledBags, names: Sequence[str], contents: Sequence[str], what: str, across: Level = "warning"
+) -> Iterator[Finding]:
+    """Compare bags by the digests of their contents.
+
+    Args:
+        table: the bags.
+        names: of the bags, for messages.
+        contents: their digests.
+        what: the bags are, such as "images".
+        across: how bad it is where equal bags are in two parts of a split; where it is fatal, so is it that no group
+            keeps them from getting there.
+    """
     same: dict[str, list[int]] = {}
     for bag, content in enumerate(contents):
         same.setdefault(content, []).append(bag)
     twins = [bags for bags in same.values() if len(bags) > 1]
-    named = [" = ".join(table.bags[b] for b in bags) for bags in twins]
+    named = [" = ".join(names[b] for b in bags) for bags in twins]
     if twins:
         yield Finding("warning", f"{what} of equal content", f"{len(twins):,}: {shown(named, 4)}")
     differing = [name for bags, name in zip(twins, named, strict=True) if len({*map(bytes, table.labels[bags])}) > 1]
     if differing:
         yield Finding("warning", f"equal {what}, other labels", f"{len(differing):,}: {shown(differing, 4)}")
-    if table.split:
-        split = table.split
-        across = [name for bags, name in zip(twins, named, strict=True) if len({split[b] for b in bags}) > 1]
-        if across:
-            yield Finding("warning", f"equal {what} in two parts", f"{len(across):,}: {shown(across, 4)}")
+    if table.split or across == "fatal":
+        parts = table.split or table.groups or table.bags
+        apart = [name for bags, name in zip(twins, named, strict=True) if len({parts[b] for b in bags}) > 1]
+        if apart:
+            where = "in two parts" if table.split else "that may get into two parts, being in no common group"
+            yield Finding(across, f"equal {what} {where}", f"{len(apart):,}: {shown(apart, 4)}")
 
 
 def _features(table: BagTable) -> Iterator[Finding]:

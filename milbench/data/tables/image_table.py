@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.tables.labels import LabelledBags, of_bags, read_labels, read_split
-from milbench.data.tables.reading import NAMES, read_table, row_name, shown, text_column
-from milbench.errors import UsageError, closest
+from milbench.data.tables.labels import LabelledBags, class_number, of_bags, read_labels, read_split, set_text
+from milbench.data.tables.reading import NAMES, file_column, read_table, row_name, text_column
+from milbench.errors import UsageError
 
 BOXES = "boxes"
 """The column of boxes."""
@@ -75,14 +75,7 @@ def load_image_table(path: Path, image: str = "image", labels: str = "labels", c
 @lru_cache(maxsize=4)
 def _load(path: Path, image: str, labels: str, classes: str, _changed: object) -> ImageTable:
     frame = read_table(path)
-    names = text_column(frame, path, image, "the path of an image")
-    first: dict[str, int] = {}
-    for row, name in enumerate(names):
-        if not name:
-            raise UsageError(f"{row_name(path, row)}: the column {image!r} is empty, expected the path of an image")
-        if (before := first.setdefault(name, row)) != row:
-            place = row_name(path, before).rpartition(", ")[2]
-            raise UsageError(f"{row_name(path, row)}: {name!r} is the image of {place} too, expected a row an image")
+    names = file_column(frame, path, image, "image")
     codes = np.arange(len(names))
     label_sets, class_names, used = read_labels(path, frame, labels, classes, codes, names)
     return ImageTable(
@@ -103,11 +96,12 @@ def _boxes(
     for row, text in enumerate(text_column(frame, path, BOXES, "boxes")):
         place = row_name(path, row)
         boxes = _parsed(text, place) if text else []
-        classes = [_class_number(str(box[0]), names, place) for box in boxes]
-        if text and set(classes) != set(np.flatnonzero(labels[row]).tolist()):
+        classes = [class_number(str(box[0]), names, place, "a box") for box in boxes]
+        there, expected = set(classes), set(np.flatnonzero(labels[row]).tolist())
+        if text and there != expected:
             raise UsageError(
-                f"{place}: the boxes are of {_set_text(classes, names)}, expected a box of every class of the labels "
-                f"{_set_text(np.flatnonzero(labels[row]).tolist(), names)} and of no other, or no boxes"
+                f"{place}: the boxes are of {set_text(names[c] for c in there)}, expected a box of every class of the "
+                f"labels {set_text(names[c] for c in expected)} and of no other, or no boxes"
             )
         sides = np.array([box[1:] for box in boxes], np.float32).reshape(-1, 4)
         found.append((np.array(classes, np.int64), sides))
@@ -129,15 +123,3 @@ def _parsed(text: str, place: str) -> list[list[Any]]:
         if not (box[1] < box[3] and box[2] < box[4]):
             raise UsageError(f"{place}: the box {str(box)[:60]} is empty, expected left < right and top < bottom")
     return boxes
-
-
-def _class_number(name: str, names: list[str], place: str) -> int:
-    if name not in names:
-        near = closest(name, names)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise UsageError(f"{place}: a box of {name!r}, which is no class{hint} (there are: {shown(names)})")
-    return names.index(name)
-
-
-def _set_text(classes: list[int], names: list[str]) -> str:
-    return "{" + ", ".join(names[c] for c in sorted(set(classes))) + "}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,8 +80,8 @@ def read_labels(
         before, known = of_bag.setdefault(int(code), (int(row), found))
         if known != found:
             raise UsageError(
-                f"{row_name(path, int(row))}: bag {bags[code]!r} has the labels {_set_text(found)}, expected those of "
-                f"its {row_name(path, before).rpartition(', ')[2]}, {_set_text(known)}"
+                f"{row_name(path, int(row))}: bag {bags[code]!r} has the labels {set_text(found)}, expected those of "
+                f"its {row_name(path, before).rpartition(', ')[2]}, {set_text(known)}"
             )
     number = {name: c for c, name in enumerate(names)}
     labels = np.zeros((len(bags), len(names)), bool)
@@ -151,5 +152,30 @@ def read_split(path: Path, frame: pd.DataFrame, codes: NDArray[np.int64], bags: 
     return split
 
 
-def _set_text(found: frozenset[str]) -> str:
-    return "{" + ", ".join(sorted(found)) + "}"
+def class_number(name: str, names: list[str], place: str, what: str) -> int:
+    """Return the number of a class.
+
+    Args:
+        name: of the class.
+        names: of all classes, in their order.
+        place: the table and the row, for the message.
+        what: has the class, such as "a box", likewise.
+
+    Raises:
+        UsageError: there is no such class.
+    """
+    if name not in names:
+        near = closest(name, names)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise UsageError(f"{place}: {what} of {name!r}, which is no class{hint} (there are: {shown(names)})")
+    return names.index(name)
+
+
+def set_text(names: Iterable[str]) -> str:
+    """Return a label set for a message.
+
+    Examples:
+        >>> set_text(["wren", "nuthatch"])
+        '{nuthatch, wren}'
+    """
+    return "{" + ", ".join(sorted(names)) + "}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ _HEADER = {".csv": 2, ".tsv": 2}
 """The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, text: Collection[str] = ()) -> pd.DataFrame:
     """Return a table. Its text is kept as it is: a label "NA" is a label, and an empty field is "".
 
     Args:
         path: of a file .csv, .tsv, .parquet, .arrow or .feather.
+        text: columns that hold text, and never numbers, beside those of `NAMES`.
 
     Raises:
         UsageError: the file is missing, a folder, empty or damaged, or of another kind.
@@ -35,7 +37,9 @@ def read_table(path: Path) -> pd.DataFrame:
     if reader is None:
         raise UsageError(f"{path}: expected a table {_kinds()}, got a file {path.suffix or 'without an ending'}")
     try:
-        frame = reader(path)
+        frame = reader(path, {*NAMES, *text})
+    except UsageError:
+        raise
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
@@ -85,26 +89,65 @@ def text_column(frame: pd.DataFrame, path: Path, name: str, what: str) -> list[s
     return ["" if missing else str(v).strip() for v, missing in zip(values, values.isna(), strict=True)]
 
 
+def file_column(frame: pd.DataFrame, path: Path, name: str, kind: str) -> list[str]:
+    """Return a column with the path of a file in every row.
+
+    Args:
+        frame: the table.
+        path: where it was read from.
+        name: of the column.
+        kind: what a file holds, such as "image", for the message.
+
+    Raises:
+        UsageError: there is no such column, a field of it is empty, or a file is in two rows.
+    """
+    names = text_column(frame, path, name, f"the path of a file, one of {kind}s")
+    first: dict[str, int] = {}
+    for row, file in enumerate(names):
+        if not file:
+            raise UsageError(f"{row_name(path, row)}: the column {name!r} is empty, expected the path of a file")
+        if (before := first.setdefault(file, row)) != row:
+            place = row_name(path, before).rpartition(", ")[2]
+            raise UsageError(f"{row_name(path, row)}: {file!r} is the {kind} of {place} too, expected a row for each")
+    return names
+
+
 def shown(names: list[str], most: int = 8) -> str:
     """Return names for a message, the first `most` of them and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def _csv(path: Path, separator: str) -> pd.DataFrame:
+def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
     header = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
-    text = {name: str for name in header if str(name).strip() in NAMES}
-    return pd.read_csv(
-        path, sep=separator, dtype=text, keep_default_na=False, low_memory=False, encoding="utf-8-sig"
+    types = {name: str for name in header if str(name).strip() in text}
+    frame = pd.read_csv(
+        path, sep=separator, dtype=types, keep_default_na=False, low_memory=False, encoding="utf-8-sig"
     )  # fmt: skip
+    # In a row with too few fields the last one is empty; one with too many makes pandas take the first for an index.
+    # To count the fields of every row takes as long as to read the table, so it is done only where one may be wrong.
+    last = frame.iloc[:, -1]
+    if not isinstance(frame.index, pd.RangeIndex) or (last.isna() | (last == "")).any():
+        _check_fields(path, separator, len(header))
+    return frame
 
 
-_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": lambda path: _csv(path, ","),
-    ".tsv": lambda path: _csv(path, "\t"),
-    ".parquet": pd.read_parquet,
-    ".arrow": pd.read_feather,
-    ".feather": pd.read_feather,
+def _check_fields(path: Path, separator: str, expected: int) -> None:
+    """Raise UsageError for a row with more or fewer fields than the header."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = filter(None, csv.reader(file, delimiter=separator))
+        next(rows)
+        for row, fields in enumerate(rows):
+            if len(fields) != expected:
+                raise UsageError(f"{row_name(path, row)}: got {len(fields)} fields, expected {expected} as in the header")
+
+
+_READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
+    ".csv": lambda path, text: _csv(path, text, ","),
+    ".tsv": lambda path, text: _csv(path, text, "\t"),
+    ".parquet": lambda path, _: pd.read_parquet(path),
+    ".arrow": lambda path, _: pd.read_feather(path),
+    ".feather": lambda path, _: pd.read_feather(path),
 }
 
 

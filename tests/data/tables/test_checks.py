@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from milbench.data.tables.bag_table import BagTable
-from milbench.data.tables.checks import check_bags
+from milbench.data.tables.checks import check_bags, check_sequences, fatal
+from milbench.data.tables.sequence_files import LoadedFrames
+from milbench.data.tables.sequence_table import Event, SequenceTable
 
 
 def table() -> BagTable:
@@ -75,3 +78,71 @@ def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
     assert found(replace(table(), split=split), "warning")["class dog"] == "is in no bag of test"
     everywhere = np.array([[True, False], [True, False], [True, True]])
     assert "is in every bag" in found(replace(table(), labels=everywhere), "warning")["class cat"]
+
+
+def sequences(**changes: object) -> SequenceTable:
+    labels = np.array([[True, False], [False, False], [True, True]])
+    bags = ["a.wav", "b.wav", "c.wav"]
+    return replace(SequenceTable(Path("t.csv"), bags, labels, ["cat", "dog"], [Path(bag) for bag in bags]), **changes)  # type: ignore[arg-type]
+
+
+def frames() -> LoadedFrames:
+    """Sequences of 4, 6 and 10 frames of two features, two frames a second."""
+    return LoadedFrames([torch.arange(2.0 * length).view(2, length) for length in (4, 6, 10)], 2.0)
+
+
+def of_sequences(
+    table: SequenceTable, loaded: LoadedFrames, level: str, positions: tuple[int, ...] = (2, 3, 5), limit: int = 16
+) -> dict[str, str]:
+    findings = check_sequences(table, loaded, np.array(positions), limit)
+    return {finding.what: finding.found for finding in findings if finding.level == level}
+
+
+def test_lengths_of_sequences_are_counted() -> None:
+    table = sequences(events=[[Event(0, 0, 1)], [], []])
+    facts = of_sequences(table, frames(), "fact")
+    assert facts["sequences"] == "3, of 4 to 10 frames, median 6"
+    assert facts["time"] == "2 to 5 seconds, 2 frames a second"
+    assert facts["features"] == "2 in every frame"
+    assert facts["events"] == "2 of 3 sequences have an event of every class"
+    assert facts["empty label sets"] == "1 of 3 bags"
+    assert facts["class cat"] == "in 2 of 3 bags"
+    assert of_sequences(table, frames(), "warning") == of_sequences(table, frames(), "fatal") == {}
+    assert "large label sets" in of_sequences(table, frames(), "warning", limit=1)
+
+
+def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
+    (found,) = of_sequences(sequences(), frames(), "fatal", positions=(2, 3, 1)).values()
+    assert found.startswith("1: c.wav (row 4) has 2 classes and 1 positions in its 10 frames")
+    (found,) = of_sequences(sequences(events=[[Event(0, 2, 3)], [], []]), frames(), "fatal").values()
+    assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
+    assert not of_sequences(sequences(events=[[Event(0, 1.9, 3)], [], []]), frames(), "fatal"), "its end is cut off"
+
+
+def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
+    """Network and loss could know a test recording from training."""
+    one, other, _ = frames().frames
+    twins = LoadedFrames([one, other, one.clone()], 2.0)
+    expected = "1: a.wav (row 2) = c.wav (row 4)"
+    for changes, refused in (
+        ({}, True),
+        ({"groups": ["x", "x", "y"]}, True),
+        ({"groups": ["x", "y", "x"]}, False),
+        ({"split": ["train", "test", "test"]}, True),
+        ({"split": ["test", "train", "test"]}, False),
+    ):
+        assert list(of_sequences(sequences(**changes), twins, "fatal").values()) == [expected] * refused, changes
+        assert of_sequences(sequences(**changes), twins, "warning")["sequences of equal content"] == expected
+
+
+def test_silence_and_constant_features_are_warnings_and_fatal_where_there_is_nothing_else() -> None:
+    first, second, third = frames().frames
+    warnings = of_sequences(sequences(), LoadedFrames([first * 0 + 7, second, third], 2.0), "warning")
+    assert warnings == {"sequences that never change": "1: a.wav (row 2)"}
+    same = [torch.stack([one[0], torch.ones_like(one[0])]) for one in (first, second, third)]
+    assert of_sequences(sequences(), LoadedFrames(same, 2.0), "warning") == {
+        "constant features": "1, counted from 0: 1"
+    }
+    same = [torch.ones_like(one) for one in same]
+    findings = check_sequences(sequences(groups=["x"] * 3), LoadedFrames(same, 2.0), np.array([2, 3, 5]), 16)
+    assert fatal(findings) == ["features: all are constant: no frame differs from another one"]

@@ -44,6 +44,8 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
         ("t", b"a", "got a file without an ending"),
         ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
         ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
+        ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
+        ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
         ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
     ],
 )

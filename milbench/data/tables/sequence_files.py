@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,9 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.data.log_mel import LogMel
+from milbench.data.tables.reading import row_name, shown
 from milbench.errors import UsageError
 
 AUDIO = (".wav", ".flac", ".ogg")
+FRAMES_PER_SECOND: Final = 62.5
+"""Frames a second, where nothing else is asked for."""
+BANDS: Final = 32
+"""Log-mel bands, likewise."""
+STRIDE: Final = 4
+"""Frames that a position stands for, likewise."""
 WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 MOST_NAMED = 20
@@ -33,14 +42,14 @@ class FrameSettings:
         sample_rate: of waveforms in .npy files, samples a second; audio files say theirs. All files need the same.
     """
 
-    frames_per_second: float
-    bands: int
+    frames_per_second: float = FRAMES_PER_SECOND
+    bands: int = BANDS
     sample_rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFrames:
-    """The frames of many files.
+    """The frames of B files.
 
     Args:
         frames: a tensor (F, T) of each file.
@@ -50,28 +59,49 @@ class LoadedFrames:
     frames: list[Tensor]
     frames_per_second: float
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(B,), the number of frames of each file."""
+        return np.array([one.shape[1] for one in self.frames])
+
+    def digest(self, number: int) -> str:
+        """Return a digest of the frames of a file, equal for files that a network cannot tell apart."""
+        return hashlib.sha256(self.frames[number].numpy().tobytes()).hexdigest()
+
 
 class _WrongFileError(Exception):
     """What is wrong with one file."""
 
 
-def load_frames(paths: Sequence[Path], settings: FrameSettings) -> LoadedFrames:
+def load_frames(table: Path, files: Sequence[str], settings: FrameSettings) -> LoadedFrames:
     """Return the frames of files: `.npy` with (T, F) frames or an (S,) waveform, or audio (.wav, .flac, .ogg).
 
-    Channels of audio are averaged. Files are all frames with one number of features, or all waveforms of one rate.
+    Channels of audio are averaged. Files are all frames with one number of features, or all waveforms of one rate. The
+    last files stay in memory for further cells of a comparison, and are read anew where one of them has changed.
+
+    Args:
+        table: the table that names the files, which are relative to its folder.
+        files: one a row, in the order of the rows.
+        settings: how they become frames.
 
     Raises:
-        UsageError: files are missing, cannot be read, or do not fit together; the message names all of them.
+        UsageError: files are missing, cannot be read, or do not fit together; the message names all with their rows.
     """
+    states = tuple(_state(table.parent / name) for name in files)
+    return _load(table, tuple(files), settings, states)
+
+
+@lru_cache(maxsize=1)
+def _load(table: Path, files: tuple[str, ...], settings: FrameSettings, _states: object) -> LoadedFrames:
     frames: list[Tensor] = []
     kinds: list[str] = []
     rates: list[float] = []
     wrong: list[str] = []
-    for path in paths:
+    for row, name in enumerate(files):
         try:
-            values, rate = _read(path, settings)
+            values, rate = _read(table.parent / name, settings)
         except _WrongFileError as error:
-            wrong.append(f"{path}: {error}")
+            wrong.append(f"{row_name(table, row)}: {name}: {error}")
             continue
         if rate is None:
             kinds.append(f"frames of {values.shape[1]} features")
@@ -83,23 +113,28 @@ def load_frames(paths: Sequence[Path], settings: FrameSettings) -> LoadedFrames:
             rates.append(log_mel.frames_per_second)
             frames.append(log_mel(torch.from_numpy(values).unsqueeze(0))[0])
     if wrong:
-        raise _of_files("cannot be read", wrong, len(paths))
+        raise UsageError(f"{len(wrong)} of {len(files)} files cannot be read: {shown(wrong, MOST_NAMED)}")
     usual = max(dict.fromkeys(kinds), key=kinds.count)
-    wrong = [f"{path} has {kind}" for path, kind in zip(paths, kinds, strict=True) if kind != usual]
+    wrong = [f"{row_name(table, row)}: {files[row]} has {kind}" for row, kind in enumerate(kinds) if kind != usual]
     if wrong:
-        raise _of_files(f"are not as the others, which have {usual}", wrong, len(paths))
+        fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
+        raise UsageError(f"{fault}: {shown(wrong, MOST_NAMED)}")
     return LoadedFrames(frames, rates[0])
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return what changes with a file; None where there is none, which is named with all others when they are read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 @cache
 def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
     hop = max(1, round(rate / settings.frames_per_second))
     return LogMel(rate, hop, WINDOW_STEPS * hop, settings.bands)
-
-
-def _of_files(fault: str, wrong: list[str], count: int) -> UsageError:
-    more = f"; and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
-    return UsageError(f"{len(wrong)} of {count} files {fault}: {'; '.join(wrong[:MOST_NAMED])}{more}")
 
 
 def _read(path: Path, settings: FrameSettings) -> tuple[NDArray[np.float32], int | None]:
@@ -127,8 +162,9 @@ def _read_array(path: Path, settings: FrameSettings) -> tuple[NDArray[np.float32
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
         raise _WrongFileError("expected numbers of shape (T, F), or (S,) for a waveform")
     if values.ndim == 1 and settings.sample_rate is None:
-        raise _WrongFileError("it is a waveform, which needs the parameter sample_rate")
-    return values.astype(np.float32), settings.sample_rate if values.ndim == 1 else None
+        raise _WrongFileError("it is a waveform, which needs sample_rate")
+    with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
+        return values.astype(np.float32), settings.sample_rate if values.ndim == 1 else None
 
 
 def _read_audio(path: Path) -> tuple[NDArray[np.float32], int | None]:
