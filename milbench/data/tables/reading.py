@@ -139,7 +139,8 @@ def _check_fields(path: Path, separator: str, expected: int) -> None:
         next(rows)
         for row, fields in enumerate(rows):
             if len(fields) != expected:
-                raise UsageError(f"{row_name(path, row)}: got {len(fields)} fields, expected {expected} as in the header")
+                found = f"got {len(fields)} fields, expected {expected} as in the header"
+                raise UsageError(f"{row_name(path, row)}: {found}")
 
 
 _READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
