@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from pydantic import Field
 from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
+from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
 from milbench.data.tables.checks import check_bags, fatal
+from milbench.data.tables.new_bags import load_new_bags
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
@@ -103,6 +105,9 @@ class FeatureBags(TableBags):
         self.positions = max(1, round(float(table.sizes[split.train].mean())))
         self._device = device
         self._features = torch.from_numpy(table.features)
+        self._feature_names = table.feature_names
+        trained_on = self._features[self._rows(split.train)].double()
+        self._standard = trained_on.mean(dim=0), trained_on.std(dim=0, unbiased=False)
         self._labels = torch.from_numpy(table.labels)
         self._calibration = None if len(split.validation) else self._batches(split.train)
         parts = {"validation": split.validation, "test": split.test}
@@ -115,14 +120,37 @@ class FeatureBags(TableBags):
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
-        rows = self._rows(self._split.train)
-        features = self._features[rows].double()
-        widths = (self._features.shape[1], *self.hidden, self.num_classes + 1)
-        return InstanceMLP(widths, seed, mean=features.mean(dim=0), scale=features.std(dim=0, unbiased=False))
+        widths = (len(self._feature_names), *self.hidden, self.num_classes + 1)
+        return InstanceMLP(widths, seed, *self._standard)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, between settings that were tried with exact; the spec `classic` says on what."""
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40)
+
+    def memory(self) -> dict[str, Any]:
+        """Return the classes and the names of the features; what standardises these is among the weights."""
+        return {**super().memory(), "features": self._feature_names}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Set the classes and the names of the features."""
+        super().recall(memory)
+        self._feature_names = [str(name) for name in memory["features"]]
+        features = len(self._feature_names)
+        self._standard = torch.zeros(features), torch.ones(features)  # the weights of the run replace these
+
+    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
+        """Yield the bags of tables and of files of features; instances are counted from 0 in each bag."""
+        found = load_new_bags(paths, self.columns, self._feature_names)
+        for start in range(0, len(found), _EVAL_BATCH):
+            some = found[start : start + _EVAL_BATCH]
+            sizes = torch.tensor([len(bag.features) for bag in some])
+            mask = torch.arange(int(sizes.max())) < sizes.unsqueeze(1)
+            parts = [torch.from_numpy(bag.features) for bag in some]
+            instances = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+            labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
+            places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
+            bags = Bags(instances, labels, None if bool(mask.all()) else mask)
+            yield NamedBags(self.columns.bag, [bag.name for bag in some], bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of label sets, and those of instances where the table has their classes."""

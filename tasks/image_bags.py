@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -16,11 +18,13 @@ from milbench._utils.devices import to_device
 from milbench._utils.digests import file_digest
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth
+from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.tables.checks import check_images, fatal
 from milbench.data.tables.image_table import ImageTable, load_image_table
-from milbench.data.tables.pixel_cache import COLOURS, SIDE, Pixels, fitted_boxes, load_pixels
+from milbench.data.tables.new_images import decode_all, new_images
+from milbench.data.tables.pixel_cache import COLOURS, SIDE, Pixels, fitted_boxes, load_pixels, unfitted
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.flip_and_crop import flip_and_crop
@@ -182,6 +186,21 @@ class ImageBags(TableBags):
         """Return the first test images."""
         return self._eval_splits["test"].bags[0].part(0, _GALLERY)
 
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Set the classes and the number of positions of an image; weights come from the run, not from a file."""
+        super().recall(memory)
+        self._tensors_read = None
+
+    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:
+        """Yield the images of tables, folders and files, fitted into squares as the training images are."""
+        files = new_images(paths, self.columns["image"])
+        for start in range(0, len(files), _EVAL_BATCH):
+            names = list(files)[start : start + _EVAL_BATCH]
+            pixels, sizes = decode_all([files[name] for name in names], self.size, self.channels)
+            labels = torch.zeros(len(names), self.num_classes, dtype=torch.bool)
+            bags = Bags(torch.from_numpy(pixels) / _WHITE, labels)
+            yield NamedBags(self.columns["image"], names, bags, self._places(sizes, network))
+
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture at its own size, in grey or in colour as the images are, (channels, H, W) in [0, 1]."""
         return torch.from_numpy(grey(picture) if self.channels == 1 else colours(picture)) / _WHITE
@@ -205,6 +224,19 @@ class ImageBags(TableBags):
 
     def _batches(self, numbers: Any, *, truth: bool) -> Sequence[Bags]:
         return LazyBatches(torch.from_numpy(numbers), _EVAL_BATCH, partial(self._bags, truth=truth))
+
+    def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
+        """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
+        centres = network.position_centres(self.size, self.size)
+        if centres is None:
+            return {}
+        ys, xs = (c.double().numpy() for c in centres)
+        x, y = zip(*(unfitted(xs, ys, width, height, self.size) for width, height in sizes.tolist()), strict=True)
+        shape = (len(sizes), len(ys), len(xs))
+        return {
+            "x": torch.from_numpy(np.stack(x)).unsqueeze(1).expand(shape),
+            "y": torch.from_numpy(np.stack(y)).unsqueeze(2).expand(shape),
+        }
 
     def _tensors(self, data_dir: Path | None) -> dict[str, Tensor] | None:
         return read_weights(self.found(self.weights, data_dir)) if self.weights else None

@@ -47,7 +47,17 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
     def call(*words: str) -> Ran:
         computes = words[0] in ("run", "tune", "reproduce")
-        takes_root = computes or words[0] in ("report", "status", "list", "ui", "export", "import", "predict", "figure")
+        takes_root = computes or words[0] in (
+            "report",
+            "status",
+            "list",
+            "ui",
+            "export",
+            "import",
+            "predict",
+            "figure",
+            "model",
+        )
         # In this process, where a test can patch things, unless the test is about workers.
         workers = {"--jobs", "--cluster", "--in-process"} & {*words} or words[0] == "reproduce"
         jobs = ["--threads", "1", *(["--jobs", "1"] if words[0] == "reproduce" else [])] if computes else []

@@ -154,6 +154,19 @@ class Gallery:
     sensitivity_of: NDArray[np.int64] | None = None
     misread: Misread | None = None
 
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of batches of bags, with -1 for what may differ between batches."""
+        first, last = self.instances.shape[1], self.instances.shape[-1]
+        return {"set": (-1, -1, last), "sequence": (-1, first, -1), "image": (-1, first, -1, -1)}[self.kind]
+
+    def one_bag(self) -> NDArray[np.float32]:
+        """Return the instances of the first bag as a batch of one, without padding."""
+        bag = self.instances[:1]
+        if self.kind == "sequence":
+            return bag[:, :, ~np.isnan(bag[0]).any(axis=0)]
+        return bag[:, self.mask[0]] if self.kind == "set" and self.mask is not None else bag
+
     def __post_init__(self) -> None:
         bags, classes = self.labels.shape
         positions = self.probs.shape[2:]

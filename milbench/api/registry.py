@@ -198,10 +198,10 @@ class Registry(Names[type[T]]):
                 raise UsageError(f"no file {path} to load a {self.kind} from")
             source = path.read_bytes()
         origin = str(path.resolve())
-        for entry in self.entries.values():
-            if entry.origin == origin:
-                return entry
         digest = hashlib.sha256(source).hexdigest()
+        for entry in self.entries.values():
+            if entry.origin == origin or (entry.is_file and entry.source_digest == digest):  # or a copy of that file
+                return entry
         module_name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
         loader = SourceFileLoader(module_name, str(path))
         module = importlib.util.module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from milbench.api.gallery import Misread
+    from milbench.api.named_bags import NamedBags
     from milbench.api.outcomes import Outcomes
 
 Split = Literal["validation", "test"]
@@ -248,6 +249,41 @@ class Task(ABC):
             UsageError: the task has no such pictures.
         """
         raise UsageError(f"{self.name} has no whole test pictures")
+
+    def memory(self) -> dict[str, Any]:
+        """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
+
+        It is kept as the run's artifact task.json, so that the network can be used where the data are not. A task whose
+        network needs data returns at least what decides its shape. The default is empty.
+        """
+        return {}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:  # noqa: B027 a task without a memory recalls nothing
+        """Set what `memory` has returned, in place of `prepare`; `network` and `read_bags` can be called afterwards.
+
+        Raises:
+            KeyError: something is missing.
+        """
+
+    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
+        """Yield bags of the user's that have no labels, batch by batch; called after `prepare` or `recall`.
+
+        Args:
+            paths: tables of the task's form, in which labels are not needed, files with a bag each, or folders of such.
+            network: the trained one, which knows where its positions are.
+
+        Raises:
+            UsageError: the bags of this task come from no table, or a file is no use; the message names it.
+        """
+        raise UsageError(f"{self.name} reads no bags from tables or files")
+
+    def validation_bags(self) -> Sequence[Bags]:
+        """Return the bags that are held out for validation, in batches; called after `prepare`.
+
+        Raises:
+            UsageError: the task has none, or does not give them.
+        """
+        raise UsageError(f"{self.name} gives no validation bags")
 
     @abstractmethod
     def check_data(self, data_dir: Path | None) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, new, predict, report, run, serve, status, transfer, tune
+from milbench.cli import bench, data, model, new, predict, report, run, serve, status, transfer, tune
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
@@ -34,6 +34,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "ui": serve.ui,
     "predict": predict.predict,
     "figure": predict.figure,
+    "model": model.model,
 }
 """In the order of `milbench --help`."""
 for name, command in COMMANDS.items():

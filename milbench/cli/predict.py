@@ -1,4 +1,4 @@
-"""`milbench predict` and `milbench figure`: what a trained network reads in images."""
+"""`milbench predict` and `milbench figure`: what a trained network reads in pictures, and finds in other bags."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class PredictRequest:
     positions: bool = False
     sensitivity: bool = False
     invert: bool = False
+    calibrate: bool = False
     data_dir: Path | None = None
 
     def outputs(self, name: str) -> list[Path]:
@@ -48,20 +49,35 @@ class PredictRequest:
 
 
 def predict(
-    images: Annotated[list[Path], typer.Argument(help="Image files, of any size and any format.")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Pictures of any size; or tables, files or folders of bags as the task has them, to write a table."
+        ),
+    ],
     run: options.TrainedRunOption,
-    out: Annotated[Path, typer.Option(help="Folder to write NAME.png and NAME.json to.")] = Path("predictions"),
+    out: Annotated[
+        Path, typer.Option(help="Folder to write NAME.png and NAME.json, or NAME.csv, to; or the table to write.")
+    ] = Path("predictions"),
     decoder: options.DecoderOption = None,
     scale: options.ScaleOption = None,
     truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat, to count what is read correctly.")] = None,
-    positions: Annotated[bool, typer.Option("--positions", help="Add P of every position to NAME.json.")] = False,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Add P of every position, in JSON or a table.")
+    ] = False,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
     invert: Annotated[bool, typer.Option("--invert", help="For dark digits, if the task has light ones.")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Bags: fit a temperature on the run's validation bags (reads its data).")
+    ] = False,
     device: options.DeviceOption = "auto",
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show what a trained network reads in images, and where. Images above 1,000,000 pixels are shrunk to that."""
+    """Show what a trained network reads in pictures, or write a table of what it finds in bags, and where.
+
+    Pictures above 1,000,000 pixels are shrunk to that.
+    """
     request = PredictRequest(
         images=images,
         run=run,
@@ -73,6 +89,7 @@ def predict(
         positions=positions,
         sensitivity=sensitivity,
         invert=invert,
+        calibrate=calibrate,
         data_dir=data_dir,
     )
     return write_predictions(request, root)
@@ -113,15 +130,26 @@ def figure(
 
 
 def write_predictions(request: PredictRequest, root: Path) -> int:
-    """Write the files of every image and print a table of them; all images are checked before the first is written."""
+    """Write the files of every image and print a table of them; all images are checked before the first is written.
+
+    Where the paths are bags and no pictures, one table is written, see `milbench.cli.predict_bags`.
+    """
     from rich.table import Table
 
     from milbench._utils.images import unique_stems
     from milbench.cli.console import console
+    from milbench.cli.predict_bags import are_bags, write_predicted_bags
     from milbench.inference.predict import choose_decoder, notes
     from milbench.inference.scale_search import parse_scale
 
-    model = _load(request.run, root, request.device, request.data_dir)
+    model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
+    if are_bags(request.images, model.task):
+        _refuse_options_of_pictures(request)
+        return write_predicted_bags(
+            model, request.images, request.out, positions=request.positions, calibrate=request.calibrate
+        )
+    if request.calibrate:
+        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
     choose_decoder(model, request.decoder)
     scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
@@ -185,13 +213,24 @@ def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scal
         raise UsageError(f"{path} is too small at this scale, {error}") from None
 
 
-def _load(run: str, root: Path, device: str, data_dir: Path | None) -> Trained:
+def _refuse_options_of_pictures(request: PredictRequest) -> None:
+    """Raise UsageError where an option says how pictures are read, but no picture is."""
+    given = {
+        "--decoder": request.decoder, "--scale": request.scale, "--truth": request.truth,
+        "--sensitivity": request.sensitivity, "--invert": request.invert,
+    }  # fmt: skip
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} is for pictures: {request.images[0]} holds bags, of which a table is written")
+
+
+def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
     from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load_trained(StoreReader(options.existing_workspace(root)), run, where, data_dir)
+    return load_trained(StoreReader(options.existing_workspace(root)), run, where, data_dir, needs_data=needs_data)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

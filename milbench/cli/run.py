@@ -46,6 +46,7 @@ class RunRequest:
     rerun: Literal["missing", "failed", "all"] = "missing"
     timeout: float | None = None
     in_process: bool = False
+    log_models: bool = False
     fail_fast: bool = False
     dry_run: bool = False
     smoke: bool = False
@@ -84,6 +85,7 @@ def run(
     in_process: options.InProcessOption = False,
     timeout: options.TimeoutOption = None,
     rerun: options.RerunOption = "missing",
+    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     smoke: Annotated[
@@ -114,6 +116,7 @@ def run(
         rerun=rerun,
         timeout=timeout,
         in_process=in_process,
+        log_models=log_models,
         fail_fast=fail_fast,
         dry_run=dry_run,
         smoke=smoke,
@@ -303,6 +306,7 @@ def _execute(
         cluster=request.cluster,
         in_process=request.in_process,
         timeout=request.timeout,
+        log_models=request.log_models,
     )
     store = StoreWriter(workspace)
     stopped, failed, problems = "", 0, []

@@ -65,6 +65,7 @@ class Options:
         cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
         in_process: whether cells are computed in this process, for a debugger.
         timeout: seconds after which a cell fails; None: never.
+        log_models: whether the network of every cell is logged as an MLflow model as well.
     """
 
     devices: Sequence[str]
@@ -74,6 +75,7 @@ class Options:
     cluster: str | None = None
     in_process: bool = False
     timeout: float | None = None
+    log_models: bool = False
 
 
 class Interrupted(Exception):  # noqa: N818 it is no error
@@ -176,6 +178,7 @@ def _job(cell: Cell, launch: Launch, store: StoreWriter, workspace: Workspace, o
         data_dir=str(options.data_dir) if options.data_dir else None,
         again=launch.rerun == "all",
         timeout=options.timeout,
+        log_model=options.log_models,
         is_child=options.cluster is None and not options.in_process,
     )
 

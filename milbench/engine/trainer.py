@@ -59,6 +59,7 @@ class TrainedCell:
         outcomes: of the test items after the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
         class_names: of the task's classes, in the order of the channels.
+        memory: what the network needs of the task's data, see `milbench.api.task.Task.memory`.
     """
 
     history: list[dict[str, float]]
@@ -68,6 +69,7 @@ class TrainedCell:
     outcomes: dict[str, Outcomes] | None
     save_gallery: Callable[[Path], None]
     class_names: list[str]
+    memory: dict[str, Any]
 
 
 @dataclass
@@ -127,7 +129,7 @@ class Trainer:
         last = Evaluation(state.history[-1], state.decoder, state.outcomes)
         return TrainedCell(
             state.history, costs, weights, last.decoder, last.outcomes, lambda path: self._save_gallery(path, last),
-            self.task.class_names,
+            self.task.class_names, self.task.memory(),
         )  # fmt: skip
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:

@@ -57,6 +57,7 @@ class Job:
         data_dir: the folder of the data; None: the default one.
         again: whether to compute the cell anew even if it is done or was interrupted.
         timeout: seconds after which the process is ended; None: never.
+        log_model: whether the network is logged as an MLflow model as well.
         is_child: whether a process of its own computes the cell, which ends with the launcher.
     """
 
@@ -70,6 +71,7 @@ class Job:
     data_dir: str | None
     again: bool = False
     timeout: float | None = None
+    log_model: bool = False
     is_child: bool = False
 
 
@@ -239,7 +241,11 @@ class _Computation:
                 if chosen := (trained.decoder or {}).get("decoder"):
                     self.store.tag(run_id, {"milbench.decoder": str(chosen)})
                 folder = self.workspace.checkpoints / f"{job.cell.id}.artifacts"
-                _keep_artifacts(run_id, self.store, folder, trained, _about(job.cell, trained, tags))
+                shape = _keep_artifacts(run_id, self.store, folder, trained, _about(job.cell, trained, tags))
+                self.store.log_data(run_id, job.cell, (shape, (-1, len(trained.class_names))))
+                if job.log_model:
+                    _log_model(run_id, self.store, folder, job.cell, trained)
+                shutil.rmtree(folder)
             self.store.end(run_id, "FINISHED")
         except Stopped:
             self.store.end(run_id, "KILLED")
@@ -270,6 +276,7 @@ class _Computation:
 
     def _failed(self, run_id: str, error: BaseException) -> JobResult:
         reason = _reason(error, self.job)
+        self.store.log_data(run_id, self.job.cell)
         self.store.log_text(run_id, "".join(traceback.format_exception(error)), TRACEBACK)
         self.store.end(run_id, "FAILED", reason)
         self.checkpoint.unlink(missing_ok=True)  # it would fail again from there
@@ -340,9 +347,17 @@ def _about(cell: Cell, trained: TrainedCell, tags: dict[str, str]) -> dict[str, 
     return {"milbench": json.dumps(about)}
 
 
-def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]) -> None:
-    """Log weights with what is `about` them, gallery, decoder and outcomes as files of the run."""
+def _keep_artifacts(
+    run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]
+) -> tuple[int, ...]:
+    """Log weights with what is `about` them, gallery, decoder, the task's memory and outcomes as files of the run.
+
+    Returns:
+        The shape of batches of bags, with -1 where sizes may differ.
+    """
     from safetensors.torch import save
+
+    from milbench.api import gallery
 
     folder.mkdir(exist_ok=True)
     weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
@@ -352,12 +367,28 @@ def _keep_artifacts(run_id: str, store: StoreWriter, folder: Path, trained: Trai
     if trained.decoder is not None:
         paths.append(folder / "decoder.json")
         paths[-1].write_text(json.dumps(trained.decoder, allow_nan=False) + "\n", "utf-8")
+    if trained.memory:
+        paths.append(folder / "task.json")
+        paths[-1].write_text(json.dumps(trained.memory, allow_nan=False) + "\n", "utf-8")
     if trained.outcomes:
         paths.append(folder / OUTCOMES_FILE)
         save_outcomes(paths[-1], trained.outcomes)
     for path in paths:
         store.log_file(run_id, path)
-    shutil.rmtree(folder)
+    return gallery.load(pictures).batch_shape
+
+
+def _log_model(run_id: str, store: StoreWriter, folder: Path, cell: Cell, trained: TrainedCell) -> None:
+    """Log the network as an MLflow model, from the artifacts that are kept in a folder."""
+    from milbench.evaluation.evaluate import THRESHOLD
+    from milbench.store.saved_model import FOLDER, save_model
+
+    needed = [path for name in ("model.safetensors", "task.json") if (path := folder / name).is_file()]
+    place = folder / FOLDER
+    shutil.rmtree(place, ignore_errors=True)  # of a cell that was killed here
+    threshold = trained.history[-1].get(THRESHOLD)
+    save_model(place, cell, trained.class_names, threshold, needed, folder / "gallery.npz")
+    store.log_folder(run_id, place)
 
 
 class _StoreCallback(Callback):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from milbench.api.bags import Bags
 from milbench.api.folds import Folds
 from milbench.api.task import Task
 from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.tables.labels import LabelledBags
 from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
+from milbench.evaluation.evaluate import EvalSplit
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
@@ -41,6 +43,8 @@ class TableBags(Task):
 
     primary = "set_error"
     network_needs_data = True
+    _eval_splits: Mapping[str, EvalSplit]
+    """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
 
     def __init__(
         self, table: str, folds: int, repeats: int, folds_file: str, test: float, validation: float, batch_bags: int
@@ -63,8 +67,24 @@ class TableBags(Task):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the classes, known after `prepare`."""
-        return self._labelled.class_names
+        """Return the classes, known after `prepare` or `recall`."""
+        return self._class_names
+
+    def memory(self) -> dict[str, Any]:
+        """Return the classes and the number of positions of a bag."""
+        return {"classes": self.class_names, "positions": self.positions}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Set the classes and the number of positions of a bag."""
+        self._class_names = [str(name) for name in memory["classes"]]
+        self.num_classes = len(self._class_names)
+        self.positions = int(memory["positions"])
+
+    def validation_bags(self) -> Sequence[Bags]:
+        """Return the bags that are held out for validation, in batches."""
+        if "validation" not in self._eval_splits:
+            raise UsageError(f"{self.name} has no validation bags: validation = {self.shares[1]:g}")
+        return self._eval_splits["validation"].bags
 
     @property
     def steps_per_epoch(self) -> int:
@@ -77,7 +97,7 @@ class TableBags(Task):
         Raises:
             UsageError: no bag is left to train or to test on.
         """
-        self._labelled, self._split = bags, self._split_of(bags)
+        self._class_names, self._split = bags.class_names, self._split_of(bags)
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell, Plan
@@ -24,7 +25,7 @@ from milbench.evaluation.reading.reader import Reader
 from milbench.store.reader import PLAN, StoreReader
 from milbench.store.records import CELL, PARENT, RunSummary
 
-WEIGHTS, DECODER = "model.safetensors", "decoder.json"
+WEIGHTS, DECODER, MEMORY = "model.safetensors", "decoder.json", "task.json"
 _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
 """What the format of every version of a component decoder begins with."""
 STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
@@ -39,7 +40,7 @@ class Trained:
     Args:
         run_id: the run in the store.
         cell: the cell that the run computed.
-        task: not prepared, unless its network needs data.
+        task: not prepared, unless its network needs data and the run keeps no memory of them.
         network: with the weights of the run, on `device`.
         loss: the loss that it was trained with.
         device: where the network is.
@@ -58,7 +59,6 @@ class Trained:
     chosen: Decoder | None = None
     threshold: float | None = None
 
-    @torch.no_grad()
     def scores(self, instances: Tensor) -> Scores:
         """Return the scores of one bag as a batch of one, in float64 on the CPU.
 
@@ -68,26 +68,45 @@ class Trained:
         Raises:
             UsageError: the network returns values that are not finite.
         """
-        batch = self.network.as_input(instances.unsqueeze(0).to(self.device))
+        return self.scores_of(Bags(instances.unsqueeze(0), torch.zeros(1, self.task.num_classes, dtype=torch.bool)))
+
+    @torch.no_grad()
+    def scores_of(self, bags: Bags) -> Scores:
+        """Return the scores of a batch of bags, in float64 on the CPU; their labels are not read.
+
+        Raises:
+            UsageError: the network returns values that are not finite.
+        """
+        batch = self.network.as_input(bags.instances.to(self.device))
         logits = self.network(batch).cpu().double()
+        mask = None if bags.mask is None else bags.mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of run {self.run_id} gives values that are not finite")
         return Scores(
-            self.loss.class_scores(logits),
-            self.loss.presence_scores(logits),
-            self.loss.instance_probs(logits),
-            self.loss.instance_evidence(logits),
+            self.loss.class_scores(logits, mask),
+            self.loss.presence_scores(logits, mask),
+            self.loss.instance_probs(logits, mask),
+            self.loss.instance_evidence(logits, mask),
         )
 
 
-def load_trained(store: StoreReader, reference: str, device: torch.device, data_dir: Path | None = None) -> Trained:
+def load_trained(
+    store: StoreReader,
+    reference: str,
+    device: torch.device,
+    data_dir: Path | None = None,
+    *,
+    needs_data: bool = False,
+) -> Trained:
     """Return what a run has trained.
 
     Args:
         store: the store of the run.
         reference: a run id, a cell id or the beginning of one.
         device: of the network.
-        data_dir: the folder of the task's data, which is read only if its network needs them; None: the default one.
+        data_dir: the folder of the task's data, which is read only if its network needs them and the run keeps no
+            memory of them, or if they are asked for; None: the default one.
+        needs_data: whether the task is to be prepared with its data in any case.
 
     Returns:
         The network, the task and the loss of the run, with its decoder if the run has one.
@@ -103,25 +122,71 @@ def load_trained(store: StoreReader, reference: str, device: torch.device, data_
         raise UsageError(
             f"run {run_id} ({cell}) has no weights: it was imported from an export without them (--no-weights)"
         )
-    check_unchanged(cell)
-    forbid_tf32()
-    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
-    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
-    task.seed = cell.seed
-    if task.network_needs_data:
-        task.check_data(data_dir)
-        task.prepare(data_dir, device)
-    network = network_for(loss, task, cell.seed)
-    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, f"run {run_id} ({cell})")
-    network = network.eval().move_to(device)
+    memory = store.artifact(run_id, MEMORY)
+    trained = assemble(run_id, cell, weights, memory, device, data_dir, needs_data=needs_data)
     metrics = store.run(run_id).metrics
-    trained = Trained(run_id, cell, task, network, loss.eval(), device, threshold=metrics.get(THRESHOLD))
-    reader = _reader(store, run_id, metrics, task.num_classes)
+    trained = replace(trained, threshold=metrics.get(THRESHOLD))
+    reader = _reader(store, run_id, metrics, trained.task.num_classes)
     if reader is None:
         return trained
     # Pictures are read at several scales anyway: there is nothing else to rescore.
     chosen: Decoder = "components" if reader.chosen == "rescored" else reader.chosen
     return replace(trained, decoder=reader.learnt, chosen=chosen)
+
+
+def assemble(
+    run_id: str,
+    cell: Cell,
+    weights: Path,
+    memory: Path | None,
+    device: torch.device,
+    data_dir: Path | None = None,
+    *,
+    needs_data: bool = False,
+) -> Trained:
+    """Return the network, the task and the loss of a cell from files, without its threshold and its decoder.
+
+    Args:
+        run_id: of the run, for messages.
+        cell: what was trained.
+        weights: the file of the weights.
+        memory: the file of the task's memory; None: there is none.
+        device: of the network.
+        data_dir: see `load_trained`.
+        needs_data: see `load_trained`.
+
+    Raises:
+        UsageError: a file is missing, damaged or changed, or does not fit the code.
+    """
+    whose = f"run {run_id} ({cell})"
+    check_unchanged(cell)
+    forbid_tf32()
+    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    task.seed = cell.seed
+    if needs_data or (task.network_needs_data and memory is None):
+        _check_data(task, cell, data_dir)
+        task.prepare(data_dir, device)
+    elif memory is not None:
+        _recall(task, memory, whose)
+    network = network_for(loss, task, cell.seed)
+    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, whose)
+    return Trained(run_id, cell, task, network.eval().move_to(device), loss.eval(), device)
+
+
+def _check_data(task: Task, cell: Cell, data_dir: Path | None) -> None:
+    """Raise UsageError where the data are not those that the cell was computed with."""
+    found = task.check_data(data_dir)
+    if found != cell.data:
+        raise UsageError(f"the data of {cell} have changed since it was computed: expected {cell.data}, got {found}")
+
+
+def _recall(task: Task, memory: Path, whose: str) -> None:
+    """Give a task the file of what its network needs of the data; `whose` names the run in error messages."""
+    try:
+        task.recall(json.loads(memory.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{MEMORY} of {whose} cannot be read: {error!r}") from None
 
 
 def _find(store: StoreReader, reference: str) -> RunSummary:

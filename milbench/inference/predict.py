@@ -17,7 +17,6 @@ from milbench.api.decoder import DECODERS, Decoder
 from milbench.api.task import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import detect, with_margin
-from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
     kept_components,
@@ -29,13 +28,8 @@ from milbench.evaluation.reading.decoders import columns, logarithms, posterior_
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
-from milbench.likelihood import (
-    EXACT_LABEL_LIMIT,
-    bag_log_prob,
-    bag_log_prob_bounds,
-    best_label_set_of_large_bags,
-    presence_prob,
-)
+from milbench.inference.predict_bags import label_sets
+from milbench.likelihood import presence_prob
 
 LEAST_MASS = 0.5
 """The least mass of a component that is named in a picture, where the decoder reads no components."""
@@ -101,14 +95,14 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
     margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
-    labels, log_prob = _label_set(scores, model.threshold)
+    labels, log_prob = label_sets(scores.presence, logarithms(scores.instances), model.threshold)
     components = find_components(probs.unsqueeze(0))
-    reading, read_from = _read(scores, labels, chosen, model.decoder)
+    reading, read_from = _read(scores, labels[0], chosen, model.decoder)
     return Prediction(
         probs=probs,
         centres=centres,
-        labels=labels,
-        log_prob=log_prob,
+        labels=labels[0],
+        log_prob=float(log_prob[0]),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         components=components,
         boxes=_within(with_margin(detect(components, centres), margin).boxes, width, height),
@@ -262,20 +256,6 @@ def as_json(
             "probabilities": found.probs.tolist(),
         }
     return about
-
-
-def _label_set(scores: Scores, threshold: float | None) -> tuple[Tensor, float]:
-    """Return the label set of one bag, (C,) bool, and its log-probability by the map, see `Prediction`."""
-    log_probs = logarithms(scores.instances)
-    if threshold is None:
-        labels, log_prob = best_label_set_of_large_bags(log_probs)
-    else:
-        labels = predicted_sets(scores.presence, threshold)
-        if int(labels.sum()) <= EXACT_LABEL_LIMIT:
-            log_prob = bag_log_prob(log_probs, labels, validate=False)
-        else:
-            log_prob = bag_log_prob_bounds(log_probs, labels, validate=False).lower
-    return labels[0], float(log_prob[0])
 
 
 def _read(

@@ -5,6 +5,7 @@ Every call names its run: MLflow's fluent interface keeps the current run in glo
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -13,12 +14,12 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milbench.errors import StoreAwayError, StoreError
 from milbench.store.records import (
@@ -31,6 +32,10 @@ from milbench.store.records import (
     without_password,
 )
 from milbench.store.sqlite_source import SECONDS_LOCKED
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -136,8 +141,10 @@ class RunClient:
         return {metric: sorted(values, key=lambda v: v.time) for metric, values in found.items()}
 
     def artifact_sizes(self, run_id: str) -> dict[str, int]:
-        """Return the sizes in bytes of a run's artifacts by name."""
-        return {str(found.path): int(found.file_size) for found in self._client.list_artifacts(run_id)}
+        """Return the sizes in bytes of the files among a run's artifacts, by name."""
+        return {
+            str(found.path): int(found.file_size) for found in self._client.list_artifacts(run_id) if not found.is_dir
+        }
 
     def download(self, run_id: str, name: str, folder: str | None) -> Path:
         """Return the path of an artifact: a copy in `folder`, or the file itself in a local store where it is None.
@@ -208,7 +215,7 @@ class RunClient:
             run_id, [Metric(name, *value) for name, value in metrics], [Param(*param) for param in params.items()]
         )
 
-    def log_data(self, run_id: str, name: str, digest: str, source: str) -> None:
+    def log_data(self, run_id: str, name: str, digest: str, source: str, shapes: Sequence[Sequence[int]] = ()) -> None:
         """Log which data a run is computed from: their name, digest and source, which MLflow's pages show.
 
         Args:
@@ -216,11 +223,13 @@ class RunClient:
             name: name of the data set or the task.
             digest: digest of the data; MLflow keeps the first 36 characters.
             source: where the data are from, as JSON.
+            shapes: of a batch of bags and of its label sets, -1 where sizes may differ; (): not known.
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
+        schema = _schema(*shapes) if shapes else None
         context = InputTag("mlflow.data.context", "training and evaluation")
-        given = [DatasetInput(Dataset(name, digest[:36], "code", source), [context])]
+        given = [DatasetInput(Dataset(name, digest[:36], "code", source, schema), [context])]
         try:
             self._client.log_inputs(run_id, given)
         except StoreAwayError:
@@ -242,6 +251,10 @@ class RunClient:
         """Store a copy of a file as an artifact."""
         self._client.log_artifact(run_id, str(path))
 
+    def log_folder(self, run_id: str, path: Path) -> None:
+        """Store a copy of a folder and what is in it as an artifact."""
+        self._client.log_artifacts(run_id, str(path), path.name)
+
     @contextmanager
     def system_metrics(self, run_id: str) -> Iterator[None]:
         """Log processor, memory and GPU use of this machine to a run while the block lasts."""
@@ -253,6 +266,54 @@ class RunClient:
             yield
         finally:
             monitor.finish()
+
+
+def _schema(bags: Sequence[int], labels: Sequence[int]) -> str:
+    """Return the schema of a data set as MLflow's pages read it, from the shapes of a batch."""
+    import numpy as np
+    from mlflow.data.schema import TensorDatasetSchema
+    from mlflow.types import Schema, TensorSpec
+
+    features = Schema([TensorSpec(np.dtype("float32"), tuple(bags))])
+    targets = Schema([TensorSpec(np.dtype("bool"), tuple(labels))])
+    return json.dumps(TensorDatasetSchema(features, targets).to_dict())
+
+
+def save_model(
+    folder: Path,
+    data: Path,
+    loader: str,
+    shape: tuple[int, ...],
+    columns: Iterable[tuple[str, str]],
+    example: NDArray[np.float32],
+    requirements: list[str],
+) -> None:
+    """Write a folder that `mlflow.pyfunc.load_model` loads.
+
+    Args:
+        folder: the folder to write.
+        data: the folder that the loader reads, which is copied.
+        loader: the module that loads it.
+        shape: of the float32 array that the model takes, -1 where sizes may differ.
+        columns: names and MLflow types of the table that it returns.
+        example: an input.
+        requirements: what pip installs for it.
+    """
+    import mlflow.pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    outputs = Schema([ColSpec(DataType[kind], name) for name, kind in columns])
+    signature = ModelSignature(Schema([TensorSpec(example.dtype, shape)]), outputs)
+    mlflow.pyfunc.save_model(
+        folder,
+        loader_module=loader,
+        data_path=str(data),
+        signature=signature,
+        input_example=example,
+        pip_requirements=requirements,
+    )
 
 
 def preload() -> None:

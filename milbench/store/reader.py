@@ -263,7 +263,9 @@ class StoreReader:
         if not self.is_in_workspace:
             return self._client.artifact_sizes(run_id)
         folder = self.workspace.artifacts_of(run_id)
-        return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.is_dir() else {}
+        return (
+            {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()} if folder.is_dir() else {}
+        )
 
     def artifact(self, run_id: str, name: str) -> Path | None:
         """Return where an artifact, or a copy of it, lies on this machine; None if the run has none of that name."""

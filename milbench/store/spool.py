@@ -92,7 +92,10 @@ class Spool:
         if "path" in arguments:
             copy = self._copies(run_id) / arguments["path"].name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(arguments["path"], copy)
+            if arguments["path"].is_dir():
+                shutil.copytree(arguments["path"], copy, dirs_exist_ok=True)
+            else:
+                shutil.copyfile(arguments["path"], copy)
             arguments = {"path": copy.name}
         line = json.dumps({"call": call, "arguments": arguments})
         with self._file(run_id).open("a", encoding="utf-8") as file:

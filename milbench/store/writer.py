@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +112,6 @@ class StoreWriter(StoreReader):
             run_id = self.create(comparison, {**tags, KIND: "cell", CELL: cell.id}, name=str(cell), start=start)
         # Also of a run that is opened again: a kill may have come before these.
         self.log_values(run_id, {k: str(v) for k, v in cell.params().items()})
-        self.log_data(run_id, cell)
         self.log_text(run_id, cell.data, "data_digest.txt")
         return run_id
 
@@ -188,12 +187,19 @@ class StoreWriter(StoreReader):
         """
         self._write(run_id, "log", params=params, metrics=list(metrics))
 
-    def log_data(self, run_id: str, cell: Cell) -> None:
-        """Log which data a cell is computed from."""
+    def log_data(self, run_id: str, cell: Cell, shapes: Sequence[Sequence[int]] = ()) -> None:
+        """Log which data a cell is computed from.
+
+        Args:
+            run_id: id of the run.
+            cell: the cell.
+            shapes: of a batch of bags and of its label sets, -1 where sizes may differ; (): not known. MLflow keeps
+                what is logged first of the same data.
+        """
         found = re.search(r"sha256 ([0-9a-f]+)", cell.data)  # MLflow keeps 36 characters, which a name may fill
         digest = found[1] if found else cell.data
         source = json.dumps({"task": cell.task, "params": cell.task_params, "data": cell.data})
-        self._write(run_id, "log_data", name=cell.task, digest=digest, source=source)
+        self._write(run_id, "log_data", name=cell.task, digest=digest, source=source, shapes=shapes)
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
         """Store a text as an artifact of that name.
@@ -214,6 +220,15 @@ class StoreWriter(StoreReader):
             write_atomically(self._place(run_id, path.name), lambda place: shutil.copyfile(path, place))
         else:
             self._write(run_id, "log_file", path=path)
+
+    def log_folder(self, run_id: str, path: Path) -> None:
+        """Store a copy of a folder as an artifact, in place of an earlier one of that name."""
+        if self.is_in_workspace:
+            place = self._place(run_id, path.name)
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(path, place)
+        else:
+            self._write(run_id, "log_folder", path=path)
 
     def system_metrics(self, run_id: str) -> AbstractContextManager[None]:
         """Log processor, memory and GPU use of this machine to a run while the block lasts."""

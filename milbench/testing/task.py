@@ -229,6 +229,20 @@ class TaskContract:
             assert weights.grad is not None, name
             assert weights.grad.isfinite().all(), name
 
+    def test_a_trained_network_can_be_used_where_the_data_are_not(self, prepared: Task, batches: list[Bags]) -> None:
+        """From what the task remembers, with the trained weights, comes the same network."""
+        if prepared.network_needs_data and not prepared.memory():
+            pytest.skip("its network needs the data, and it remembers nothing of them")
+        elsewhere = self.unprepared()
+        elsewhere.recall(json.loads(json.dumps(prepared.memory())))
+        trained, loaded = prepared.network(0).eval(), elsewhere.network(1).eval()
+        loaded.load_state_dict(trained.state_dict())
+        assert elsewhere.class_names == prepared.class_names
+        assert elsewhere.num_classes == prepared.num_classes
+        instances = batches[0].part(0, FEW).instances
+        with torch.no_grad():
+            assert_close(loaded(instances), trained(instances))
+
     def test_a_classifier_has_one_position(self, prepared: Task, batches: list[Bags]) -> None:
         try:
             network = prepared.classifier(0)

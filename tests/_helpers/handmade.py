@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -63,6 +64,7 @@ def publish(
     status: str = "FINISHED",
     decoder: ComponentDecoder | Reader | None = None,
     metrics: dict[str, float] | None = None,
+    memory: dict[str, Any] | None = None,
 ) -> str:
     """Put a run of a cell into a store as a launch leaves it; return its id."""
     plan = Plan("handmade", "", "flags", [replace(one)])
@@ -73,9 +75,11 @@ def publish(
         save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)
         store.log_file(run_id, path)
         path.unlink()
-    if decoder is not None:
-        path = store.workspace.runs / "decoder.json"
-        path.write_text(json.dumps(decoder.to_json()))
+    for name, content in (("decoder.json", decoder and decoder.to_json()), ("task.json", memory)):
+        if content is None:
+            continue
+        path = store.workspace.runs / name
+        path.write_text(json.dumps(content))
         store.log_file(run_id, path)
         path.unlink()
     store.log(run_id, 1, metrics or {})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,6 +146,20 @@ def _features(
         names = list(numbers)
     if not names:
         raise UsageError(f"{path} has no column of numbers for features (it has: {shown(list(frame.columns))})")
+    return as_features(path, frame, numbers), names, [name for name in others if name not in names]
+
+
+def as_features(path: Path, frame: pd.DataFrame, numbers: Mapping[str, pd.Series[Any]]) -> NDArray[np.float32]:
+    """Return columns of a table as features (N, D).
+
+    Args:
+        path: of the table.
+        frame: its rows.
+        numbers: the D columns as numbers, missing where a field holds none.
+
+    Raises:
+        UsageError: a field holds no number.
+    """
     for name, found in numbers.items():
         bad = np.flatnonzero(found.isna().to_numpy())
         if bad.size:
@@ -153,8 +169,7 @@ def _features(
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
     with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
-        features = np.stack([found.to_numpy(np.float32) for found in numbers.values()], axis=1)
-    return features, names, [name for name in others if name not in names]
+        return np.stack([found.to_numpy(np.float32) for found in numbers.values()], axis=1)
 
 
 def _instance_classes(

@@ -27,7 +27,7 @@ def bag_features(table: Path, files: Sequence[str], key: str = "") -> list[NDArr
     found, broken = [], []
     for row, name in enumerate(files):
         try:
-            found.append(_features(table.parent / name if name else None, key))
+            found.append(read_features(table.parent / name if name else None, key))
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
             broken.append(f"{row_name(table, row)}: {name or 'no file'}: {error}")
     if broken:
@@ -41,7 +41,16 @@ def bag_features(table: Path, files: Sequence[str], key: str = "") -> list[NDArr
     return found
 
 
-def _features(path: Path | None, key: str) -> NDArray[np.float32]:
+def read_features(path: Path | None, key: str = "") -> NDArray[np.float32]:
+    """Return the features (K, D) in a file.
+
+    Args:
+        path: of the file; None: none is named.
+        key: of the array in a file that holds several; "": the only one.
+
+    Raises:
+        ValueError: the file is missing or holds no such array. Readers of damaged files raise errors of their own.
+    """
     if path is None or not path.is_file():
         raise ValueError("there is no such file" if path is not None else "the field is empty")
     reader = _READERS.get(path.suffix.lower())
@@ -97,3 +106,5 @@ def _chosen(key: str, names: list[str]) -> str:
 _READERS: dict[str, Callable[[Path, str], Any]] = {
     ".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".pt": _torch, ".pth": _torch,
 }  # fmt: skip
+FEATURE_FILES = tuple(_READERS)
+"""The endings of files that are read."""

@@ -76,6 +76,17 @@ def load_pixels(table: ImageTable, size: int, channels: int) -> Pixels:
     return Pixels(arrays["images"], arrays["sizes"], digest)
 
 
+def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
+
+    Raises:
+        UsageError: the image is missing or cannot be read.
+    """
+    image = open_image(path)
+    square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
+    return (grey if channels == 1 else colours)(square), image.size
+
+
 def fitted(image: Image.Image, size: int) -> Image.Image:
     """Return an image shrunk or enlarged so that it just fits into a square, and centred there.
 
@@ -127,6 +138,26 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
     return moved.astype(np.float32)
 
 
+def unfitted(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points of a square where they are in the image that is fitted into it, clipped to the image.
+
+    Args:
+        xs: their x, in pixels of the square.
+        ys: their y.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        size: the side of the square, in pixels.
+
+    Examples:
+        >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)
+        (array([  0., 100.]), array([0.]))
+    """
+    left, top, across, down = placed(width, height, size)
+    return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)
+
+
 def _fingerprint(table: ImageTable) -> str:
     """Return a digest of the names, sizes and times of the files, which changes with a file and reads none."""
     digest = hashlib.sha256()
@@ -175,14 +206,12 @@ def _decoded(
 
     def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int], str] | UsageError:
         try:
-            image = open_image(path)
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+            return *decoded(path, size, channels), content
         except UsageError as error:
             return error
         except OSError as error:
             return UsageError(f"{path} cannot be read: {error.strerror}")
-        square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
-        return (grey if channels == 1 else colours)(square), image.size, content
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(table), AT_ONCE):

@@ -50,6 +50,11 @@ def read_table(path: Path, text: Collection[str] = ()) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
+def is_table(path: Path) -> bool:
+    """Return whether a file has the ending of a table."""
+    return path.suffix.lower() in _READERS
+
+
 def row_name(path: Path, row: int) -> str:
     """Return how a message names a row.
 

@@ -1,0 +1,90 @@
+"""`milbench predict` on tables, files of features, folders of images and sequences: a table of what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milbench.api.task import Task
+from milbench.errors import UsageError, as_usage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from milbench.inference.load import Trained
+
+SHOWN = 10
+"""Bags that are printed; all are written."""
+
+
+def are_bags(paths: Sequence[Path], task: Task) -> bool:
+    """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
+    from milbench.data.tables.reading import is_table
+
+    has_pictures = type(task).instances_from is not Task.instances_from
+    return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
+
+
+def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> int:
+    """Write a table with a row a bag, perhaps one with a row a position, and print the first rows.
+
+    Args:
+        model: the trained network; its task is prepared where `calibrate` is asked for.
+        paths: tables, files and folders.
+        out: the table to write, or a folder for it.
+        positions: whether the table of positions is written as well.
+        calibrate: whether a temperature is fitted on the validation bags of the task.
+
+    Raises:
+        UsageError: a file is no use, or `out` would replace one of them.
+    """
+    from milbench.cli.console import console
+    from milbench.data.tables.writing import write_table
+    from milbench.inference.predict_bags import position_table, predict_bags
+    from milbench.inference.temperature import fit_temperature
+
+    table, beside = _outputs(paths, out)
+    temperature = fit_temperature(model, model.task.validation_bags()) if calibrate else 1.0
+    batches = list(model.task.read_bags(paths, model.network))
+    found = predict_bags(model, batches, temperature)
+    with as_usage():
+        write_table(found, table)
+        if positions:
+            write_table(position_table(model, batches, temperature), beside)
+    console.print(_summary(model, found), markup=False)
+    lines = [f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else "")]
+    if calibrate:
+        lines.append(f"temperature {temperature:.3g}, fitted on the validation bags of the run")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    return 0
+
+
+def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
+    """Return the files of the two tables. Raises UsageError where one of them is an input or a folder."""
+    from milbench.data.tables.reading import is_table
+
+    table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    both = table, table.with_stem(f"{table.stem}-positions")
+    for place in both:
+        if place.resolve() in {path.resolve() for path in paths}:
+            raise UsageError(f"--out {out}: {place} is one of the inputs and would be overwritten")
+        if place.is_dir():
+            raise UsageError(f"--out {out}: {place} is a folder")
+    return both
+
+
+def _summary(model: Trained, found: pd.DataFrame) -> object:
+    """Return the first rows for the terminal."""
+    from rich.table import Table
+
+    table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
+    kind = str(found.columns[0])
+    for heading in (kind, "label set", "probability"):
+        table.add_column(heading)
+    for name, labels, probability in found[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
+        table.add_row(str(name), "{" + ", ".join(filter(None, labels.split(";"))) + "}", f"{probability:.3g}")
+    if len(found) > SHOWN:
+        table.caption = f"and {len(found) - SHOWN:,} more"
+    return table

@@ -1,0 +1,126 @@
+"""What a trained network finds in bags without labels: label sets, probabilities, and at which positions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from milbench.api.named_bags import NamedBags
+from milbench.api.task import Scores
+from milbench.evaluation.metrics import predicted_sets
+from milbench.evaluation.reading.decoders import logarithms
+from milbench.inference.load import Trained
+from milbench.likelihood import (
+    EXACT_LABEL_LIMIT,
+    bag_log_prob,
+    bag_log_prob_bounds,
+    best_label_set_of_large_bags,
+    presence_prob,
+)
+
+
+def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: float = 1.0) -> pd.DataFrame:
+    """Return a row a bag: its label set, how probable that is, where its classes are, and the presence of every class.
+
+    Args:
+        model: the trained network.
+        batches: the bags.
+        temperature: divides the log-probabilities of positions; see `milbench.inference.temperature`.
+
+    Returns:
+        The column of the names of bags, then `labels` (the classes that the loss finds, with ";" between them),
+        `probability` and `log_probability` (of this label set, by the map of positions; a lower bound for more classes
+        than the exact sum can do), `positions` (JSON, for each class of the label set the position that speaks most
+        strongly for it by the loss's own evidence, with the probability of the class there), and for every class
+        `presence CLASS`, the probability by the map that it occurs in the bag.
+    """
+    names = model.task.class_names
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        scores = model.scores_of(batch.bags)
+        log_probs = tempered(scores.instances, temperature)
+        labels, log_prob = label_sets(scores.presence, log_probs, model.threshold)
+        presence = presence_prob(log_probs, validate=False)
+        for b, name in enumerate(batch.names):
+            found = labels[b].nonzero().flatten().tolist()
+            rows.append({
+                batch.kind: name,
+                "labels": ";".join(names[c] for c in found),
+                "probability": math.exp(log_prob[b]),
+                "log_probability": float(log_prob[b]),
+                "positions": json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in found]),
+                **{f"presence {name}": p for name, p in zip(names, presence[b].tolist(), strict=True)},
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def position_table(model: Trained, batches: Iterable[NamedBags], temperature: float = 1.0) -> pd.DataFrame:
+    """Return a row a bag and position: where it is, and the probability of every class and of the background there.
+
+    Args:
+        model: the trained network.
+        batches: the bags.
+        temperature: divides the log-probabilities of positions.
+    """
+    columns = [*model.task.class_names, "background"]
+    parts = []
+    for batch in batches:
+        probs = tempered(model.scores_of(batch.bags).instances, temperature).exp().flatten(2)
+        there = torch.ones(probs[:, 0].shape, dtype=torch.bool)
+        if batch.bags.mask is not None:
+            there = batch.bags.mask.flatten(1)
+        bag, _ = there.nonzero(as_tuple=True)
+        frame = pd.DataFrame({batch.kind: [batch.names[b] for b in bag.tolist()]})
+        for column, place in batch.places.items():
+            frame[column] = place.flatten(1)[there].numpy()
+        for c, name in enumerate(columns):
+            frame[f"P({name})"] = probs[:, c][there].numpy()
+        parts.append(frame)
+    return pd.concat(parts, ignore_index=True)
+
+
+def tempered(probs: Tensor, temperature: float) -> Tensor:
+    """Return the logarithms of probs (B, C+1, *positions) to the power of 1 / temperature, normalised, in float64.
+
+    Examples:
+        >>> tempered(torch.tensor([[[0.8], [0.2]]]), temperature=2.0).exp().flatten()
+        tensor([0.6667, 0.3333], dtype=torch.float64)
+    """
+    log_probs = logarithms(probs)
+    return log_probs if temperature == 1 else (log_probs / temperature).log_softmax(dim=1)
+
+
+def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> tuple[Tensor, Tensor]:
+    """Return the label sets of bags, and their log-probabilities by the map in nats.
+
+    Args:
+        presence: (B, C) scores.
+        log_probs: (B, C+1, *positions) float64, natural logarithms.
+        threshold: the presence score from which a class is in the label set; None: the most probable set is returned.
+
+    Returns:
+        (B, C) bool, and (B,): a lower bound for more classes than the exact sum can do.
+    """
+    if threshold is None:
+        return best_label_set_of_large_bags(log_probs)
+    labels = predicted_sets(presence, threshold)
+    log_prob = torch.empty(len(labels), dtype=log_probs.dtype)
+    few = labels.sum(dim=1) <= EXACT_LABEL_LIMIT
+    if few.any():
+        log_prob[few] = bag_log_prob(log_probs[few], labels[few], validate=False)
+    if not few.all():
+        log_prob[~few] = bag_log_prob_bounds(log_probs[~few], labels[~few], validate=False).lower
+    return labels, log_prob
+
+
+def _strongest(batch: NamedBags, scores: Scores, log_probs: Tensor, bag: int, cls: int, name: str) -> dict[str, Any]:
+    """Return where the evidence for a class is strongest in a bag, with its probability there."""
+    position = int(scores.strength[bag, cls].flatten().argmax())
+    place = {column: values[bag].flatten()[position].item() for column, values in batch.places.items()}
+    return {"class": name, **place, "probability": math.exp(log_probs[bag, cls].flatten()[position])}

@@ -1,0 +1,277 @@
+"""What a trained network finds in tables, files and folders of bags, from networks whose logits are known by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from milbench import Bags, Scores, UsageError, load_task
+from milbench.api.plan import Cell
+from milbench.inference.temperature import fit_temperature
+from milbench.networks.instance import InstanceMLP
+from milbench.store.writer import StoreWriter
+from tests._helpers.command_line import PLUGINS, Ran
+from tests._helpers.handmade import publish, store_in
+
+Milbench = Callable[..., Ran]
+CLASSES = ["cat", "dog"]
+MEMORY = {"classes": CLASSES, "positions": 3, "features": ["f0", "f1"]}
+THRESHOLD = {"chosen/threshold": 0.0}
+
+
+def known_network() -> InstanceMLP:
+    """A network with the logits f0, f1 and 0 for cat, dog and background, after the mean (1, 2) is subtracted."""
+    network = InstanceMLP((2, 3), 0, torch.tensor([1.0, 2.0]), torch.ones(2))
+    with torch.no_grad():
+        network.head.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        network.head.get_parameter("bias").zero_()
+    return network
+
+
+def cell(loss: str = "noisy-or", loss_file: str = "", **params: Any) -> Cell:
+    task = {"table": "nowhere.csv", "hidden": 1, "layers": 0, **params}
+    return Cell(loss, {}, "1", "set", "feature-bags", task, "1", "digest", {}, 0, loss_file)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> StoreWriter:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        return store_in(tmp_path_factory.mktemp("store") / "root", fresh_database)
+
+
+@pytest.fixture(scope="module")
+def run(store: StoreWriter) -> str:
+    """A run of noisy-or, whose presence scores are log-odds, and whose table is nowhere to be found."""
+    return publish(store, cell(), known_network(), metrics=THRESHOLD, memory=MEMORY)
+
+
+@pytest.fixture
+def found(store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
+    """Return the table that `milbench predict` writes for these words."""
+
+    def call(*words: object, out: str = "found.csv") -> pd.DataFrame:
+        ran = milbench(
+            "predict", *map(str, words), "--run", run, "--out", str(tmp_path / out), "--root", str(store.workspace.path)
+        )
+        assert ran.code == 0, ran.err
+        return pd.read_csv(tmp_path / out, keep_default_na=False)
+
+    return call
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Bags without labels: columns in another order than in training, one more, and rows of bags mixed."""
+    path = tmp_path / "new.csv"
+    path.write_text("f1,note,bag,f0\n2,x,a,9\n2,y,b,1\n9,z,a,-4\n-7,x,c,-8\n3,x,b,1.5\n")
+    return path
+
+
+def softmax(f0: float, f1: float) -> list[float]:
+    """The map of noisy-or with sigmoid detectors: the softmax of both logits and 0."""
+    weights = [math.exp(f0 - 1), math.exp(f1 - 2), 1.0]
+    return [w / sum(weights) for w in weights]
+
+
+def set_probability(probs: list[list[float]], wanted: set[int]) -> float:
+    """The probability of a label set by enumeration of what every position shows; 2 is background."""
+    total = 0.0
+    for shown in itertools.product(range(3), repeat=len(probs)):
+        if set(shown) - {2} == wanted:
+            total += math.prod(p[c] for p, c in zip(probs, shown, strict=True))
+    return total
+
+
+def test_a_table_gives_label_sets_with_probabilities_and_places(
+    found: Callable[..., pd.DataFrame], table: Path
+) -> None:
+    rows = found(table, "--positions").set_index("bag")
+    assert rows["labels"].to_dict() == {"a": "cat;dog", "b": "cat;dog", "c": ""}
+    maps = {"a": [softmax(9, 2), softmax(-4, 9)], "b": [softmax(1, 2), softmax(1.5, 3)], "c": [softmax(-8, -7)]}
+    for bag, wanted in (("a", {0, 1}), ("b", {0, 1}), ("c", set())):
+        assert rows.loc[bag, "probability"] == pytest.approx(set_probability(maps[bag], wanted), rel=1e-6)
+        for c, name in enumerate(CLASSES):
+            presence = 1 - math.prod(1 - p[c] for p in maps[bag])
+            assert rows.loc[bag, f"presence {name}"] == pytest.approx(presence, rel=1e-6)
+    strongest = {bag: json.loads(text) for bag, text in rows["positions"].items()}
+    places = {bag: [(p["class"], p["instance"]) for p in some] for bag, some in strongest.items()}
+    assert places == {"a": [("cat", 0), ("dog", 1)], "b": [("cat", 1), ("dog", 1)], "c": []}
+    assert strongest["a"][1]["probability"] == pytest.approx(maps["a"][1][1], rel=1e-6)
+    positions = pd.read_csv(table.parent / "found-positions.csv")
+    assert positions[["bag", "instance"]].to_numpy().tolist() == [["a", 0], ["a", 1], ["b", 0], ["b", 1], ["c", 0]]
+    everywhere = positions[["P(cat)", "P(dog)", "P(background)"]].to_numpy()
+    np.testing.assert_allclose(everywhere, [p for bag in maps.values() for p in bag], rtol=1e-6)
+
+
+def test_files_of_features_and_their_folder_give_what_a_table_gives(
+    found: Callable[..., pd.DataFrame], table: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    frame = pd.read_csv(table)
+    for name, rows in frame.groupby("bag"):
+        np.save(folder / f"{name}.npy", rows[["f0", "f1"]].to_numpy())
+    expected = found(table).drop(columns="bag")
+    inside = found(folder, out="folder.csv")
+    assert [Path(name).stem for name in inside["bag"]] == ["a", "b", "c"]
+    pd.testing.assert_frame_equal(inside.drop(columns="bag"), expected)
+    one = found(folder / "b.npy", out="one.csv")
+    assert one["labels"].tolist() == ["cat;dog"]
+
+
+def test_the_result_is_a_table_that_the_task_reads(found: Callable[..., pd.DataFrame], table: Path) -> None:
+    """Predicted label sets can be joined to the rows and trained on."""
+    joined = pd.read_csv(table).merge(found(table)[["bag", "labels"]], on="bag")
+    joined.to_csv(table.with_name("labelled.csv"), index=False)
+    task = load_task("feature-bags", table=str(table.with_name("labelled.csv")), features="f*")
+    assert "3 bags" in task.check_data(None)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("bags,f0,f1\na,1,2\n", "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?"),
+        ("bag,f0,f_1\na,1,2\n", "has no column 'f1' (a feature); did you mean 'f_1'?"),
+        ("bag,f0,f1\na,1,2\n,1,2\n", "row 3: the column 'bag' is empty"),
+        ("bag,f0,f1\na,1,2\na,1,high\n", "row 3: column 'f1' is 'high', expected a number"),
+        ("bag,f0,f1\na,1,2\na,1e60,2\n", "bag 'a', instance 1 (from 0): a feature is not finite"),
+        ("bag,f0,f1\n", "has no rows below its header"),
+    ],
+)
+def test_a_bad_table_is_refused_and_nothing_is_written(
+    store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench, content: str, complaint: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    out = tmp_path / "out"
+    ran = milbench("predict", str(path), "--run", run, "--out", str(out), "--root", str(store.workspace.path))
+    assert complaint in ran.complaint()
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["empty"], "the folder empty has no file .npy"),
+        (["wide.npy"], "bag 'wide.npy' has 3 features, expected the 2 that were trained on (f0, f1)"),
+        (["a.npy", "a.npy"], "there are two bags 'a.npy'"),
+        (["damaged.npy", "a.npy"], "1 of 2 files cannot be read: damaged.npy"),
+        (["a.npy", "--scale", "1"], "--scale is for pictures"),
+        (["mine.csv", "--out", "mine.csv"], "mine.csv is one of the inputs and would be overwritten"),
+    ],
+)
+def test_bad_files_are_refused(
+    store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch,
+    words: list[str], complaint: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    np.save("a.npy", np.zeros((2, 2)))
+    np.save("wide.npy", np.zeros((2, 3)))
+    Path("damaged.npy").write_bytes(b"no array")
+    Path("mine.csv").write_text("bag,f0,f1\na,1,2\n")
+    ran = milbench("predict", *words, "--run", run, "--root", str(store.workspace.path))
+    assert complaint in ran.complaint()
+    assert Path("mine.csv").read_text().startswith("bag,f0")
+
+
+def test_a_run_without_memory_asks_for_its_table(store: StoreWriter, milbench: Milbench, table: Path) -> None:
+    older = publish(store, cell(batch_bags=3), known_network(), metrics=THRESHOLD)
+    ran = milbench("predict", str(table), "--run", older, "--root", str(store.workspace.path))
+    assert "there is no table nowhere.csv" in ran.complaint()
+
+
+def test_the_temperature_undoes_what_made_a_map_too_sure() -> None:
+    """Label sets are drawn from a map; the network is said to give the map to the power of 3."""
+    rng = torch.Generator().manual_seed(0)
+    bags, positions = 4000, 4
+    logits = torch.randn(bags, 3, positions, generator=rng, dtype=torch.float64)
+    true = logits.softmax(dim=1)
+    shown = torch.multinomial(true.transpose(1, 2).reshape(-1, 3), 1, generator=rng).view(bags, positions)
+    labels = torch.stack([(shown == c).any(dim=1) for c in range(2)], dim=1)
+    sure = (3 * logits).softmax(dim=1)
+    model: Any = SimpleNamespace(
+        cell="a cell", scores_of=lambda given: Scores(given.labels, given.labels, sure[given.instances[:, 0].long()])
+    )
+    given = Bags(torch.arange(bags).view(-1, 1).float(), labels)
+    assert fit_temperature(model, [given]) == pytest.approx(3, rel=0.05)
+    with pytest.raises(UsageError, match="no validation bag"):
+        fit_temperature(model, [])
+
+
+def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
+    """A wide image is fitted into a square with room above and below it."""
+    (tmp_path / "shots").mkdir()
+    Image.new("RGB", (200, 100), (200, 0, 0)).save(tmp_path / "shots" / "wide.png")
+    Image.new("RGB", (100, 100), (0, 200, 0)).save(tmp_path / "shots" / "even.jpg")
+    task = load_task("image-bags", table="nowhere.csv", size=64)
+    task.recall({"classes": ["red"], "positions": 9})
+    network = task.network(0)
+    (batch,) = task.read_bags([tmp_path / "shots"], network)
+    assert [Path(name).name for name in batch.names] == ["even.jpg", "wide.png"]
+    assert batch.bags.instances.shape == (2, 3, 64, 64)
+    assert batch.bags.instances[0, 1].mean() == pytest.approx(200 / 255, abs=0.02)
+    centres = network.position_centres(64, 64)
+    assert centres is not None
+    middle = len(centres[0]) // 2
+    x, y = (batch.places[axis][:, middle, 0].tolist() for axis in ("x", "y"))
+    side_x, side_y = float(centres[1][0]), float(centres[0][middle])
+    assert (x[0], y[0]) == pytest.approx((side_x * 100 / 64, side_y * 100 / 64)), "an even image is scaled"
+    assert (x[1], y[1]) == pytest.approx((side_x * 200 / 64, (side_y - 16) * 200 / 64)), "16 rows above are no image"
+    with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
+        next(task.read_bags([PLUGINS / "tiny_task.py"], network))
+
+
+def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
+    store: StoreWriter, tmp_path: Path, milbench: Milbench, table: Path
+) -> None:
+    import mlflow.pyfunc
+
+    from milbench.api.registry import losses
+
+    plugin = tmp_path / "mine.py"
+    shutil.copyfile(PLUGINS / "third_party_loss.py", plugin)
+    revision = f"1 {losses().entry(str(plugin)).source_digest}"
+    one = Cell(**{**vars(cell("mean-pooling", str(plugin))), "loss_revision": revision})
+    run_id = publish(store, one, known_network(), metrics=THRESHOLD, memory=MEMORY)
+    gallery(store, run_id)
+    root = ["--root", str(store.workspace.path)]
+    out = tmp_path / "found.csv"
+    assert milbench("predict", str(table), "--run", run_id, "--out", str(out), *root).code == 0
+    ran = milbench("model", "--run", run_id, "--out", str(tmp_path / "saved"), *root)
+    assert ran.code == 0, ran.err
+    assert "is there already" in milbench("model", "--run", run_id, "--out", str(tmp_path / "saved"), *root).complaint()
+    plugin.unlink()
+    model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, -1, 2)}
+    assert model.input_example.shape == (1, 1, 2), "the first bag of the gallery has one instance"
+    given = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
+    expected = pd.read_csv(out, keep_default_na=False).drop(columns=["bag", "log_probability", "positions"])
+    pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)
+
+
+def gallery(store: StoreWriter, run_id: str) -> None:
+    """Give a run a gallery of two bags, the first with one instance."""
+    from milbench.api import gallery as galleries
+
+    made = galleries.make(
+        kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
+        probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
+    )  # fmt: skip
+    path = store.workspace.runs / "gallery.npz"
+    galleries.write(path, made)
+    store.log_file(run_id, path)
+    path.unlink()
