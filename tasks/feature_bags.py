@@ -15,7 +15,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split
 from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
 from milbench.data.tables.checks import check_bags, fatal
 from milbench.data.tables.new_bags import load_new_bags
@@ -110,7 +110,7 @@ class FeatureBags(TableBags):
         self._standard = trained_on.mean(dim=0), trained_on.std(dim=0, unbiased=False)
         self._labels = torch.from_numpy(table.labels)
         self._calibration = None if len(split.validation) else self._batches(split.train)
-        parts = {"validation": split.validation, "test": split.test}
+        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._eval_splits = {part: self._eval_split(bags) for part, bags in parts.items() if len(bags)}
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -154,7 +154,7 @@ class FeatureBags(TableBags):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of label sets, and those of instances where the table has their classes."""
-        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)  # type: ignore[arg-type]
+        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)
 
     def gallery(self) -> Bags:
         """Return the first test bags."""

@@ -20,7 +20,7 @@ from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction
+from milbench.api.task import Evaluation, Network, ScoreFunction, Split
 from milbench.data.tables.checks import check_images, fatal
 from milbench.data.tables.image_table import ImageTable, load_image_table
 from milbench.data.tables.new_images import decode_all, new_images
@@ -155,9 +155,10 @@ class ImageBags(TableBags):
         self._centres = network.position_centres(self.size, self.size)
         boxed = table.boxed()
         self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
+        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._eval_splits = {
             part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
-            for part, images in {"validation": split.validation, "test": split.test}.items()
+            for part, images in parts.items()
             if len(images)
         }
 
@@ -180,7 +181,7 @@ class ImageBags(TableBags):
         """Return the metrics of label sets, and the hit rate where all images of a split have boxes."""
         where = self._centres  # of all images, as they have one size
         centres = None if where is None else lambda height, width: where  # noqa: ARG005
-        return evaluate_bags(score, self._eval_splits, self._calibration, centres, limit=self.evaluation_limit)  # type: ignore[arg-type]
+        return evaluate_bags(score, self._eval_splits, self._calibration, centres, limit=self.evaluation_limit)
 
     def gallery(self) -> Bags:
         """Return the first test images."""

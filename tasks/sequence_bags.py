@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from pydantic import Field
 
 from milbench._utils.digests import read_digest, remembered
 from milbench.api.bags import Truth
+from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Split
+from milbench.api.task import Network, Split
 from milbench.data.tables.checks import check_sequences, fatal
+from milbench.data.tables.new_sequences import new_sequences
 from milbench.data.tables.sequence_files import (
     BANDS,
     FRAMES_PER_SECOND,
@@ -116,7 +118,7 @@ class SequenceBags(SequenceTask, TableBags):
         """Read the table and its files, and split the sequences by the seed."""
         table = self.read_table(data_dir)
         loaded = load_frames(table.path, table.bags, self.settings)
-        self.frames_per_second = loaded.frames_per_second
+        self.frames_per_second, self._kind = loaded.frames_per_second, loaded.kind
         split = self.split_bags(table)
         parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         return SequenceSplits(
@@ -124,6 +126,33 @@ class SequenceBags(SequenceTask, TableBags):
             {part: _sequences(table, loaded, bags) for part, bags in parts.items()},
             {part: _sequences(table, loaded, _with_one_event(table, bags)) for part, bags in parts.items()},
         )
+
+    def memory(self) -> dict[str, Any]:
+        """Return the classes, of what kind the files are, and what standardises the features of their frames."""
+        mean, spread = (values.flatten().tolist() for values in self._scale)
+        own = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
+        return {**super().memory(), **own}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Set the classes, of what kind the files are, and what standardises the features of their frames."""
+        super().recall(memory)
+        self.frames_per_second, self._kind = float(memory["frames_per_second"]), str(memory["kind"])
+        mean, spread = (torch.tensor(memory[name]).unsqueeze(1) for name in ("mean", "spread"))
+        self._scale, self.features = (mean, spread), len(mean)
+
+    def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
+        """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
+        scale = self._scale[0].cpu(), self._scale[1].cpu()
+        for names, loaded in new_sequences(paths, self.columns["file"], self.settings, self._kind):
+            for start in range(0, len(names), self.bags_per_eval_batch):
+                frames = loaded.frames[start : start + self.bags_per_eval_batch]
+                labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
+                bags = Sequences(frames, labels, scale=scale).bags(self.stride)
+                first = torch.arange(block_count(bags.instances.shape[-1], self.stride)) * self.stride
+                ends = torch.tensor([one.shape[1] for one in frames]).unsqueeze(1)
+                places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
+                seconds = {name: frame / loaded.frames_per_second for name, frame in places.items()}
+                yield NamedBags(self.columns["file"], names[start : start + len(frames)], bags, seconds)
 
     def _checked(self, table: SequenceTable) -> str:
         """Return a digest of the files of sequences. Raises UsageError where they are no use."""

@@ -129,7 +129,7 @@ class SequenceTask(Task):
         """Load the sequences, standardise them and put them onto `device`."""
         splits = self.load(data_dir)
         scale = splits.train.mean_and_spread()
-        self.features = len(scale[0])
+        self._scale, self.features = scale, len(scale[0])
         self.positions = block_count(round(median(one.shape[1] for one in splits.train.frames)), self.stride)
         self.max_labels = int(splits.train.labels.sum(dim=1).max())
 

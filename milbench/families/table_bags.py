@@ -15,7 +15,7 @@ from pydantic import Field
 
 from milbench.api.bags import Bags
 from milbench.api.folds import Folds
-from milbench.api.task import Task
+from milbench.api.task import Split, Task
 from milbench.data.catalog import data_dir as default_data_dir
 from milbench.data.tables.labels import LabelledBags
 from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
@@ -43,7 +43,7 @@ class TableBags(Task):
 
     primary = "set_error"
     network_needs_data = True
-    _eval_splits: Mapping[str, EvalSplit]
+    _eval_splits: dict[Split, EvalSplit]
     """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
 
     def __init__(

@@ -235,6 +235,32 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
         next(task.read_bags([PLUGINS / "tiny_task.py"], network))
 
 
+def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_path: Path) -> None:
+    """Frames of arrays at ten a second, positions of two frames, the last of them half a block."""
+    lengths = {"a.npy": 7, "b.npy": 4}
+    rng = np.random.default_rng(0)
+    frames = {name: rng.normal(size=(length, 2)).astype(np.float32) for name, length in lengths.items()}
+    for name, values in frames.items():
+        np.save(tmp_path / name, values)
+    (tmp_path / "new.tsv").write_text("file\nb.npy\na.npy\n")
+    task = load_task("sequence-bags", table="nowhere.csv", stride=2, frames_per_second=10)
+    known = {"kind": "frames of 2 features", "frames_per_second": 10.0, "mean": [1.0, -1.0], "spread": [2.0, 4.0]}
+    task.recall({"classes": ["owl"], "positions": 4, **known})
+    (batch,) = task.read_bags([tmp_path / "new.tsv"], task.network(0))
+    assert (batch.kind, batch.names) == ("file", ["b.npy", "a.npy"])
+    expected = ((frames["a.npy"] - [1, -1]) / [2, 4]).T
+    np.testing.assert_allclose(batch.bags.instances[1], expected, rtol=1e-5)
+    assert batch.bags.mask is not None
+    assert batch.bags.mask.sum(dim=1).tolist() == [2, 4]
+    assert batch.places["start"][1].tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
+    assert batch.places["end"][1].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.7])
+    (lone,) = task.read_bags([tmp_path / "a.npy"], task.network(0))
+    np.testing.assert_allclose(lone.bags.instances[0], expected, rtol=1e-5)
+    np.save(tmp_path / "c.npy", np.zeros((3, 5)))
+    with pytest.raises(UsageError, match="frames of 5 features, expected frames of 2 features as in training"):
+        list(task.read_bags([tmp_path / "c.npy"], task.network(0)))
+
+
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     store: StoreWriter, tmp_path: Path, milbench: Milbench, table: Path
 ) -> None:

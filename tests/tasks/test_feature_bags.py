@@ -188,3 +188,42 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     results = pd.read_csv(root / "reports/mine/results.csv")
     error = results["last/test/set_error"]
     assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
+
+
+def test_what_a_run_has_trained_is_used_where_its_table_is_not(
+    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    table = write_table(tmp_path, truth=True)
+    run = milbench(
+        "run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--epochs", "30", "--in-process", "--log-models",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    (kept,) = root.glob("runs/artifacts/*/artifacts/task.json")
+    run_id = kept.parts[-3]
+    frame = pd.read_csv(table, keep_default_na=False)
+    frame.drop(columns=["labels", "instance_label"]).to_csv("new.csv", index=False)
+    table.unlink()
+    assert milbench("predict", "new.csv", "--run", run_id, "--out", "found.csv").code == 0
+    found = pd.read_csv("found.csv", keep_default_na=False).set_index("bag")
+    truth = frame.groupby("bag")["labels"].first().loc[found.index]
+    agree = [set(a.split(";")) == set(b.split(";")) for a, b in zip(found["labels"], truth, strict=True)]
+    assert np.mean(agree) > 0.7, "guessing the most frequent label set is right on a third"
+    instances = {str(bag): rows["instance_label"].tolist() for bag, rows in frame.groupby("bag")}
+    places = [
+        instances[str(bag)][place["instance"]] == place["class"]
+        for bag, text in found["positions"].items()
+        for place in json.loads(text)
+    ]
+    assert np.mean(places) > 0.8, "a class is placed at its own instance, and not at one of the bag by chance"
+    model = mlflow.pyfunc.load_model(str(kept.with_name("model")))
+    some = frame[frame["bag"] == "bag 0"][["f0", "f1", "f2"]].to_numpy(np.float32)
+    presence = model.predict(some[None])["presence high"][0]
+    assert presence == pytest.approx(found.loc["bag 0", "presence high"], rel=1e-6)
+    (data,) = mlflow.MlflowClient(f"sqlite:///{root}/runs/mlflow.db").get_run(run_id).inputs.dataset_inputs
+    schema = json.loads(data.dataset.schema)["mlflow_tensorspec"]
+    assert json.loads(schema["features"])[0]["tensor-spec"] == {"dtype": "float32", "shape": [-1, -1, 3]}
+    assert json.loads(schema["targets"])[0]["tensor-spec"]["shape"] == [-1, 2]

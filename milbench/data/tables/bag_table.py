@@ -90,7 +90,7 @@ def load_bag_table(path: Path, columns: Columns) -> BagTable:
 
 @lru_cache(maxsize=4)
 def _load(path: Path, columns: Columns, _changed: object) -> BagTable:
-    frame = read_table(path)
+    frame = read_table(path, text=(columns.bag, columns.labels, columns.features.removeprefix("@")))
     names = text_column(frame, path, columns.bag, "the bag that an instance belongs to")
     if "" in names:
         raise UsageError(f"{row_name(path, names.index(''))}: the column {columns.bag!r} is empty, expected a bag")

@@ -74,7 +74,7 @@ def load_image_table(path: Path, image: str = "image", labels: str = "labels", c
 
 @lru_cache(maxsize=4)
 def _load(path: Path, image: str, labels: str, classes: str, _changed: object) -> ImageTable:
-    frame = read_table(path)
+    frame = read_table(path, text=(image, labels))
     names = file_column(frame, path, image, "image")
     codes = np.arange(len(names))
     label_sets, class_names, used = read_labels(path, frame, labels, classes, codes, names)

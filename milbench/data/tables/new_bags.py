@@ -71,7 +71,7 @@ def load_new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequen
 
 
 def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
-    frame = read_table(path)
+    frame = read_table(path, text=(columns.bag, columns.features.removeprefix("@")))
     names = text_column(frame, path, columns.bag, "the bag that an instance belongs to")
     if "" in names:
         raise UsageError(f"{row_name(path, names.index(''))}: the column {columns.bag!r} is empty, expected a bag")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from milbench.data.tables.new_bags import expanded
 from milbench.data.tables.pixel_cache import decoded
-from milbench.data.tables.reading import is_table, read_table, row_name, shown, text_column
+from milbench.data.tables.reading import file_column, is_table, read_table, shown
 from milbench.errors import UsageError
 
 
@@ -32,10 +32,7 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
     for path in expanded(paths, sorted(Image.EXTENSION)):
         found = [(str(path), path)]
         if is_table(path):
-            names = text_column(read_table(path), path, column, "the path of an image")
-            if "" in names:
-                place = row_name(path, names.index(""))
-                raise UsageError(f"{place}: the column {column!r} is empty, expected the path of an image")
+            names = file_column(read_table(path, text=(column,)), path, column, "image")
             found = [(name, path.parent / name) for name in names]
         for name, file in found:
             if name in files:

@@ -54,10 +54,12 @@ class LoadedFrames:
     Args:
         frames: a tensor (F, T) of each file.
         frames_per_second: of all of them.
+        kind: what all of them are, such as "a waveform of 16000 samples a second".
     """
 
     frames: list[Tensor]
     frames_per_second: float
+    kind: str
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -119,7 +121,7 @@ def _load(table: Path, files: tuple[str, ...], settings: FrameSettings, _states:
     if wrong:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, MOST_NAMED)}")
-    return LoadedFrames(frames, rates[0])
+    return LoadedFrames(frames, rates[0], usual)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

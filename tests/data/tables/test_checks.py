@@ -88,7 +88,9 @@ def sequences(**changes: object) -> SequenceTable:
 
 def frames() -> LoadedFrames:
     """Sequences of 4, 6 and 10 frames of two features, two frames a second."""
-    return LoadedFrames([torch.arange(2.0 * length).view(2, length) for length in (4, 6, 10)], 2.0)
+    return LoadedFrames(
+        [torch.arange(2.0 * length).view(2, length) for length in (4, 6, 10)], 2.0, "frames of 2 features"
+    )
 
 
 def of_sequences(
@@ -122,7 +124,7 @@ def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
 def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
     """Network and loss could know a test recording from training."""
     one, other, _ = frames().frames
-    twins = LoadedFrames([one, other, one.clone()], 2.0)
+    twins = LoadedFrames([one, other, one.clone()], 2.0, "frames")
     expected = "1: a.wav (row 2) = c.wav (row 4)"
     for changes, refused in (
         ({}, True),
@@ -137,12 +139,12 @@ def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> Non
 
 def test_silence_and_constant_features_are_warnings_and_fatal_where_there_is_nothing_else() -> None:
     first, second, third = frames().frames
-    warnings = of_sequences(sequences(), LoadedFrames([first * 0 + 7, second, third], 2.0), "warning")
+    warnings = of_sequences(sequences(), LoadedFrames([first * 0 + 7, second, third], 2.0, "frames"), "warning")
     assert warnings == {"sequences that never change": "1: a.wav (row 2)"}
     same = [torch.stack([one[0], torch.ones_like(one[0])]) for one in (first, second, third)]
-    assert of_sequences(sequences(), LoadedFrames(same, 2.0), "warning") == {
+    assert of_sequences(sequences(), LoadedFrames(same, 2.0, "frames"), "warning") == {
         "constant features": "1, counted from 0: 1"
     }
     same = [torch.ones_like(one) for one in same]
-    findings = check_sequences(sequences(groups=["x"] * 3), LoadedFrames(same, 2.0), np.array([2, 3, 5]), 16)
+    findings = check_sequences(sequences(groups=["x"] * 3), LoadedFrames(same, 2.0, "frames"), np.array([2, 3, 5]), 16)
     assert fatal(findings) == ["features: all are constant: no frame differs from another one"]
