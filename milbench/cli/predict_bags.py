@@ -22,7 +22,10 @@ def are_bags(paths: Sequence[Path], task: Task) -> bool:
     """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
     from milbench.data.tables.reading import is_table
 
-    has_pictures = type(task).instances_from is not Task.instances_from
+    kind = type(task)
+    if kind.read_bags is Task.read_bags:
+        return False
+    has_pictures = kind.instances_from is not Task.instances_from
     return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
 
 
