@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
+from milbench._utils.seeding import generator
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
 from milbench.errors import UsageError
@@ -23,6 +24,9 @@ class Loss(torch.nn.Module, ABC):
     is judged by what it says itself about label sets and positions. This class checks the input, flattens and restores
     position dimensions, computes half precision in float32, and sets the logits at masked positions to zero, so that
     nothing there, not even a NaN, reaches a value or a gradient.
+
+    A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
+    depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
 
     A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
     of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
@@ -72,6 +76,49 @@ class Loss(torch.nn.Module, ABC):
     max_labels: int | None = None
     """An upper bound of |L|, the number of classes in a label set, in the bags to come; training sets it to the task's.
     With it an accelerator does not wait to find the largest. None: not known."""
+    num_classes: int | None = None
+    """C, for which `build` has made the weights; None: it was not called."""
+
+    def build(self, num_classes: int, seed: int = 0) -> Self:
+        """Make the weights that depend on the number of classes, anew, and return the loss.
+
+        Training calls it with the task's number of classes and the seed of the cell, before the loss is moved to a
+        device and the optimiser is made. A loss without such weights stays as it is, and need not be built.
+
+        Args:
+            num_classes: C, the background not counted.
+            seed: of the initial weights.
+
+        Examples:
+            >>> import torch
+            >>> class Scaled(Loss):
+            ...     name, head = "scaled", "sigmoid"
+            ...
+            ...     def make_weights(self, num_classes, rng):
+            ...         self.scale = torch.nn.Parameter(torch.ones(num_classes))
+            ...
+            ...     def scores(self, logits, mask):
+            ...         return self.scale.to(logits) * logits[:, :-1].amax(dim=2)
+            >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
+            >>> Scaled().build(num_classes=3).class_scores(logits).shape
+            torch.Size([2, 3])
+            >>> Scaled().class_scores(logits)
+            Traceback (most recent call last):
+            milbench.errors.UsageError: scaled has weights for a number of classes: call build(num_classes=3) ...
+        """
+        self.num_classes = num_classes
+        self.make_weights(num_classes, generator("weights of the loss", seed))
+        return self
+
+    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
+        """Set the parameters (`torch.nn.Parameter`, float32, on the CPU) whose shape depends on the number of classes.
+
+        Logits may be on another device or in float64, as in evaluation: use a parameter as `parameter.to(logits)`.
+
+        Args:
+            num_classes: C, the background not counted.
+            rng: for everything that is drawn, so that initial weights depend on the seed alone.
+        """
 
     def couples(self, mask: Tensor | None) -> bool:  # noqa: ARG002
         """Return whether the loss of a bag depends on the other bags of a batch with this mask: `couples_bags`.
@@ -230,12 +277,23 @@ class Loss(torch.nn.Module, ABC):
     def _one_score_a_class(self, method: str, scores: Tensor, logits: Tensor) -> Tensor:
         return checked(self, method, scores, (len(logits), logits.shape[1] - 1))
 
+    def _check_built(self, num_classes: int) -> None:
+        """Raise UsageError where weights that depend on the number of classes are missing or are for another one."""
+        if type(self).make_weights is Loss.make_weights or self.num_classes == num_classes:
+            return
+        what = "a number of" if self.num_classes is None else f"{self.num_classes}"
+        raise UsageError(
+            f"{self.name} has weights for {what} classes: call build(num_classes={num_classes}) before it gets logits "
+            f"of {num_classes + 1} channels (the last is the background)"
+        )
+
     def _flatten(self, logits: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""
         if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
             raise UsageError(
                 f"{self.name}: logits must be floating point of shape (B, C+1, *positions), got {_kind(logits)}"
             )
+        self._check_built(logits.shape[1] - 1)
         batch, _, *positions = logits.shape
         if 0 in positions:
             raise UsageError(f"{self.name}: logits have no positions: {_kind(logits)}")

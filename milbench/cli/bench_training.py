@@ -29,7 +29,7 @@ from milbench.engine.objective import Objective
 from milbench.engine.precision import tf32
 from milbench.engine.profiling import Timing, peak_bytes, seconds_of, synchronise
 from milbench.engine.spec import make_plan, make_spec, parse_setting
-from milbench.engine.trainer import SMOKE_BAGS, Trainer, network_for
+from milbench.engine.trainer import SMOKE_BAGS, Trainer, loss_for, network_for
 from milbench.errors import UsageError
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")
@@ -182,7 +182,7 @@ class MeasuredTrainer(Trainer):
         """Return a plain loop that trains the same network from the same weights; None for other targets than sets."""
         if self.loss.target_kind != "labels":
             return None
-        loss = losses().create(self.cell.loss_file or self.cell.loss, self.cell.loss_params).to(self.device)
+        loss = loss_for(self.cell, self.task).to(self.device)
         network = network_for(loss, self.task, self.cell.seed)
         if self.recipe.head_init == "prior" and loss.head != "class":
             network.start_at_prior(self.task.positions)

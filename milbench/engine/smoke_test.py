@@ -17,10 +17,10 @@ from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_output import checked, fault
 from milbench.api.plan import LONGEST_NAME, Cell, Plan, labels
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.trainer import SMOKE_BAGS, check_max_labels, network_for
+from milbench.engine.trainer import SMOKE_BAGS, check_max_labels, loss_for, network_for
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3
@@ -72,7 +72,7 @@ def complaint(cell: Cell, data_dir: Path | None) -> str:
 def _check_cell(cell: Cell, data_dir: Path | None) -> None:
     task, bags = _first_batch(cell.task_file or cell.task, json.dumps(cell.task_params), cell.seed, data_dir)
     check_max_labels(task, bags)
-    loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed)
     with torch.no_grad():
         logits = network(bags.instances).float()

@@ -175,7 +175,7 @@ class Trainer:
         profiling.reset_memory_peak(self.device)
         # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
         torch.manual_seed(cell.seed)
-        self.loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params).to(self.device)
+        self.loss = loss_for(cell, self.task).to(self.device)
         self.loss.max_labels = self.task.max_labels
         network = network_for(self.loss, self.task, cell.seed)
         if self.recipe.head_init == "prior" and self.loss.head != "class":
@@ -328,7 +328,8 @@ class Trainer:
         self.loss.validate = False
 
         def forward_and_backward() -> None:
-            torch.autograd.grad(self.loss(logits, bags.labels, bags.mask, target).mean(), logits)
+            value = self.loss(logits, bags.labels, bags.mask, target).mean()
+            torch.autograd.grad(value, [logits, *self.loss.parameters()], allow_unused=True)
 
         return {
             **_timing("loss", profiling.timed(forward_and_backward)),
@@ -347,6 +348,20 @@ def _timing(of: str, taken: profiling.Timing) -> dict[str, float]:
     """Return the costs that summarise repeated measurements."""
     name = f"cost/{of}_seconds"
     return {name: taken.median, f"{name}_min": taken.least, f"{name}_spread": taken.spread}
+
+
+def loss_for(cell: Cell, task: Task) -> Loss:
+    """Return the loss of a cell, with the initial weights that it has of its own, on the CPU.
+
+    Args:
+        cell: with the name, the parameters and the seed.
+        task: the task, which knows its number of classes: prepared if it needs data for that.
+
+    Raises:
+        UsageError: there is no such loss, or a parameter is wrong.
+    """
+    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    return loss.build(task.num_classes, cell.seed)
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:

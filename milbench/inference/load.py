@@ -14,10 +14,10 @@ from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell, Plan
-from milbench.api.registry import losses, tasks
+from milbench.api.registry import tasks
 from milbench.api.task import Network, Scores, Task
 from milbench.engine.precision import forbid_tf32
-from milbench.engine.trainer import check_unchanged, network_for
+from milbench.engine.trainer import check_unchanged, loss_for, network_for
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import THRESHOLD
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
@@ -162,13 +162,13 @@ def assemble(
     check_unchanged(cell)
     forbid_tf32()
     task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
-    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
     task.seed = cell.seed
     if needs_data or (task.network_needs_data and memory is None):
         _check_data(task, cell, data_dir)
         task.prepare(data_dir, device)
     elif memory is not None:
         _recall(task, memory, whose)
+    loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed)
     _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, whose)
     return Trained(run_id, cell, task, network.eval().move_to(device), loss.eval(), device)

@@ -238,6 +238,21 @@ class LossContract:
             assert g.is_cuda
             assert_close(g.cpu(), e)
 
+    def test_its_own_weights_depend_on_the_seed_alone_and_are_trained(
+        self, loss: Loss, labels: Tensor, variant: Variant
+    ) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            again = variant.load().state_dict()
+        assert again.keys() == loss.state_dict().keys()
+        assert all(torch.equal(again[name], value) for name, value in loss.state_dict().items())
+        if not (own := dict(loss.named_parameters())):
+            return
+        logits = some_logits(K, dtype=torch.float32)
+        loss(logits, labels, None, target_for(loss, logits, labels)).sum().backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in own.values()), list(own)
+        assert any(p.grad is not None and p.grad.any() for p in own.values()), list(own)
+
     def test_the_class_with_the_evidence_is_named(self, loss: Loss) -> None:
         for c in range(C):
             logits = some_logits(K, seed=c, scale=1.0)

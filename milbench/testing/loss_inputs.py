@@ -41,8 +41,8 @@ class Variant:
         return "-".join([self.loss.rsplit("/", 1)[-1], *map(str, self.params.values())])
 
     def load(self) -> Loss:
-        """Return the loss, made anew."""
-        return load_loss(self.loss, **self.params)
+        """Return the loss, made anew, for C classes."""
+        return load_loss(self.loss, **self.params).build(C)
 
     def couples(self) -> bool:
         """Return whether the loss of a bag depends on the other bags of a padded batch."""

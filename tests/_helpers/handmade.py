@@ -65,6 +65,7 @@ def publish(
     decoder: ComponentDecoder | Reader | None = None,
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
+    loss: torch.nn.Module | None = None,
 ) -> str:
     """Put a run of a cell into a store as a launch leaves it; return its id."""
     plan = Plan("handmade", "", "flags", [replace(one)])
@@ -72,7 +73,8 @@ def publish(
     run_id = store.start_cell(plan.name, one, parent, {"milbench.device": "cpu"})
     if network is not None:
         path = store.workspace.runs / "model.safetensors"
-        save_file({f"network.{k}": v.contiguous() for k, v in network.state_dict().items()}, path)
+        model = torch.nn.ModuleDict({"network": network} | ({"loss": loss} if loss is not None else {}))
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, path)
         store.log_file(run_id, path)
         path.unlink()
     for name, content in (("decoder.json", decoder and decoder.to_json()), ("task.json", memory)):
