@@ -24,3 +24,19 @@ def sum_positions(values: Tensor, mask: Tensor | None) -> Tensor:
 def expected_counts(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C), the expected number of positions of each class, sum_k p_{c,k}, P the softmax over channels."""
     return sum_positions(logits.softmax(dim=1)[:, :-1], mask)
+
+
+def complete_data_cost(logits: Tensor, targets: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), the cross-entropy of the softmax at every position against a distribution over its channels.
+
+    It is +inf, without a gradient, where the label set has more classes than the bag has positions.
+
+    Args:
+        logits: (B, C+1, K), background last.
+        targets: (B, C+1, K), summing to 1 over dim 1, and to 0 at masked positions.
+        labels: (B, C), the label sets that the targets belong to.
+        mask: (B, K); None: everywhere.
+    """
+    cost = -(targets * logits.log_softmax(dim=1)).sum(dim=(1, 2))
+    positions = logits.shape[2] if mask is None else mask.sum(dim=1)
+    return cost.masked_fill(labels.sum(dim=1) > positions, torch.inf)

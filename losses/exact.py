@@ -7,18 +7,18 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, UsageError, bag_sizes
+from milbench import UsageError
 from milbench.likelihood import (
     EXACT_LABEL_LIMIT,
     bag_log_prob_bounds,
     bag_log_prob_from_logits,
-    presence_log_odds,
 )
 
-from ._positions import expected_counts, sum_positions
+from ._per_position import PerPosition
+from ._positions import sum_positions
 
 
-class Exact(Loss):
+class Exact(PerPosition):
     """Negative log-likelihood of the label set, summed over every way to place its classes.
 
         loss = -log Prb(L | P) / D,
@@ -49,7 +49,6 @@ class Exact(Loss):
     """
 
     name = "exact"
-    couples_bags = False
 
     def __init__(
         self,
@@ -57,22 +56,13 @@ class Exact(Loss):
         rule: Literal["sum", "exact"] = "sum",
         method: Literal["auto", "exact", "upper", "lower"] = "auto",
     ) -> None:
-        super().__init__()
-        self.divide_by = divide_by
+        super().__init__(divide_by)
         self.rule = rule
         self.method = method
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), -log Prb(L | P), divided as `divide_by` says."""
-        loss = -self._log_prob(logits, labels, mask)
-        if self.divide_by == "none":
-            return loss
-        sizes = bag_sizes(logits, mask)
-        return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
-
-    def couples(self, mask: Tensor | None) -> bool:
-        """Return whether the divisor of a bag depends on the sizes of the others."""
-        return self.divide_by == "batch" and mask is not None
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), -log Prb(L | P)."""
+        return -self._log_prob(logits, labels, mask)
 
     def _log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), log Prb(L | P) or a bound of it, by the `method`."""
@@ -101,11 +91,7 @@ class Exact(Loss):
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the score of each class by the `rule`."""
         if self.rule == "sum":
-            return expected_counts(logits, mask)
+            return super().scores(logits, mask)
         # log(p_c + p_background) - log p_background: the first term rounds to 0 for every class where the background is
         # almost certain, and the difference, which has the same order, does not.
         return sum_positions(-F.logsigmoid(logits[:, -1:] - logits[:, :-1]), mask)
-
-    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
-        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)

@@ -1,0 +1,54 @@
+"""Losses that are a sum over the positions of a bag, and the divisor that they share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+from torch import Tensor
+
+from milbench import Loss, bag_sizes
+from milbench.likelihood import presence_log_odds
+
+from ._positions import expected_counts
+
+
+class PerPosition(Loss):
+    """A loss of all positions of a bag together, divided by how many there are.
+
+    By default a class scores by its expected number of positions, and is present by its log-odds when positions are
+    independent: that is what the softmax at every position says.
+
+    Args:
+        divide_by: the divisor, see `exact`.
+    """
+
+    couples_bags = False
+
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
+        super().__init__()
+        self.divide_by = divide_by
+
+    @abstractmethod
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the loss of every bag before it is divided; the arguments are those of `bag_loss`."""
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the total of every bag, divided as `divide_by` says."""
+        loss = self.total(logits, labels, mask)
+        if self.divide_by == "none":
+            return loss
+        sizes = bag_sizes(logits, mask)
+        return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
+
+    def couples(self, mask: Tensor | None) -> bool:
+        """Return whether the divisor of a bag depends on the sizes of the others."""
+        return self.divide_by == "batch" and mask is not None
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the expected number of positions of each class."""
+        return expected_counts(logits, mask)
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
+        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)

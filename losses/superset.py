@@ -1,0 +1,49 @@
+"""The probability that a bag shows nothing beside its label set: `exact` without "all of it occurs"."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._per_position import PerPosition
+from ._positions import sum_positions
+
+
+class Superset(PerPosition):
+    """Negative log-probability that every position shows a class of the label set or background.
+
+        loss = -sum_k log(p_{background,k} + sum_{c in L} p_{c,k}) / D,
+
+    where P is the softmax over the channels of each of the K positions: L with the background is a superset of what the
+    bag shows, a set of candidates for each position. `exact` asks in addition that every class of L occurs; the
+    difference between the two losses is what that half is worth.
+
+    This loss learns which classes do not occur, and no more. The background is a candidate everywhere, so a network
+    that calls every position background in every bag has a loss of 0, the smallest there is, and a class that is
+    improbable beside the background gets no gradient: training that comes near there ends there. A class is told from
+    others only in so far as it is excluded from bags without it.
+
+    Map, evidence, scores and presence are those of `exact`: the softmax, read as independent positions.
+
+    Args:
+        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+
+    Edge cases: the loss is 0 where L holds every class, and for a bag without instances, whatever its label set; a
+    label set of more classes than positions is rejected, as by other losses, though this one has a value for it.
+
+    Source: R. Jin and Z. Ghahramani, "Learning with Multiple Labels", NIPS 2002, for sets of candidates; L. Feng et
+    al., "Provably Consistent Partial-Label Learning", NeurIPS 2020, for the loss (its classifier-consistent method).
+    With the background in every set it is a term of the exact likelihood (X.-L. Li, arXiv:1811.12346, 2018).
+    """
+
+    name = "superset"
+
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the sum over positions."""
+        candidate = F.pad(labels, (0, 1), value=True).unsqueeze(2)
+        # The smallest number in place of -inf: with L all classes, no channel is left, and its derivatives stay finite.
+        nothing = torch.finfo(logits.dtype).min
+        inside = logits.masked_fill(~candidate, nothing).logsumexp(dim=1, keepdim=True)
+        outside = logits.masked_fill(candidate, nothing).logsumexp(dim=1, keepdim=True)
+        return sum_positions(F.softplus(outside - inside), mask).squeeze(1)

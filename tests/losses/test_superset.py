@@ -1,0 +1,107 @@
+"""Superset against the enumeration of label maps, and what it cannot learn."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import load_loss
+from tests._helpers.label_maps import LabelMaps, exactly
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
+
+C, K = 3, 4
+ALL_LABELS = every_label_set(C)
+
+
+def bag(seed: int, scale: float = 2.0) -> Tensor:
+    """Return the (C+1, K) logits of one bag."""
+    return random_logits(C + 1, K, seed=seed, scale=scale)
+
+
+def enumerated(maps: LabelMaps, labels: list[bool]) -> float:
+    """Return -log of the probability of all label maps that show nothing beside the label set and background."""
+    wanted = {c for c, held in enumerate(labels) if held}
+    return -float(exactly.log(sum(prob for shown, prob in maps.set_prob.items() if shown <= wanted)))
+
+
+EXTREME = {
+    "wide": bag(0, 100).clamp(-200, 200),
+    "signs": 200 * bag(1).sign(),
+    "all low": torch.full((C + 1, K), -200.0) + bag(2, 1.0).abs(),
+    "sure background": torch.tensor([[-200.0] * K, [-190.0] * K, [-150.0] * K, [200.0] * K]),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_value_is_that_of_all_maps_without_another_class(seed: int) -> None:
+    maps = LabelMaps(bag(seed))
+    value = load_loss("superset", divide_by="none")(bag(seed).repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    for got, labels in zip(value.tolist(), ALL_LABELS.tolist(), strict=True):
+        assert got == pytest.approx(enumerated(maps, labels), rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_extreme_logits_in_float32(name: str) -> None:
+    logits = EXTREME[name].float()
+    maps = LabelMaps(logits)
+    value = load_loss("superset", divide_by="none")(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    for got, labels in zip(value.tolist(), ALL_LABELS.tolist(), strict=True):
+        assert got == pytest.approx(enumerated(maps, labels), rel=1e-5, abs=1e-30)
+
+
+def test_the_gradient_is_the_softmax_minus_its_share_inside_the_candidates() -> None:
+    logits = bag(0).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    (gradient,) = torch.autograd.grad(load_loss("superset", divide_by="none")(logits, ALL_LABELS).sum(), logits)
+    p = bag(0).softmax(dim=0)
+    for got, labels in zip(gradient, ALL_LABELS.tolist(), strict=True):
+        inside = torch.tensor([*labels, True]).unsqueeze(1) * p
+        assert_close(got, p - inside / inside.sum(dim=0))
+
+
+def test_masked_positions_and_the_divisor() -> None:
+    logits, mask = torch.stack([bag(0), bag(1)]), torch.tensor([[True] * 4, [True, False, True, False]])
+    labels = torch.tensor([[True, False, False], [False, True, False]])
+    alone = [
+        enumerated(LabelMaps(bag(0)), labels[0].tolist()),
+        enumerated(LabelMaps(bag(1)[:, ::2]), labels[1].tolist()),
+    ]
+    for divide_by, sizes in (("none", (1, 1)), ("bag", (4, 2)), ("batch", (3, 3))):
+        value = load_loss("superset", divide_by=divide_by)(logits, labels, mask)
+        assert value.tolist() == pytest.approx([a / size for a, size in zip(alone, sizes, strict=True)], rel=1e-12)
+
+
+def test_background_everywhere_is_an_optimum_for_every_label_set_and_has_no_gradient() -> None:
+    """This is the half of the exact likelihood that superset lacks: there the same bag is as bad as can be."""
+    logits = torch.full((len(ALL_LABELS), C + 1, K), -200.0)
+    logits[:, C] = 200.0
+    logits.requires_grad_()
+    value = load_loss("superset")(logits, ALL_LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    assert value.tolist() == [0.0] * len(ALL_LABELS)
+    assert not gradient.any()
+    exact = load_loss("exact", divide_by="none")(logits, ALL_LABELS)
+    assert exact.tolist() == pytest.approx((400.0 * ALL_LABELS.sum(dim=1)).tolist(), rel=0.02)
+
+
+def test_the_full_label_set_says_nothing_and_a_missing_class_something() -> None:
+    loss = load_loss("superset")
+    everything = torch.ones(1, C, dtype=torch.bool)
+    assert loss(bag(0).unsqueeze(0), everything).item() == 0
+    for c, seed in itertools.product(range(C), range(3)):
+        without = everything.clone()
+        without[0, c] = False
+        logits = bag(seed).unsqueeze(0).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(logits, without).sum(), logits)
+        assert (gradient[0, c] > 0).all(), "a step lowers the class that does not occur, everywhere"
+
+
+def test_scores_presence_and_map_are_those_of_exact() -> None:
+    logits, superset, exact = torch.stack([bag(0), bag(1)]), load_loss("superset"), load_loss("exact")
+    assert torch.equal(superset.class_scores(logits), exact.class_scores(logits))
+    assert torch.equal(superset.presence_scores(logits), exact.presence_scores(logits))
+    assert_close(superset.instance_probs(logits), logits.softmax(dim=1))
