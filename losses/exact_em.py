@@ -1,0 +1,66 @@
+"""Expectation maximisation: cross-entropy of every position against its exact posterior given the label set."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from milbench import UsageError
+from milbench.likelihood import EXACT_LABEL_LIMIT, instance_posterior
+
+from ._per_position import PerPosition
+from ._positions import complete_data_cost
+
+
+class ExactEM(PerPosition):
+    """Expected negative log-likelihood of the classes of all positions, given the label set.
+
+        loss = -sum_k sum_c q_{c,k} log p_{c,k} / D,    q_{c,k} = Prb(position k shows c | L, P^s),
+
+    where P is the softmax over the channels of each of the K positions, c runs over classes and background, and q is
+    the exact posterior under the current network, taken as a constant: computing q is the E step, a step along the
+    gradient a partial M step. P^s is P to the power of the sharpness s, normalised at every position.
+
+    With s = 1 the gradient is that of `exact` (Fisher's identity), as q is computed anew at every step: trained by an
+    optimiser that sees gradients alone, the two losses are the same method, and where their results differ it is by
+    rounding, which training in single precision can amplify. The values differ, and so do second derivatives, which here
+    are those of a cross-entropy with fixed targets: psgd makes other steps.
+
+    Args:
+        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+        sharpness: s, above 0, the inverse temperature of deterministic annealing. 1: EM. Larger: towards `hard-em`, as
+            q concentrates on the most probable ways to place all of L. Smaller: towards all ways being alike. With
+            another s than 1 the gradient is not that of the likelihood.
+
+    Edge cases: as `exact`: +inf for a label set of more classes than positions where it is not rejected. Label sets of
+    more than 16 classes are refused; `hard-em` takes any.
+
+    Source: A. T. Pham, R. Raich and X. Z. Fern, "Dynamic Programming for Instance Annotation in Multi-Instance
+    Multi-Label Learning", arXiv:1411.4068, 2014, and IEEE TPAMI 39(12), 2017; for the sharpness N. Ueda and R. Nakano,
+    "Deterministic Annealing Variant of the EM Algorithm", NIPS 1994.
+    """
+
+    name = "exact-em"
+
+    def __init__(
+        self,
+        divide_by: Literal["batch", "bag", "none"] = "batch",
+        sharpness: Annotated[float, Field(gt=0, le=1000)] = 1.0,
+    ) -> None:
+        super().__init__(divide_by)
+        self.sharpness = sharpness
+
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the expected negative log-likelihood."""
+        if self.validate and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
+            raise UsageError(
+                f"exact-em: a label set of {largest} classes exceeds the limit of the exact posterior, "
+                f"{EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"
+            )
+        with torch.no_grad():
+            sharpened = (self.sharpness * logits).log_softmax(dim=1)
+            posterior = instance_posterior(sharpened, labels, mask, validate=False, max_labels=self.max_labels)
+        return complete_data_cost(logits, posterior, labels, mask)

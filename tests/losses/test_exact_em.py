@@ -1,0 +1,139 @@
+"""Expectation maximisation against the posterior of enumerated label maps, and against the likelihood's gradient."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import UsageError, load_loss
+from tests._helpers.label_maps import LabelMaps, exactly, softmax
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
+
+C, K = 3, 4
+ALL_LABELS = every_label_set(C)
+
+
+def bag(seed: int, scale: float = 2.0) -> Tensor:
+    """Return the (C+1, K) logits of one bag."""
+    return random_logits(C + 1, K, seed=seed, scale=scale)
+
+
+def enumerated(logits: Tensor, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the cost (2^C,) of every label set and its gradient (2^C, C+1, K) with the posterior held fixed.
+
+    Powers of the probabilities of a position, normalised, are the softmax of so many times the logits.
+    """
+    maps, p = LabelMaps(sharpness * logits), softmax(logits)
+    costs, gradients = [], []
+    for labels in ALL_LABELS.tolist():
+        label_set = frozenset(c for c, held in enumerate(labels) if held)
+        cost, gradient = exactly.mpf(0), torch.zeros(C + 1, K, dtype=torch.float64)
+        for c, k in itertools.product(range(C + 1), range(K)):
+            q = maps.posterior(label_set, c, k)
+            cost -= q * exactly.log(p[c][k])
+            gradient[c, k] = float(p[c][k] - q)
+        costs.append(float(cost))
+        gradients.append(gradient)
+    return torch.tensor(costs, dtype=torch.float64), torch.stack(gradients)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 0.5, 3.0])
+@pytest.mark.parametrize("seed", range(2))
+def test_value_and_gradient_are_those_of_the_enumerated_posterior(seed: int, sharpness: float) -> None:
+    logits = bag(seed).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    value = load_loss("exact-em", divide_by="none", sharpness=sharpness)(logits, ALL_LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    expected, expected_gradient = enumerated(bag(seed), sharpness)
+    assert_close(value, expected, rtol=1e-11, atol=1e-12)
+    assert_close(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["wide", "signs", "low", "background"])
+def test_extreme_logits_in_float32(name: str) -> None:
+    logits = {
+        "wide": bag(0, 100).clamp(-200, 200),
+        "signs": 200 * bag(1).sign(),
+        "low": torch.full((C + 1, K), -200.0) + bag(2, 1.0).abs(),
+        "background": torch.tensor([[-200.0] * K, [-190.0] * K, [-150.0] * K, [200.0] * K]),
+    }[name].float()
+    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    value = load_loss("exact-em", divide_by="none")(leaf, ALL_LABELS)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    expected, expected_gradient = enumerated(logits)
+    assert_close(value, expected.float(), rtol=1e-5, atol=1e-6)
+    assert_close(gradient, expected_gradient.float(), rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
+def test_the_gradient_is_that_of_the_exact_likelihood_and_the_value_is_not(divide_by: str) -> None:
+    """Fisher's identity, on bags of several sizes."""
+    logits = torch.stack([bag(seed) for seed in range(8)]).requires_grad_()
+    mask = torch.arange(K) < torch.tensor([4, 3, 3, 4, 3, 4, 4, 3]).unsqueeze(1)
+    value = load_loss("exact-em", divide_by=divide_by)(logits, ALL_LABELS, mask)
+    exact = load_loss("exact", divide_by=divide_by)(logits, ALL_LABELS, mask)
+    (gradient,), (expected,) = (torch.autograd.grad(v.sum(), logits) for v in (value, exact))
+    assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
+    # The expectation of -log p over the posterior is the negative log-likelihood plus the entropy of the posterior,
+    # which is 0 for the empty label set, as it has one label map.
+    assert (value[1:] > exact[1:] + 1e-6).all()
+    assert_close(value[0], exact[0])
+
+
+def test_training_ends_with_the_weights_of_exact() -> None:
+    features, labels = random_logits(8, K, 6), ALL_LABELS
+    ends = []
+    for name in ("exact", "exact-em"):
+        network = torch.nn.Linear(6, C + 1, dtype=torch.float64)
+        with torch.no_grad():
+            network.weight.copy_(random_logits(C + 1, 6, seed=1, scale=0.5))
+            network.bias.zero_()
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.02)
+        for _ in range(100):
+            optimizer.zero_grad()
+            load_loss(name)(network(features).movedim(2, 1), labels).mean().backward()
+            optimizer.step()
+        ends.append(network.weight.detach())
+    assert_close(ends[1], ends[0], rtol=1e-8, atol=1e-9)
+    assert (ends[0] - random_logits(C + 1, 6, seed=1, scale=0.5)).abs().max() > 0.1, "training moved them"
+
+
+def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
+    labels = torch.tensor([[True, False, True]])
+    logits = bag(0).unsqueeze(0).requires_grad_()
+    value = load_loss("exact-em", divide_by="none")(logits, labels)
+    (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
+    direction = random_logits(1, C + 1, K, seed=7)
+    (second,) = torch.autograd.grad((gradient * direction).sum(), logits)
+    p = logits.detach().softmax(dim=1)
+    assert_close(second, p * direction - p * (p * direction).sum(dim=1, keepdim=True))
+
+
+def test_sharpness_leads_from_all_assignments_alike_to_the_best_one() -> None:
+    logits = torch.stack([bag(seed) for seed in range(8)])
+    hard = load_loss("hard-em")(logits, ALL_LABELS)
+    values = [load_loss("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)]
+    assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
+    for blunter, sharper in itertools.pairwise(values):
+        assert (blunter >= sharper - 1e-12).all()
+    blunt, one_class = load_loss("exact-em", divide_by="none", sharpness=1e-6), torch.tensor([[True, False, False]])
+    (alike,) = blunt(bag(0).unsqueeze(0), one_class)
+    q = 8 / 15  # of 2^4 - 1 maps of class 0 and background with class 0 somewhere, 8 have it at a position
+    expected = -(q * bag(0).log_softmax(dim=0)[0] + (1 - q) * bag(0).log_softmax(dim=0)[C]).sum()
+    assert_close(alike, expected, rtol=1e-4, atol=0)
+
+
+def test_more_classes_than_the_exact_posterior_takes() -> None:
+    logits, labels = torch.zeros(1, 18, 20), torch.ones(1, 17, dtype=torch.bool)
+    with pytest.raises(UsageError, match=r"exact-em: a label set of 17 classes exceeds .* 16 classes; hard-em"):
+        load_loss("exact-em")(logits, labels)
+
+
+@pytest.mark.parametrize("sharpness", [0.0, -1.0, 1001.0])
+def test_a_sharpness_out_of_range_is_refused(sharpness: float) -> None:
+    with pytest.raises(UsageError, match="loss exact-em: sharpness"):
+        load_loss("exact-em", sharpness=sharpness)
