@@ -19,6 +19,7 @@ BUILT_IN = (
     Variant("superset", {"divide_by": "none"}, couples_bags=False),
     Variant("exact-em", couples_bags=True),
     Variant("exact-em", {"divide_by": "bag", "sharpness": 10.0}, couples_bags=False),
+    Variant("hard-em", {"divide_by": "none"}, couples_bags=False),
     Variant("max-pooling", couples_bags=False),
     Variant("max-pooling", {"normalization": "batch"}, couples_bags=True),
     Variant("max-pooling", {"normalization": "position"}, couples_bags=False),

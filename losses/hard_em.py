@@ -1,0 +1,121 @@
+"""Hard expectation maximisation: cross-entropy of every position against the most probable assignment."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._per_position import PerPosition
+from ._positions import complete_data_cost, exclude_masked
+
+
+class HardEM(PerPosition):
+    """Negative log-likelihood of the most probable way to place the classes of the label set.
+
+        loss = -max_a sum_k log p_{a(k),k} / D,
+
+    where P is the softmax over the channels of each of the K positions, and a runs over the assignments of L and the
+    background to positions in which every class of L occurs. The maximum is exact, for label sets of any size.
+
+    What the loss says of a bag is said by most probable assignments too. The presence of a class is the log-probability
+    of the best assignment with it minus that of the best one without it, whatever other classes occur in them: it is
+    positive where the class is the most probable channel of some position. Its score is the same where the bag holds
+    nothing beside this class and background. Map and evidence are the softmax.
+
+    Args:
+        divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
+
+    Edge cases: of assignments that differ in ties between channels, or between positions with the same logits, the
+    gradient is the mean. A label set of more classes than positions cannot occur: +inf where it is not rejected. On a
+    GPU the host waits for the logits, as it computes the assignment.
+
+    Source: the classification EM algorithm of G. Celeux and G. Govaert, "A Classification EM Algorithm for Clustering
+    and Two Stochastic Versions", Computational Statistics and Data Analysis 14, 1992, for the model of `exact-em`.
+    """
+
+    name = "hard-em"
+
+    def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the negative log-likelihood of the best assignment."""
+        return complete_data_cost(logits, best_assignment(logits.detach(), labels, mask), labels, mask)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), how much more probable the best assignment of class and background is than background."""
+        return _best_difference(logits[:, :-1] - logits[:, -1:], mask)
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), how much more probable the best assignment with the class is than the best one without."""
+        highest, second = logits.topk(2, dim=1).values.split(1, dim=1)
+        classes = logits[:, :-1]
+        return _best_difference(classes - torch.where(classes == highest, second, highest), mask)
+
+
+def best_assignment(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the most probable assignment of label set and background to positions in which every class occurs.
+
+    Args:
+        logits: (B, C+1, K), background last.
+        labels: (B, C) bool.
+        mask: (B, K) bool; None: everywhere.
+
+    Returns:
+        (B, C+1, K), the share of each channel at each position in the mean of assignments that tie, 0 where masked. For
+        a label set of more classes than positions it means nothing.
+    """
+    allowed = logits.masked_fill(~F.pad(labels, (0, 1), value=True).unsqueeze(2), -torch.inf)
+    highest = allowed == allowed.amax(dim=1, keepdim=True)
+    if mask is None:
+        mask = torch.ones_like(highest[:, 0])
+    highest &= mask.unsqueeze(1)
+    ties = highest.sum(dim=1, keepdim=True)
+    shares = highest / ties.clamp(min=1).to(logits)
+    occurs = (highest & (ties == 1)).any(dim=2)[:, :-1]
+    fits = labels.sum(dim=1) <= mask.sum(dim=1)
+    for bag in ((labels & ~occurs).any(dim=1) & fits).nonzero().flatten().tolist():
+        shares[bag, :, mask[bag]] = _covering(allowed[bag][:, mask[bag]], labels[bag], shares[bag][:, mask[bag]])
+    return shares
+
+
+def _covering(allowed: Tensor, label_set: Tensor, shares: Tensor) -> Tensor:
+    """Return the most probable assignment of one bag in which every class of its label set occurs, (C+1, K).
+
+    Let h_k be the highest logit that is allowed at position k. In any assignment in which all of L occurs, name one
+    position d(c) of every class c; these differ. Against the assignment of h_k to every position it loses h_k - z_{c,k}
+    at d(c), and no less than 0 elsewhere. The same d with the highest channel everywhere else loses no more, and all of
+    L still occurs. So the best assignment has the d that loses least, a linear assignment of classes to different
+    positions, and the highest channels elsewhere.
+
+    Args:
+        allowed: (C+1, K) logits, -inf for channels that are not allowed.
+        label_set: (C,) bool.
+        shares: (C+1, K), the highest channels of each position.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    classes = label_set.nonzero().flatten()
+    lost = allowed.amax(dim=0) - allowed[classes]
+    _, chosen = linear_sum_assignment(lost.double().cpu().numpy())
+    positions = torch.as_tensor(chosen, device=classes.device)
+    shares = shares.clone()
+    shares[:, positions] = 0
+    shares[classes, positions] = 1
+    # Positions with the same logits may swap: without the mean over them, the first of an empty background would be
+    # preferred to the others.
+    alike, which = allowed.unique(dim=1, return_inverse=True)
+    means: Tensor = torch.zeros_like(alike).index_add(1, which, shares) / which.bincount()
+    return means[:, which]
+
+
+def _best_difference(margins: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C), what the best choice of at least one position adds up to, minus that of no position.
+
+    Args:
+        margins: (B, C, K), what a class adds to the log-probability of a position, in place of its best other channel.
+        mask: (B, K); None: everywhere.
+    """
+    margins = exclude_masked(margins, mask)
+    largest = margins.amax(dim=2)
+    # With a positive margin the best assignment has the class wherever its margin is positive, and without the class
+    # loses all of these; otherwise the class has to be put where it costs least.
+    return torch.where(largest > 0, margins.relu().sum(dim=2), largest)
