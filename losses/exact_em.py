@@ -26,8 +26,8 @@ class ExactEM(PerPosition):
 
     With s = 1 the gradient is that of `exact` (Fisher's identity), as q is computed anew at every step: trained by an
     optimiser that sees gradients alone, the two losses are the same method, and where their results differ it is by
-    rounding, which training in single precision can amplify. The values differ, and so do second derivatives, which here
-    are those of a cross-entropy with fixed targets: psgd makes other steps.
+    rounding, which training in single precision can amplify. The values differ, and so do second derivatives, which
+    here are those of a cross-entropy with fixed targets: psgd makes other steps.
 
     Args:
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.

@@ -111,14 +111,24 @@ class OnGPU:
         assert bags.instances.device == bags.labels.device == GPU
         return task, bags
 
+    def loss(self, variant: Variant, task: Task) -> Loss:
+        """Return a loss whose weights are on the GPU."""
+        loss = variant.load().build(task.num_classes)
+        self._move(loss)
+        return loss
+
     def network(self, loss: Loss, task: Task) -> Network:
-        """Return an untrained network whose weights are on the GPU; torch cannot move one to fake tensors."""
+        """Return an untrained network whose weights are on the GPU."""
         network = network_for(loss, task, 0)
-        for module in network.modules():
+        self._move(network)
+        return network
+
+    def _move(self, model: torch.nn.Module) -> None:
+        """Replace the weights by zeros on the GPU; torch cannot move a model to fake tensors."""
+        for module in model.modules():
             for name, weights in module.named_parameters(recurse=False):
                 with self.gpu:
                     module.register_parameter(name, torch.nn.Parameter(torch.zeros(weights.shape, device=GPU)))
-        return network
 
     def without_waiting(self, compute: Callable[[], Any]) -> Any:
         with self.gpu:
@@ -144,8 +154,8 @@ def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu
     ids=str,
 )
 def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: OnGPU) -> None:
-    loss = variant.load()
     known, bags = on_gpu.batch(task)
+    loss = on_gpu.loss(variant, known)
     loss.max_labels, loss.validate = known.max_labels, False
     objective = Objective(on_gpu.network(loss, known), loss, Recipe(), GPU)
     (value,) = on_gpu.without_waiting(lambda: list(objective.terms(bags, len(bags), 1, 2)))

@@ -1,0 +1,103 @@
+"""Attention: each class is the mean of its detectors over positions, weighted by an attention that is learnt."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from milbench import Loss, bag_sizes
+
+from ._positions import exclude_masked
+
+
+class Attention(Loss):
+    """Binary cross-entropy of the attention-weighted mean probability of each class, summed over classes.
+
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),    P_c = sum_k a_{c,k} sigmoid(z_{c,k}),
+        a_{c,k} = softmax_k(w_c^T tanh(V z_k)),    gated: softmax_k(w_c^T (tanh(V z_k) * sigmoid(U z_k))),
+
+    where z_k are the logits of position k, all C+1 of them: the background channel has no detector and is read by the
+    attention alone, for which a network can use it freely. V, U and w are weights of the loss. They are trained and
+    stored with the network; V and U are drawn from the seed, and w starts at 0, so that attention starts uniform.
+
+    This is attention on the level of decisions. In the source the attention weighs embeddings of the instances, and a
+    classifier then sees their mean. That is another network: a loss that sees logits cannot compute it.
+
+    The evidence of a position is its part in the sum, log(a_{c,k} sigmoid(z_{c,k})). In the map the odds of a detector
+    are multiplied by its attention over the mean attention, K a_{c,k} exp(z_{c,k}), and a position shows one class at
+    most. Presence and score are the log-odds of P_c.
+
+    Args:
+        attention: `class`: every class has a w of its own; `shared`: one w, one attention for all classes, as where the
+            attention weighs embeddings.
+        gated: whether the gate sigmoid(U z_k) is used.
+        hidden: the number of rows of V and U.
+
+    Edge cases: P_c is a mean, so that with uniform attention a class at one position of many has a small P_c, smaller
+    in a larger bag. The loss is +inf where the label set of a bag without instances is not empty and not rejected.
+
+    Source: M. Ilse, J. M. Tomczak and M. Welling, "Attention-Based Deep Multiple Instance Learning", ICML 2018, for the
+    attention and its gate, with 128 hidden units in the authors' code; Q. Kong et al., "Weakly Labelled AudioSet
+    Tagging with Attention Neural Networks", IEEE/ACM Transactions on Audio, Speech, and Language Processing 27(11),
+    2019, for attention of each class on the level of decisions.
+    """
+
+    name = "attention"
+    head = "sigmoid"
+    couples_bags = False
+
+    def __init__(
+        self,
+        attention: Literal["class", "shared"] = "class",
+        gated: bool = False,
+        hidden: Annotated[int, Field(ge=1)] = 128,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.gated = gated
+        self.hidden = hidden
+
+    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
+        """Draw V and U as the networks draw theirs, normal / sqrt(fan in), and set w to 0."""
+        channels, rows = num_classes + 1, num_classes if self.attention == "class" else 1
+        self.v = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
+        if self.gated:
+            self.u = torch.nn.Parameter(torch.randn(self.hidden, channels, generator=rng) / channels**0.5)
+        self.w = torch.nn.Parameter(torch.zeros(rows, self.hidden))
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
+        log_odds = self.scores(logits, mask)
+        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds of P_c."""
+        log_attention, detectors = self.log_attention(logits, mask), exclude_masked(logits[:, :-1], mask)
+        # Both are sums of positive terms: neither P_c nor 1 - P_c cancels or rounds to 0.
+        log_present = (log_attention + F.logsigmoid(detectors)).logsumexp(dim=2)
+        log_absent = (log_attention + F.logsigmoid(-detectors)).logsumexp(dim=2)
+        return log_present - log_absent
+
+    def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C+1, K), the odds of the detectors times K a_{c,k}, given that at most one class is shown."""
+        relative = self.log_attention(logits, mask) + bag_sizes(logits, mask).log().view(-1, 1, 1)
+        return torch.cat([logits[:, :-1] + relative, torch.zeros_like(logits[:, -1:])], dim=1).softmax(dim=1)
+
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C, K), log(a_{c,k} sigmoid(z_{c,k}))."""
+        return self.log_attention(logits, mask) + F.logsigmoid(logits[:, :-1])
+
+    def log_attention(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return log a, (B, C, K), or (B, 1, K) where it is shared; uniform in a bag without instances."""
+        hidden = (self.v.to(logits) @ logits).tanh()
+        if self.gated:
+            hidden = hidden * (self.u.to(logits) @ logits).sigmoid()
+        scores = self.w.to(logits) @ hidden
+        if mask is not None:
+            # In place of -inf, which would be all that there is in a bag without instances.
+            scores = scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
+        return scores.log_softmax(dim=2)

@@ -1,0 +1,197 @@
+"""Attention against its formula, written out position by position in many digits, with weights that were trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import Loss, UsageError, load_loss
+from milbench.testing import LossContract, Variant
+from tests._helpers.label_maps import exactly, numbers
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
+
+C, K, HIDDEN = 3, 4, 5
+ALL_LABELS = every_label_set(C)
+FORMS: list[dict[str, Any]] = [
+    {"attention": attention, "gated": gated, "hidden": HIDDEN}
+    for attention in ("class", "shared")
+    for gated in (False, True)
+]
+
+
+def bag(seed: int, scale: float = 2.0) -> Tensor:
+    """Return the (C+1, K) logits of one bag."""
+    return random_logits(C + 1, K, seed=seed, scale=scale)
+
+
+def trained(**params: Any) -> Loss:
+    """Return the loss with an attention that is far from uniform."""
+    loss = load_loss("attention", **params).build(C)
+    with torch.no_grad():
+        w = loss.get_parameter("w")
+        w.copy_(random_logits(*w.shape, seed=11, scale=2.0))
+    return loss
+
+
+def defined(loss: Loss, logits: Tensor) -> tuple[list[list[Any]], list[Any]]:
+    """Return a[c][k] and P_c of one bag, from the formula."""
+    v, w = numbers(loss.get_parameter("v").double()), numbers(loss.get_parameter("w").double())
+    z = numbers(logits.double())
+
+    def sigmoid(value: Any) -> Any:
+        return 1 / (1 + exactly.exp(-value))
+
+    def hidden(weights: list[list[Any]], k: int) -> list[Any]:
+        return [sum(weight * z[channel][k] for channel, weight in enumerate(row)) for row in weights]
+
+    attention, pooled = [], []
+    for c in range(C):
+        query = w[c if len(w) > 1 else 0]
+        raised = []
+        for k in range(logits.shape[1]):
+            units = [exactly.tanh(value) for value in hidden(v, k)]
+            if "u" in dict(loss.named_parameters()):
+                gates = [sigmoid(value) for value in hidden(numbers(loss.get_parameter("u").double()), k)]
+                units = [unit * gate for unit, gate in zip(units, gates, strict=True)]
+            raised.append(exactly.exp(sum(a * b for a, b in zip(query, units, strict=True))))
+        attention.append([value / sum(raised) for value in raised])
+        pooled.append(sum(a * sigmoid(z[c][k]) for k, a in enumerate(attention[c])))
+    return attention, pooled
+
+
+def loss_of(pooled: list[Any], labels: list[bool]) -> float:
+    return -float(sum(exactly.log(p if held else 1 - p) for p, held in zip(pooled, labels, strict=True)))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_values_are_those_of_the_formula(seed: int, form: dict[str, Any]) -> None:
+    loss = trained(**form)
+    _, pooled = defined(loss, bag(seed))
+    value = loss(bag(seed).repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    assert value.tolist() == pytest.approx([loss_of(pooled, held) for held in ALL_LABELS.tolist()], rel=1e-11)
+    expected = [float(exactly.log(p) - exactly.log(1 - p)) for p in pooled]
+    assert loss.presence_scores(bag(seed)[None])[0].tolist() == pytest.approx(expected, rel=1e-11)
+    assert loss.class_scores(bag(seed)[None])[0].tolist() == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("name", ["wide", "signs", "all low", "all high"])
+def test_extreme_logits_in_float32(name: str, form: dict[str, Any]) -> None:
+    logits = {
+        "wide": bag(0, 100).clamp(-200, 200),
+        "signs": 200 * bag(1).sign(),
+        "all low": torch.full((C + 1, K), -200.0) + bag(2, 1.0).abs(),
+        "all high": torch.full((C + 1, K), 200.0) - bag(3, 1.0).abs(),
+    }[name].float()
+    loss = trained(**form)
+    _, pooled = defined(loss, logits)
+    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    value = loss(leaf, ALL_LABELS)
+    assert value.tolist() == pytest.approx([loss_of(pooled, held) for held in ALL_LABELS.tolist()], rel=1e-4, abs=1e-5)
+    value.sum().backward()
+    assert all(t.grad is not None and t.grad.isfinite().all() for t in (leaf, *loss.parameters()))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_gradients_of_logits_and_of_the_losss_own_weights(form: dict[str, Any]) -> None:
+    loss = trained(**form).double()
+    names = [name for name, _ in loss.named_parameters()]
+    weights = [parameter.detach().clone().requires_grad_() for parameter in loss.parameters()]
+    logits, labels = torch.stack([bag(0), bag(1)]), torch.tensor([[True, False, True], [False, False, False]])
+
+    def value(z: Tensor, *own: Tensor) -> Tensor:
+        found: Tensor = torch.func.functional_call(loss, dict(zip(names, own, strict=True)), (z, labels))
+        return found
+
+    assert torch.autograd.gradcheck(value, (logits.requires_grad_(), *weights))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> None:
+    loss = trained(**form)
+    attention, _ = defined(loss, bag(0))
+    evidence, probs = loss.instance_evidence(bag(0)[None])[0], loss.instance_probs(bag(0)[None])[0]
+    for k in range(K):
+        odds = [K * float(attention[c][k]) * bag(0)[c, k].exp().item() for c in range(C)]
+        for c in range(C):
+            part = float(exactly.log(attention[c][k] / (1 + exactly.exp(-exactly.mpf(bag(0)[c, k].item())))))
+            assert evidence[c, k].item() == pytest.approx(part, rel=1e-11)
+            assert probs[c, k].item() == pytest.approx(odds[c] / (1 + sum(odds)), rel=1e-11)
+        assert probs[C, k].item() == pytest.approx(1 / (1 + sum(odds)), rel=1e-11)
+
+
+def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
+    loss = load_loss("attention").build(C)
+    assert_close(loss.presence_scores(bag(0)[None])[0].sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
+    assert loss.get_parameter("v").std().item() == pytest.approx((C + 1) ** -0.5, rel=0.1)
+
+
+def test_a_bag_without_instances_reaches_no_weight() -> None:
+    loss, mask = trained(), torch.tensor([[True] * K, [False] * K])
+    loss.validate = False
+    logits = torch.stack([bag(0), bag(1)]).requires_grad_()
+    labels = torch.tensor([[True, False, True], [False, False, False]])
+    value = loss(logits, labels, mask)
+    assert value[1] == 0
+    value.sum().backward()
+    both = [parameter.grad.clone() for parameter in loss.parameters() if parameter.grad is not None]
+    loss.zero_grad()
+    loss(logits[:1].detach(), labels[:1], mask[:1]).sum().backward()
+    for together, alone in zip(both, loss.parameters(), strict=True):
+        assert_close(together, alone.grad)
+
+
+def test_training_the_attention_alone_finds_the_position_that_counts() -> None:
+    """Detectors are fixed and see every class at every position; the background channel marks where it is so."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.rand(64, C, generator=rng) < 0.5
+    logits = torch.zeros(64, C + 1, K)
+    logits[:, :C] = 4.0 * (2.0 * (torch.rand(64, C, K, generator=rng) < 0.5) - 1.0)
+    marked = torch.randint(K, (64,), generator=rng)
+    logits[torch.arange(64), :C, marked] = 4.0 * (2.0 * labels - 1.0)
+    logits[torch.arange(64), C, marked] = 4.0
+    loss = load_loss("attention", attention="shared", hidden=8).build(C)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss(logits, labels).mean().backward()
+        optimizer.step()
+    strongest = loss.log_attention(logits, None)[:, 0].argmax(dim=1)  # type: ignore[operator]
+    assert (strongest == marked).double().mean() > 0.95
+    assert ((loss.presence_scores(logits) > 0) == labels).double().mean() > 0.95
+
+
+@pytest.mark.parametrize(("params", "named"), [({"hidden": 0}, "hidden"), ({"attention": "bag"}, "attention")])
+def test_parameters_are_checked(params: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=f"loss attention: {named}"):
+        load_loss("attention", **params)
+
+
+OF_INITIAL_WEIGHTS = {
+    "test_its_own_weights_depend_on_the_seed_alone_and_are_trained",
+    "test_no_class_is_preferred",
+    "test_the_class_with_the_evidence_is_named",
+    "test_presence_grows_with_the_evidence",
+    "test_instance_probs_follow_the_evidence",
+    "test_evidence_is_strongest_where_the_class_is",
+}
+"""What the contract asks of attention that is uniform, as in test_contract.py. Once trained, attention tells classes
+apart, and may pass over a position with evidence."""
+
+
+class TestTrained(LossContract):
+    """The contract with weights that were trained: attention then differs between positions and classes."""
+
+    variants = tuple(Variant("attention", form) for form in FORMS)
+
+    @pytest.fixture(name="loss")
+    def _made(self, variant: Variant, request: pytest.FixtureRequest) -> Loss:
+        if request.node.originalname in OF_INITIAL_WEIGHTS:
+            pytest.skip("asked of initial weights")
+        return trained(**variant.params)
