@@ -1,0 +1,73 @@
+"""The base of losses that pool independent detectors into one probability of presence for every class."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milbench import Loss
+
+from ._positions import exclude_masked
+
+
+class PooledLoss(Loss):
+    """Binary cross-entropy of the pooled presence P_c of each class, summed over classes.
+
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c).
+
+    A subclass gives P_c by its log-odds, from which loss and presence are computed, since P_c itself rounds to 0 or 1.
+    The presence is 0 at even odds. Evidence and map are those of the detectors, z_{c,k}: within a bag and a class every
+    pooling ranks positions by them.
+
+    The loss is +inf where the label set of a bag without instances is not empty and not rejected.
+    """
+
+    head = "sigmoid"
+    couples_bags = False
+
+    @abstractmethod
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), log P_c - log(1 - P_c).
+
+        Args:
+            detectors: (B, C, K) floating point, the logits of the detectors, zero at masked positions.
+            mask: (B, K) bool, with one position in every bag at least; None: all positions.
+        """
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
+        log_odds = self.scores(logits, mask)
+        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds that each class is present; -inf in a bag without instances."""
+        detectors = logits[:, :-1]
+        if mask is None:
+            return self.log_odds(detectors, None)
+        # A bag without instances is pooled over its zeros: a NaN would reach the gradient of a loss's own weights.
+        empty = ~mask.any(dim=1, keepdim=True)
+        return self.log_odds(detectors, mask | empty).masked_fill(empty, -torch.inf)
+
+
+def weighted_mean_log_odds(log_weights: Tensor, detectors: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C), the log-odds of the weighted mean of the detectors' probabilities.
+
+        P = sum_k w_k p_k / sum_k w_k,    P / (1 - P) = sum_k w_k p_k / sum_k w_k (1 - p_k).
+
+    Args:
+        log_weights: (B, C, K) floating point, log w_k.
+        detectors: (B, C, K) floating point, the logits of the p_k.
+        mask: (B, K) bool; None: all positions.
+    """
+    log_weights = exclude_masked(log_weights, mask)
+    present, absent = F.logsigmoid(detectors), F.logsigmoid(-detectors)
+    return (log_weights + present).logsumexp(dim=2) - (log_weights + absent).logsumexp(dim=2)
+
+
+def log_mean_exp(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B, C), the log of the mean of exp over the positions of (B, C, K) values."""
+    zeros = exclude_masked(torch.zeros_like(values), mask)
+    return (values + zeros).logsumexp(dim=2) - zeros.logsumexp(dim=2)

@@ -1,0 +1,31 @@
+"""Linear softmax: the mean of a detector's probabilities, each weighted by itself."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._pooling import PooledLoss, weighted_mean_log_odds
+
+
+class LinearSoftmax(PooledLoss):
+    """Binary cross-entropy of the self-weighted mean probability of each class, summed over classes.
+
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),  P_c = sum_k p_{c,k}^2 / sum_k p_{c,k},
+
+    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel.
+
+    P_c grows with p_{c,k} where p_{c,k} > P_c / 2 and falls with it elsewhere: in a bag with the class the loss raises
+    the positions above that threshold and lowers the others, in a bag without it the other way round.
+
+    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+
+    Source: Y. Wang, J. Li and F. Metze, "A Comparison of Five Multiple Instance Learning Pooling Functions for Sound
+    Event Detection with Weak Labeling", ICASSP 2019, arXiv:1810.09050.
+    """
+
+    name = "linear-softmax"
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds of the mean probability with the weights p_{c,k}."""
+        return weighted_mean_log_odds(F.logsigmoid(detectors), detectors, mask)

@@ -1,0 +1,51 @@
+"""Top-k: the mean of the largest logits of each class."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from milbench import bag_sizes
+
+from ._pooling import PooledLoss
+from ._positions import exclude_masked
+
+
+class TopK(PooledLoss):
+    """Binary cross-entropy of the mean of the k largest logits of each class, summed over classes.
+
+        loss = -sum_{c in L} log sigmoid(t_c) - sum_{c not in L} log sigmoid(-t_c),
+        t_c = (1 / k) sum of the k largest z_{c,1}, ..., z_{c,K},    k = ceil(K / one_in),
+
+    without a background channel. With one_in >= K it is `one-vs-rest`, with one_in = 1 the mean of the logits.
+
+    Args:
+        one_in: the share of positions that are averaged, as one position in so many. The default of 8 is W-TALC's.
+
+    Edge cases: positions that tie for the last places share their gradient equally; the loss is +inf where the label
+    set of a bag without instances is not empty and not rejected.
+
+    Source: S. Paul, S. Roy and A. K. Roy-Chowdhury, "W-TALC: Weakly-supervised Temporal Activity Localization and
+    Classification", ECCV 2018, with k as in the authors' code; there a softmax over classes follows. A share of the
+    positions of an image: T. Durand, T. Mordan, N. Thome and M. Cord, "WILDCAT: Weakly Supervised Learning of Deep
+    ConvNets for Image Classification, Pointwise Localization and Segmentation", CVPR 2017.
+    """
+
+    name = "top-k"
+
+    def __init__(self, one_in: Annotated[int, Field(ge=1)] = 8) -> None:
+        super().__init__()
+        self.one_in = one_in
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the mean of the k largest logits."""
+        k = (bag_sizes(detectors, mask) / self.one_in).ceil().view(-1, 1, 1)
+        ranked = exclude_masked(detectors.detach(), mask).sort(dim=2, descending=True).values
+        last = ranked.gather(2, (k.long() - 1).expand(-1, detectors.shape[1], -1))
+        above, tied = detectors > last, detectors == last
+        if mask is not None:
+            above, tied = above & mask.unsqueeze(1), tied & mask.unsqueeze(1)
+        places = (k - above.sum(dim=2, keepdim=True)) / tied.sum(dim=2, keepdim=True)
+        return ((above + tied * places) / k * detectors).sum(dim=2)
