@@ -1,0 +1,39 @@
+"""Auto-pool: a mean of a detector's probabilities whose weights are as sharp as is learnt for each class."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._pooling import PooledLoss, weighted_mean_log_odds
+
+
+class AutoPool(PooledLoss):
+    """Binary cross-entropy of the mean probability of each class with learnt softmax weights, summed over classes.
+
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
+        P_c = sum_k p_{c,k} exp(alpha_c p_{c,k}) / sum_k exp(alpha_c p_{c,k}),
+
+    with p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel, and a weight alpha_c of each
+    class, which is learnt from 0 on, as in the authors' code. alpha_c = 0 is `mean`, 1 `exponential-softmax`, and P_c
+    goes to the largest p_{c,k} as alpha_c grows. Weight decay draws alpha_c to 0, the regularised form of the paper.
+
+    P_c falls with the size of the bag where few positions show the class.
+
+    Edge cases: where alpha_c > 1, P_c may fall with the smaller p_{c,k} of a bag; the loss is +inf where the label set
+    of a bag without instances is not empty and not rejected.
+
+    Source: B. McFee, J. Salamon and J. P. Bello, "Adaptive Pooling Operators for Weakly Labeled Sound Event Detection",
+    IEEE/ACM Transactions on Audio, Speech, and Language Processing 26, 2018, arXiv:1804.10070.
+    """
+
+    name = "auto-pool"
+
+    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
+        """Set alpha (C,) to zeros."""
+        self.alpha = torch.nn.Parameter(torch.zeros(num_classes))
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds of the mean probability with the weights exp(alpha_c p_{c,k})."""
+        alpha = self.alpha.to(detectors).unsqueeze(1)
+        return weighted_mean_log_odds(alpha * detectors.sigmoid(), detectors, mask)

@@ -1,0 +1,46 @@
+"""Log-sum-exp: a smooth maximum of the logits of each class, as sharp as is learnt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ._pooling import PooledLoss, log_mean_exp
+
+
+class LogSumExp(PooledLoss):
+    """Binary cross-entropy of the log-sum-exp of the logits of each class, summed over classes.
+
+        loss = -sum_{c in L} log sigmoid(s_c) - sum_{c not in L} log sigmoid(-s_c),
+        s_c = (1 / r) log((1 / K) sum_k exp(r z_{c,k})),
+
+    without a background channel. s_c lies between the mean of the logits (r -> 0) and their maximum (r -> inf), at most
+    log(K) / r below the maximum: it falls with the size of the bag.
+
+    Args:
+        sharpness: r at the start of training.
+        learn: whether r is learnt, as r = sharpness exp(d) with the weight d, one for all classes, from 0. Weight decay
+            then draws r to where it started.
+
+    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+
+    Source: P. O. Pinheiro and R. Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks",
+    CVPR 2015, arXiv:1411.6228, with r fixed and a softmax over classes after it. r learnt: S. C. Lowe, T. Trappenberg
+    and S. Oore, "LogAvgExp Provides a Principled and Performant Global Pooling Operator", arXiv:2111.01742, 2021.
+    """
+
+    name = "log-sum-exp"
+
+    def __init__(self, sharpness: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0, learn: bool = True) -> None:
+        super().__init__()
+        self.sharpness = sharpness
+        self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), s_c."""
+        factor = 1.0 if self.log_factor is None else self.log_factor.to(detectors).exp()
+        r = self.sharpness * factor
+        return log_mean_exp(r * detectors, mask) / r

@@ -1,0 +1,61 @@
+"""Noisy-AND: a class occurs if the share of positions that show it is above a threshold, learnt for each class."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._pooling import PooledLoss, log_mean_exp
+
+
+class NoisyAnd(PooledLoss):
+    """Binary cross-entropy of a soft threshold of the mean probability of each class, summed over classes.
+
+        loss = -sum_{c in L} log P_c - sum_{c not in L} log(1 - P_c),
+        P_c = (s(a (m_c - b_c)) - s(-a b_c)) / (s(a (1 - b_c)) - s(-a b_c)),    m_c = (1 / K) sum_k p_{c,k},
+
+    with s the sigmoid and p_{c,k} = s(z_{c,k}), independent detectors without a background channel. P_c is 0 at m_c = 0
+    and 1 at m_c = 1. Both differences are products, s(x) - s(y) = s(x) s(-y) (1 - exp(y - x)), by which the log-odds
+    are computed where they round to 0.
+
+    m_c is a share: with an instance or two of a class in a bag, it falls with the size of the bag.
+
+    Args:
+        slope: a, which is fixed.
+
+    The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between 0 and 1. It starts
+    at 1/2, and weight decay draws it there.
+
+    Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
+
+    Source: O. Z. Kraus, J. L. Ba and B. J. Frey, "Classifying and Segmenting Microscopy Images with Deep Multiple
+    Instance Learning", Bioinformatics 32, i52-i59, 2016; a second output layer, over classes, is left out.
+    """
+
+    name = "noisy-and"
+
+    def __init__(self, slope: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
+        """Set the thresholds, as log-odds (C,), to zeros."""
+        self.threshold = torch.nn.Parameter(torch.zeros(num_classes))
+
+    def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds of the soft threshold of m_c."""
+        a, b = self.slope, self.threshold.to(detectors).sigmoid()
+        log_m, log_rest = (log_mean_exp(F.logsigmoid(z), mask) for z in (detectors, -detectors))
+        at_threshold = a * (log_m.exp() - b) + F.logsigmoid(a * b) - F.logsigmoid(a * (1 - b))
+        return at_threshold + _log_firing(math.log(a) + log_m) - _log_firing(math.log(a) + log_rest)
+
+
+def _log_firing(log_x: Tensor) -> Tensor:
+    """Return log(1 - exp(-x)), which is log x where x rounds to 0."""
+    x = log_x.clamp(min=math.log(torch.finfo(log_x.dtype).eps)).exp()
+    return log_x + (-torch.expm1(-x) / x).log()
