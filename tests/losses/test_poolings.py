@@ -1,0 +1,300 @@
+"""Losses that pool detectors, against their formulas in 400 digits, their limits, and a training of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import Loss, UsageError, load_loss
+from milbench.engine.callback import Callback
+from milbench.engine.trainer import Trainer
+from tests._helpers.label_maps import exactly, numbers
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.random_logits import random_logits
+from tests.engine.test_trainer import tiny_cell
+
+torch.set_num_threads(1)
+
+C, K = 3, 5
+ALL_LABELS = every_label_set(C)
+Row = list[Any]
+Pooling = Callable[[Row, Any], Any]
+"""From the logits of a class at all positions of a bag, and the loss's own weight for the class, to P."""
+
+
+def sigmoid(value: Any) -> Any:
+    return 1 / (1 + exactly.exp(-value))
+
+
+def weighted(weight: Callable[[Any, Any], Any]) -> Pooling:
+    """Return the mean of probabilities p with weights that depend on p and the weight of the class."""
+
+    def pool(z: Row, own: Any) -> Any:
+        p = [sigmoid(value) for value in z]
+        return sum(weight(v, own) * v for v in p) / sum(weight(v, own) for v in p)
+
+    return pool
+
+
+def generalised_mean(r: Any) -> Pooling:
+    return lambda z, _: (sum(sigmoid(v) ** exactly.mpf(r) for v in z) / len(z)) ** (1 / exactly.mpf(r))
+
+
+def log_sum_exp(start: float) -> Pooling:
+    def pool(z: Row, own: Any) -> Any:
+        r = start * exactly.exp(own)
+        return sigmoid(exactly.log(sum(exactly.exp(r * v) for v in z) / len(z)) / r)
+
+    return pool
+
+
+def noisy_and(a: float) -> Pooling:
+    def pool(z: Row, own: Any) -> Any:
+        b, share = sigmoid(own), sum(sigmoid(v) for v in z) / len(z)
+        none, every = sigmoid(-a * b), sigmoid(a * (1 - b))
+        return (sigmoid(a * (share - b)) - none) / (every - none)
+
+    return pool
+
+
+def isr(z: Row, _: Any) -> Any:
+    odds = sum(sigmoid(v) / (1 - sigmoid(v)) for v in z)
+    return odds / (1 + odds)
+
+
+def top_k(one_in: int) -> Pooling:
+    def pool(z: Row, _: Any) -> Any:
+        k = max(1, (len(z) + one_in - 1) // one_in)
+        return sigmoid(sum(sorted(z)[-k:]) / k)
+
+    return pool
+
+
+@dataclass
+class Case:
+    """A loss, what it computes, and values for the weight of its own, if it has one: one a class, or one for all."""
+
+    name: str
+    pool: Pooling
+    params: dict[str, Any] = field(default_factory=dict)
+    weights: tuple[float, ...] = (0.0,)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *map(str, self.params.values())])
+
+    def load(self) -> Loss:
+        loss = load_loss(self.name, **self.params).build(C).double()
+        for parameter in loss.parameters():
+            parameter.data = torch.tensor(self.weights, dtype=torch.float64).reshape(parameter.shape)
+        return loss
+
+    def weight(self, c: int) -> Any:
+        return exactly.mpf(self.weights[min(c, len(self.weights) - 1)])
+
+    def definition(self, z: Row, c: int, own: Any | None = None) -> tuple[Any, Any]:
+        """Return log P and log(1 - P) of class c."""
+        p = self.pool(z, self.weight(c) if own is None else own)
+        return exactly.log(p), exactly.log(1 - p)
+
+
+CASES = (
+    Case("mean", weighted(lambda _, __: 1)),
+    Case("linear-softmax", weighted(lambda p, _: p)),
+    Case("exponential-softmax", weighted(lambda p, _: exactly.exp(p))),
+    Case("auto-pool", weighted(lambda p, alpha: exactly.exp(alpha * p)), weights=(-1.0, 0.5, 6.0)),
+    Case("isr", isr),
+    Case("top-k", top_k(8)),
+    Case("top-k", top_k(2), {"one_in": 2}),
+    Case("top-k", top_k(1), {"one_in": 1}),
+    *(Case("generalised-mean", generalised_mean(r), {"exponent": r}) for r in (0.4, 1.0, 2.5, 20.0)),
+    *(Case("noisy-and", noisy_and(a), {"slope": a}, weights=(0.0, -3.0, 1.0)) for a in (0.3, 10.0, 40.0)),
+    Case("log-sum-exp", log_sum_exp(5.0), weights=(-0.3,)),
+    Case("log-sum-exp", log_sum_exp(0.2), {"sharpness": 0.2, "learn": False}),
+)
+EXTREME = {
+    "wide": random_logits(C + 1, K, seed=0, scale=100).clamp(-200, 200),
+    "signs": 195 * random_logits(C + 1, K, seed=1).sign() + random_logits(C + 1, K, seed=12, scale=1.0),
+    "all low": -200 + random_logits(C + 1, K, seed=2, scale=1.0).abs(),
+    "all high": 200 - random_logits(C + 1, K, seed=3, scale=1.0).abs(),
+    "moderately rare": random_logits(C + 1, K, seed=4) - 18,
+    "moderately sure": random_logits(C + 1, K, seed=5) + 12,
+}
+STEP = exactly.mpf(10) ** -120
+
+
+def slope(function: Callable[[Any], Any], at: Any) -> Any:
+    """Return a derivative to many digits, as a central difference in 400 digits."""
+    return (function(at + STEP) - function(at - STEP)) / (2 * STEP)
+
+
+def gradient_of(case: Case, row: Row, c: int, present: bool) -> list[float]:
+    """Return the derivatives of the loss of one class by the logits of a bag."""
+    side = 0 if present else 1
+
+    def loss_at(k: int, value: Any) -> Any:
+        return -case.definition([*row[:k], value, *row[k + 1 :]], c)[side]
+
+    return [float(slope(partial(loss_at, k), at)) for k, at in enumerate(row)]
+
+
+def check(case: Case, logits: Tensor, mask: Tensor | None, *, rel: float, tiny: float) -> None:
+    """Compare loss, gradient and presence of one bag (C+1, K) with the definition, for every label set."""
+    loss = case.load()
+    leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
+    masks = None if mask is None else mask.expand(len(ALL_LABELS), -1)
+    value = loss(leaf, ALL_LABELS, masks)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    there = [k for k in range(K) if mask is None or mask[k]]
+    rows = [[row[k] for k in there] for row in numbers(logits)[:C]]
+    logs = [case.definition(row, c) for c, row in enumerate(rows)]
+    slopes = {(c, on): gradient_of(case, rows[c], c, on) for c in range(C) for on in (False, True)}
+    presence = loss.presence_scores(leaf, masks)[0].tolist()
+    assert presence == pytest.approx([float(one - other) for one, other in logs], rel=rel, abs=tiny)
+    for i, labels in enumerate(ALL_LABELS.tolist()):
+        expected = -sum(logs[c][0 if labels[c] else 1] for c in range(C))
+        assert value[i].item() == pytest.approx(float(expected), rel=rel, abs=tiny)
+        for c in range(C):
+            assert gradient[i, c, there].tolist() == pytest.approx(slopes[c, labels[c]], rel=30 * rel, abs=tiny)
+        assert (gradient[i, C] == 0).all(), "the background is not used"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_value_gradient_and_presence_are_those_of_the_definition(case: Case) -> None:
+    check(case, random_logits(C + 1, K, seed=6), None, rel=1e-11, tiny=1e-12)
+    check(case, random_logits(C + 1, K, seed=7), torch.tensor([True, False, True, True, False]), rel=1e-11, tiny=1e-12)
+
+
+@pytest.mark.parametrize("name", EXTREME)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_extreme_logits_in_float32(case: Case, name: str) -> None:
+    """P rounds to 0 or to 1, loss and gradient do not: nothing is clamped."""
+    check(case, EXTREME[name].float(), None, rel=1e-5, tiny=1e-4)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if any(case.weights)], ids=str)
+def test_the_gradient_of_its_own_weights(case: Case) -> None:
+    loss, logits = case.load(), random_logits(C + 1, K, seed=8)
+    labels = torch.tensor([[True, False, True]])
+    (parameter,) = loss.parameters()
+    (gradient,) = torch.autograd.grad(loss(logits.unsqueeze(0), labels).sum(), parameter)
+    rows = numbers(logits)
+
+    def loss_at(c: int, own: Any) -> Any:
+        return -case.definition(rows[c], c, own)[0 if labels[0, c] else 1]
+
+    expected = [float(slope(partial(loss_at, c), case.weight(c))) for c in range(C)]
+    found = gradient.flatten().tolist()
+    assert found == pytest.approx(expected if parameter.ndim else [sum(expected)], rel=1e-10)
+    # A bag without instances has no part in it.
+    mask = torch.tensor([[True] * K, [False] * K])
+    value = loss(torch.stack([logits, logits]), torch.cat([labels, labels & False]), mask)
+    (again,) = torch.autograd.grad(value.sum(), parameter)
+    assert_close(again, gradient)
+
+
+def presence(name: str, logits: Tensor, weight: float | None = None, **params: Any) -> Tensor:
+    loss = load_loss(name, **params).build(logits.shape[1] - 1)
+    for parameter in loss.parameters():
+        parameter.data.fill_(weight or 0.0)
+    return loss.presence_scores(logits).detach()
+
+
+def test_limits() -> None:
+    logits = random_logits(2, C + 1, K, seed=9)
+    detectors = logits[:, :-1]
+    highest, average = detectors.amax(dim=2), detectors.mean(dim=2)
+    assert_close(presence("log-sum-exp", logits, sharpness=1e5), highest, rtol=1e-3, atol=1e-3)
+    assert_close(presence("log-sum-exp", logits, sharpness=1e-5), average, rtol=1e-3, atol=1e-3)
+    assert_close(presence("generalised-mean", logits, exponent=2e4), highest, rtol=1e-3, atol=1e-2)
+    assert_close(presence("generalised-mean", logits, exponent=1.0), presence("mean", logits))
+    assert torch.equal(presence("top-k", logits, one_in=K), highest)
+    assert_close(presence("top-k", logits, one_in=1), average)
+    assert_close(presence("auto-pool", logits), presence("mean", logits))
+    assert_close(presence("auto-pool", logits, 1.0), presence("exponential-softmax", logits))
+    assert_close(presence("auto-pool", logits, 1e5), highest)
+    assert_close(presence("isr", logits), detectors.exp().sum(dim=2).log())
+    assert_close(presence("noisy-and", logits, slope=1e-4), presence("mean", logits), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name != "noisy-and"], ids=str)
+def test_one_position_has_the_probability_of_its_detector(case: Case) -> None:
+    logits = random_logits(3, C + 1, 1, seed=10)
+    assert_close(case.load().presence_scores(logits), logits[:, :-1, 0])
+
+
+def test_noisy_and_is_certain_where_all_positions_are() -> None:
+    logits = torch.tensor([[[50.0, 50.0], [-50.0, -50.0], [0.0, 0.0]]])
+    high, low = presence("noisy-and", logits)[0].tolist()
+    assert high > 40
+    assert low < -40
+
+
+def test_linear_softmax_lowers_what_is_below_half_of_the_presence() -> None:
+    """P = (0.81 + 0.09) / 1.2 = 0.75: a position of 0.3 is below 0.375."""
+    leaf = torch.tensor([[[0.9, 0.3], [0.5, 0.5]]]).logit().requires_grad_()
+    (gradient,) = torch.autograd.grad(load_loss("linear-softmax")(leaf, torch.tensor([[True]])).sum(), leaf)
+    assert gradient[0, 0, 0] < 0
+    assert gradient[0, 0, 1] > 0
+
+
+@pytest.mark.parametrize(
+    ("one_in", "expected"), [(4, [-0.25, -0.25, 0.0, 0.0]), (2, [-0.25, -0.25, 0.0, 0.0]), (1, [-0.125] * 4)]
+)
+def test_positions_that_tie_for_the_last_places_share_the_gradient(one_in: int, expected: list[float]) -> None:
+    """At a mean of 0 the loss has the slope -1/2, which the k positions share."""
+    values = [0.0, 0.0, -4.0, -5.0] if one_in > 1 else [3.0, 3.0, -3.0, -3.0]
+    leaf = torch.tensor([[values, [0.0] * 4]]).requires_grad_()
+    (gradient,) = torch.autograd.grad(load_loss("top-k", one_in=one_in)(leaf, torch.tensor([[True]])).sum(), leaf)
+    assert gradient[0, 0].tolist() == expected
+
+
+def test_top_k_takes_k_from_the_size_of_each_bag() -> None:
+    logits = torch.tensor([[[5.0, 4.0, 3.0, 2.0], [0.0] * 4], [[5.0, 1.0, 9.0, 9.0], [0.0] * 4]])
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    assert load_loss("top-k", one_in=2).presence_scores(logits, mask).tolist() == [[4.5], [5.0]]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_bag_without_instances_has_no_class(case: Case) -> None:
+    logits, mask = random_logits(2, C + 1, K, seed=11), torch.tensor([[False] * K, [True] * K])
+    found = case.load().presence_scores(logits, mask)
+    assert (found[0] == -torch.inf).all()
+    assert found[1].isfinite().all()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
+@pytest.mark.parametrize("name", ["auto-pool", "noisy-and", "log-sum-exp"])
+def test_its_own_weights_are_trained(name: str, optimizer: str, tmp_path: Path) -> None:
+    cell = tiny_cell(name, recipe={"optimizer": optimizer})
+    trained = Trainer(cell, torch.device("cpu"), None, Callback(), tmp_path / "cell.pt").run()
+    own = {key: weight for key, weight in trained.weights.items() if key.startswith("loss.")}
+    assert len(own) == 1
+    (weight,) = own.values()
+    assert weight.isfinite().all()
+    assert (weight != 0).all(), "it starts at 0"
+
+
+def test_a_fixed_sharpness_is_no_weight() -> None:
+    assert not load_loss("log-sum-exp", learn=False).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("top-k", {"one_in": 0}),
+        ("generalised-mean", {"exponent": 0.0}),
+        ("log-sum-exp", {"sharpness": float("inf")}),
+        ("noisy-and", {"slope": -1.0}),
+    ],
+)
+def test_parameters_are_checked(name: str, params: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{name}.*{next(iter(params))}|{next(iter(params))}.*{name}"):
+        load_loss(name, **params)
