@@ -165,6 +165,8 @@ class Plan:
         margin: metric -> the largest difference that counts as none, given in advance.
         compare_by: the metrics that losses are compared by; empty: each task's primary one.
         folds: cell id -> the fields of the `Folds` in which its seed is a fold; absent where seeds are no folds.
+        overlaps: cell id -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
+            seeds do not split the same bags differently.
     """
 
     name: str
@@ -181,6 +183,7 @@ class Plan:
     margin: dict[str, float] = field(default_factory=dict)
     compare_by: list[str] = field(default_factory=list)
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    overlaps: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -217,6 +220,7 @@ class Plan:
             raw.get("margin", {}),
             raw.get("compare_by", []),
             {cell: (count, repeats) for cell, (count, repeats) in raw.get("folds", {}).items()},
+            raw.get("overlaps", {}),
         )
 
 
@@ -243,7 +247,11 @@ def merge(plans: Iterable[Plan]) -> Plan:
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
     folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}
-    return replace(plans[0], cells=list(cells.values()), tasks=infos, labels=labels(cells.values()), folds=folds)
+    overlaps = {k: v for plan in reversed(plans) for k, v in plan.overlaps.items()}
+    named = labels(cells.values())
+    return replace(
+        plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps
+    )  # fmt: skip
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

@@ -48,6 +48,8 @@ class Results:
         outcomes: cell -> path of an .npz file (see `milbench.api.outcomes`); absent for a cell that is not done, or was
             computed by a version of milbench that kept none.
         folds: cell -> the cross-validation in which its seed is a fold, absent where seeds are no folds.
+        overlaps: cell -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
+            seeds do not split the same bags differently.
         chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
@@ -74,6 +76,7 @@ class Results:
     galleries: dict[str, Path] = field(default_factory=dict)
     outcomes: dict[str, Path] = field(default_factory=dict)
     folds: dict[str, Folds] = field(default_factory=dict)
+    overlaps: dict[str, float] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
     preset: str = ""
     notes: list[str] = field(default_factory=list)

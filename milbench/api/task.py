@@ -277,6 +277,20 @@ class Task(ABC):
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 
+    def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
+        """Return how many bags are tested on for each that is trained on, where seeds split the same bags differently.
+
+        Intervals are corrected by it for the bags that seeds share (C. Nadeau and Y. Bengio, "Inference for the
+        Generalization Error", Machine Learning 52, 2003, pp. 239-281). 0: there is nothing to correct.
+
+        Args:
+            data_dir: the folder of the data; None: the default one.
+
+        Raises:
+            UsageError: a file is missing or damaged; the message names it.
+        """
+        return self.folds.ratio if self.folds else 0.0
+
     def validation_bags(self) -> Sequence[Bags]:
         """Return the bags that are held out for validation, in batches; called after `prepare`.
 

@@ -281,10 +281,11 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     cells: dict[str, Cell] = {}
     infos: dict[str, TaskInfo] = {}
     folds: dict[str, tuple[int, int]] = {}
+    overlaps: dict[str, float] = {}
     for name, params in _variants(tasks(), spec.tasks, spec.task):
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
-        seeds = _seeds_of(spec, task)
+        seeds, overlap = _seeds_of(spec, task), task.overlap(data_dir)
         infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by)
         recipes = _recipes(spec, task)
         if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
@@ -294,6 +295,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
             found = {cell.id: cell for cell in first.with_seeds(seeds)}
             cells |= found
             folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}
+            overlaps |= dict.fromkeys(found, overlap) if overlap else {}
     return Plan(
         name=spec.name,
         title=spec.title,
@@ -308,6 +310,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         margin=spec.margin,
         compare_by=spec.compare_by,
         folds=folds,
+        overlaps=overlaps,
     )
 
 

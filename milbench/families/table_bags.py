@@ -65,6 +65,13 @@ class TableBags(Task):
     def read_table(self, data_dir: Path | None) -> LabelledBags:
         """Return the bags of the table, or at least their names and label sets. Raises UsageError."""
 
+    def overlap(self, data_dir: Path | None) -> float:
+        """Return the test bags for each other bag: of folds, or where a seed draws the split; 0 where the table has it."""
+        if self.folds:
+            return super().overlap(data_dir)
+        test, _ = self.shares
+        return 0.0 if self.read_table(data_dir).split else test / (1 - test)
+
     @property
     def class_names(self) -> list[str]:
         """Return the classes, known after `prepare` or `recall`."""

@@ -179,6 +179,14 @@ def _of_folds(folds: Folds) -> str:
     )
 
 
+def _of_drawn(overlap: float) -> str:
+    return (
+        "Every seed splits the same bags at random. Splits share bags, which intervals are corrected for: 1/n + "
+        f"{overlap:.3g} in place of 1/n, n seeds (Nadeau and Bengio, 2003). They hold for other bags of the same "
+        "source, and more seeds make them little narrower."
+    )
+
+
 def _items(difference: Difference) -> Entry:
     if not difference.items:
         return Entry(NOTHING)
@@ -193,7 +201,8 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
         notes.append(f"Equivalent within {margin}: the interval lies within that margin, which was given in advance.")
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
-    notes.append(_of_folds(folds) if (folds := study.folds(task)) else _NEEDED)
+    folds, overlap = study.folds(task), study.overlap(task)
+    notes.append(_of_folds(folds) if folds else _of_drawn(overlap) if overlap else _NEEDED)
     if left_out(study, task, [key for one in found.values() for key in one.keys], name):
         notes.append(LEFT_OUT)
     if any(not d.items and d.seeds for one in found.values() for d in one.differences.values()):

@@ -50,7 +50,7 @@ class Sample:
         by_seed: the finite values, indexed by seed.
         planned: the number of planned seeds.
         problems: the reasons for missing values, a phrase each.
-        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
+        overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
     """
 
     by_seed: pd.Series[float]
@@ -139,6 +139,11 @@ class Study:
         """Return the cross-validation of which the seeds of a task are the folds, None where they are no folds."""
         cells = self.cells.index[self.cells["task_label"] == task]
         return next((self.results.folds[cell] for cell in map(str, cells) if cell in self.results.folds), None)
+
+    def overlap(self, task: str) -> float:
+        """Return how many bags are tested on for each that is trained on where seeds split the same bags, else 0."""
+        cells = map(str, self.cells.index[self.cells["task_label"] == task])
+        return next((self.results.overlaps[cell] for cell in cells if cell in self.results.overlaps), 0.0)
 
     def published(self, task: str) -> list[Published]:
         """Return what was published of a task, for any loss and metric."""
@@ -250,8 +255,7 @@ class Study:
                 lost.append((seed, f"diverged, its value is {value}"))
             else:
                 values[seed] = value
-        folds = self.folds(task)
-        return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost), folds.ratio if folds else 0.0)
+        return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost), self.overlap(task))
 
     def compared(self, task: str) -> list[str]:
         """Return the metrics by which losses are compared on a task: the primary one, and others that were recorded."""
@@ -274,7 +278,7 @@ class Study:
                 {variant: self._outcomes(task, variant, metric) for variant in variants},
                 describe(metric).lower_is_better,
                 self.results.margin.get(metric),
-                overlap=folds.ratio if (folds := self.folds(task)) else 0.0,
+                overlap=self.overlap(task),
             )
         return self._comparisons[task, supervision, metric]
 

@@ -45,6 +45,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
                 store.lost.append(f"{GALLERY} of cell {cell_id} (run {run.run_id}) is gone")
             if path := store.artifact(run.run_id, OUTCOMES_FILE):
                 outcomes[cell_id] = path
+    folds = {cell: Folds(*counts) for cell, counts in plan.folds.items()}
     rows = [_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]
     return Results(
         name=plan.name,
@@ -58,7 +59,8 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
         outcomes=outcomes,
-        folds={cell: Folds(*counts) for cell, counts in plan.folds.items()},
+        folds=folds,
+        overlaps={cell: found.ratio for cell, found in folds.items()} | plan.overlaps,  # some plans have folds alone
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
         preset=plan.preset,
         notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],

@@ -190,6 +190,40 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
 
 
+def test_intervals_are_corrected_where_seeds_split_the_same_bags(
+    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path)
+    run = milbench(
+        "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0-2",
+        "-p", "recipe.lr=3e-2", "-p", "task.test=0.25", "--name", "drawn", "--epochs", "2", "--in-process",
+    )  # fmt: skip
+    assert run.code == 0, run.err
+    assert milbench("report", "drawn").code == 0
+    assert "1/n + 0.333 in place of 1/n" in (root / "reports/drawn/report.md").read_text("utf-8").replace("\\", "")
+    errors = pd.read_csv(root / "reports/drawn/results.csv").pivot(
+        index="seed", columns="loss", values="last/test/set_error"
+    )
+    pair = pd.read_csv(root / "reports/drawn/pairs.csv").query("metric == 'set_error'").iloc[0]
+    differences = errors[pair["loss"]] - errors[pair["other_loss"]]
+    # Nadeau and Bengio (2003): t with 2 degrees of freedom, and a test bag for three others.
+    least = 4.30265 * differences.std(ddof=1) * (1 / 3 + 0.25 / 0.75) ** 0.5
+    half = (pair["high"] - pair["low"]) / 2
+    assert half >= least - 1e-5, "wider only where so few test bags could not show as much"
+    assert pair["difference"] == pytest.approx(differences.mean())
+    assert np.isnan(pair["seeds_needed"]), "more splits of the same bags are no other bags"
+
+
+def test_a_split_of_the_table_leaves_nothing_to_correct(tmp_path: Path) -> None:
+    parts = ["test" if bag % 5 == 0 else "train" for bag in range(SHAPE[0])]
+    table = write_table(tmp_path)
+    assert load_task("feature-bags", table=str(table)).overlap(None) == pytest.approx(0.2 / 0.8)
+    assert load_task("feature-bags", table=str(table), folds=5, test=0.5).overlap(None) == pytest.approx(1 / 4)
+    table = write_table(tmp_path, split=parts)
+    assert load_task("feature-bags", table=str(table)).overlap(None) == 0
+
+
 def test_what_a_run_has_trained_is_used_where_its_table_is_not(
     tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

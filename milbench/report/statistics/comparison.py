@@ -88,7 +88,7 @@ def compare(
         lower_is_better: whether the smallest mean is the best.
         margin: the largest difference that counts as none, None where none was given.
         level: the probability with which all intervals hold together.
-        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
+        overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
 
     Examples:
         >>> near, far = pd.Series([0.012, 0.009, 0.011, 0.010]), pd.Series([0.080, 0.082, 0.079, 0.081])

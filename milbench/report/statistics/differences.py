@@ -16,10 +16,10 @@ normal errors covers at least 1 - a of the time whatever the shares of the two p
 three seeds may agree by luck, but never better than their test items allow. Where each seed has items of its own,
 `shared` is 0.
 
-Where the seeds are the folds of a cross-validation, 1/n becomes 1/n + r, with r test bags for each training bag: folds
-share training bags, so that their mean varies by about r S^2 more than that of independent ones (C. Nadeau and Y.
-Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003, pp. 239-281: the corrected resampled
-t-test).
+Where every seed splits the same bags in another way, into folds of a cross-validation or at random, 1/n becomes
+1/n + r, with r test bags for each training bag: splits share bags, so that their mean varies by about r S^2 more than
+that of independent ones (C. Nadeau and Y. Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003,
+pp. 239-281: the corrected resampled t-test).
 
 All pairs are compared with one level, the largest at which no more than 5 % of parametric bootstrap draws of all losses
 have a difference outside its interval (`common_level`; the largest statistic as in Westfall and Young,
@@ -92,7 +92,7 @@ def half_width(
         variance: S^2, like the next two of `Parts`; all of shapes that fit together.
         own: the part from test items that differs between seeds.
         shared: the part from test items that all seeds share.
-        overlap: r, how many bags are tested on for each that is trained on where seeds are folds, else 0.
+        overlap: r, how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
 
     Examples:
         >>> round(float(half_width(0.05, 3, 0.01, 0.0, 0.0)), 3)  # Student's: 4.303 * 0.1 / sqrt(3)
@@ -117,7 +117,7 @@ class Difference:
         shared: whether all seeds were tested on the same items.
         needed: about how many seeds would exclude zero from the interval if the difference stayed as it is, inf where
             no number would: the test items alone do not suffice. nan where it cannot be told, as from fewer than
-            FEWEST_SEEDS seeds, and where seeds are folds.
+            FEWEST_SEEDS seeds, and where seeds split the same bags.
     """
 
     seeds: int
@@ -138,7 +138,7 @@ def compare_all(
         noise: what the draw of the test items adds to them; None where that is not known. Intervals then hold for
             these test items alone.
         level: the probability with which all intervals hold together.
-        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0.
+        overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
 
     Returns:
         (i, j) -> loss i less loss j, for i < j.
@@ -219,7 +219,7 @@ def _draws(pairs: Sequence[Parts], noise: SamplingNoise | None, overlap: float) 
     losses, seeds = max(pair.second for pair in pairs) + 1, pairs[0].common.size
     of_training, of_items, of_overlap = _normal_draws(losses, seeds)
     training = float(np.mean([CAUTION * pair.variance - pair.own for pair in pairs])) / 2  # of one loss
-    # What folds have in common moves all of them alike.
+    # What splits of the same bags have in common moves all of them alike.
     errors = math.sqrt(max(training, 0.0)) * (of_training + math.sqrt(overlap) * of_overlap)
     if noise is not None:
         covariance = noise.covariance[:losses, :, :losses].reshape(losses * seeds, -1)
@@ -247,7 +247,7 @@ def _difference(pair: Parts, noise: SamplingNoise | None, level: float, overlap:
         half = float(half_width(level, pair.seeds, pair.variance, pair.own, pair.shared, overlap))
         bounds = (pair.difference - half, pair.difference + half)
     shared = noise is not None and pair.items > 0 and _same_items(noise, pair.common, pair.first, pair.second)
-    # There are no more folds than there are: more seeds are no answer to them.
+    # More splits of the same bags are no answer to how few these are.
     needed = seeds_needed(pair, level) if pair.seeds >= FEWEST_SEEDS and known and not overlap else math.nan
     return Difference(pair.seeds, pair.difference, bounds, pair.items, shared, needed)
 

@@ -10,13 +10,13 @@ from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 
 
 def student_interval(values: ArrayLike, level: float = LEVEL, overlap: float = 0.0) -> tuple[float, float]:
-    """Return Student's t interval of the mean, for folds with the correction of Nadeau and Bengio (2003).
+    """Return Student's t interval of the mean, for splits of the same bags with the correction of Nadeau and Bengio (2003).
 
     Args:
         values: (n,), one value a seed.
         level: the coverage, for normal values.
-        overlap: how many bags are tested on for each that is trained on where seeds are folds, else 0; the variance of
-            the mean is then 1/n + overlap times that of the values.
+        overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0; the
+            variance of the mean is then 1/n + overlap times that of the values.
 
     Returns:
         The lower and the upper bound; (nan, nan) for fewer than three values, and where one is not finite.
