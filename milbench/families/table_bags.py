@@ -66,7 +66,7 @@ class TableBags(Task):
         """Return the bags of the table, or at least their names and label sets. Raises UsageError."""
 
     def overlap(self, data_dir: Path | None) -> float:
-        """Return the test bags for each other bag: of folds, or where a seed draws the split; 0 where the table has it."""
+        """Return the test bags for each other bag, of folds or of splits by seed; 0 where the table has the split."""
         if self.folds:
             return super().overlap(data_dir)
         test, _ = self.shares

@@ -68,7 +68,9 @@ def position_table(model: Trained, batches: Iterable[NamedBags], temperature: fl
         batches: the bags.
         temperature: divides the log-probabilities of positions.
     """
-    columns = [*model.task.class_names, "background"]
+    columns = [*(f"P({name})" for name in model.task.class_names), "P(background)"]
+    if columns[-1] in columns[:-1]:  # a class of that name
+        columns[-1] = "P(no class)"
     parts = []
     for batch in batches:
         probs = tempered(model.scores_of(batch.bags).instances, temperature).exp().flatten(2)
@@ -80,7 +82,7 @@ def position_table(model: Trained, batches: Iterable[NamedBags], temperature: fl
         for column, place in batch.places.items():
             frame[column] = place.flatten(1)[there].numpy()
         for c, name in enumerate(columns):
-            frame[f"P({name})"] = probs[:, c][there].numpy()
+            frame[name] = probs[:, c][there].numpy()
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
 

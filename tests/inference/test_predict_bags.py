@@ -116,6 +116,18 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
     np.testing.assert_allclose(everywhere, [p for bag in maps.values() for p in bag], rtol=1e-6)
 
 
+def test_a_class_that_is_called_background_has_a_column_of_its_own(
+    store: StoreWriter, milbench: Milbench, table: Path
+) -> None:
+    memory = {**MEMORY, "classes": ["background", "dog"]}
+    run = publish(store, cell(batch_bags=3), known_network(), metrics=THRESHOLD, memory=memory)
+    words = "--run", run, "--out", str(table.parent / "found.csv"), "--root", str(store.workspace.path)
+    assert milbench("predict", str(table), "--positions", *words).code == 0
+    positions = pd.read_csv(table.parent / "found-positions.csv")
+    columns = ["P(background)", "P(dog)", "P(no class)"]
+    np.testing.assert_allclose(positions[columns].iloc[0], softmax(9, 2), rtol=1e-6)
+
+
 def test_files_of_features_and_their_folder_give_what_a_table_gives(
     found: Callable[..., pd.DataFrame], table: Path, tmp_path: Path
 ) -> None:

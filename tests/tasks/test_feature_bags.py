@@ -202,9 +202,7 @@ def test_intervals_are_corrected_where_seeds_split_the_same_bags(
     assert run.code == 0, run.err
     assert milbench("report", "drawn").code == 0
     assert "1/n + 0.333 in place of 1/n" in (root / "reports/drawn/report.md").read_text("utf-8").replace("\\", "")
-    errors = pd.read_csv(root / "reports/drawn/results.csv").pivot(
-        index="seed", columns="loss", values="last/test/set_error"
-    )
+    errors = pd.read_csv(root / "reports/drawn/results.csv").set_index(["loss", "seed"])["last/test/set_error"]
     pair = pd.read_csv(root / "reports/drawn/pairs.csv").query("metric == 'set_error'").iloc[0]
     differences = errors[pair["loss"]] - errors[pair["other_loss"]]
     # Nadeau and Bengio (2003): t with 2 degrees of freedom, and a test bag for three others.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from milbench.data.tables.bag_table import BagTable
 from milbench.data.tables.image_table import ImageTable
-from milbench.data.tables.labels import SPLITS, LabelledBags
+from milbench.data.tables.labels import SPLITS, LabelledBags, apart_groups
 from milbench.data.tables.pixel_cache import Pixels
 from milbench.data.tables.reading import row_name, shown
 from milbench.data.tables.sequence_files import LoadedFrames
@@ -115,6 +115,15 @@ def _images(table: ImageTable, pixels: Pixels) -> Iterator[Finding]:
     if table.boxes is not None:
         known = int(table.boxed().sum())
         yield Finding("fact", "boxes", f"{known:,} of {len(table):,} images have a box of every class")
+        outside = [
+            f"{name} ({row_name(table.path, row).rpartition(', ')[2]}) has {width} x {height} pixels"
+            for row, (name, (_, boxes), (width, height)) in enumerate(
+                zip(table.bags, table.boxes, pixels.sizes.tolist(), strict=True)
+            )
+            if ((boxes[:, :2] >= [width, height]) | (boxes[:, 2:] <= 0)).any()
+        ]
+        if outside:
+            yield Finding("fatal", "boxes outside their image", f"{len(outside):,}: {shown(outside, 4)}")
     plain = [name for name, image in zip(table.bags, pixels.images, strict=True) if (image == image[:, :1, :1]).all()]
     if len(plain) == len(table):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
@@ -161,6 +170,8 @@ def _labels(table: LabelledBags) -> Iterator[Finding]:
     yield Finding("fact", "empty label sets", f"{empty:,} of {len(table):,} bags")
     if table.groups:
         yield Finding("fact", "groups", f"{len(set(table.groups)):,}, each wholly in one part of a split")
+        if table.split and (apart := apart_groups(table, table.split)):
+            yield Finding("fatal", "groups in two parts of the split", f"{len(apart):,}: {shown(apart)}")
     if table.split:
         yield Finding("fact", "split", ", ".join(f"{part} {table.split.count(part):,} bags" for part in SPLITS))
 

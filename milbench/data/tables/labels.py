@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -65,6 +65,10 @@ def read_labels(
         used = matching_columns(path, frame, where, "of 0 and 1, one a class")
         sets = _from_indicators(path, frame, used)
         names = used
+        if wrong := [name for name in used if SEPARATOR in name]:
+            raise UsageError(
+                f"{path}: the column {wrong[0]!r} names a class with {SEPARATOR!r} in it, which stands between classes"
+            )
     else:
         used = [where]
         texts = text_column(frame, path, where, "the classes of a bag")
@@ -72,6 +76,8 @@ def read_labels(
         names = sorted(set().union(*sets))
     if classes:
         names = [name.strip() for name in classes.split(SEPARATOR) if name.strip()]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{path}: classes = {classes!r} names a class twice, expected each once")
         _check_known(path, frame, sets, names)
     if not names:
         raise UsageError(f"{path}: the column {where!r} names no class in any row, expected some labels")
@@ -114,7 +120,7 @@ def matching_columns(path: Path, frame: pd.DataFrame, pattern: str, what: str) -
     """Return the columns that a pattern or list names, in the order of the table. Raises UsageError for none."""
     found: list[str] = []
     for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
-        names = [name for name in frame.columns if fnmatchcase(name, part)]
+        names = [name for name in frame.columns if name == part or fnmatchcase(name, part)]
         if not names:
             column(frame, path, part, f"a column {what}")
         found += names
@@ -127,6 +133,10 @@ def of_bags(path: Path, frame: pd.DataFrame, name: str, codes: NDArray[np.int64]
         return None
     first: dict[int, tuple[int, str]] = {}
     for row, code, value in zip(frame.index, codes, text_column(frame, path, name, ""), strict=True):
+        if not value:
+            raise UsageError(
+                f"{row_name(path, int(row))}: the column {name!r} is empty, expected the {name} of the bag"
+            )
         before, known = first.setdefault(int(code), (int(row), value))
         if known != value:
             place = row_name(path, before).rpartition(", ")[2]
@@ -150,6 +160,18 @@ def read_split(path: Path, frame: pd.DataFrame, codes: NDArray[np.int64], bags: 
         if needed not in split:
             raise UsageError(f"{path}: the column 'split' puts no bag into {needed}")
     return split
+
+
+def apart_groups(table: LabelledBags, parts: Sequence[object]) -> list[str]:
+    """Return the groups whose bags are not all in one part.
+
+    Args:
+        table: the bags.
+        parts: of the bags, such as the part of a split or the number of a fold.
+    """
+    first = {}
+    pairs = zip(table.groups or (), parts, strict=False)
+    return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
 
 
 def class_number(name: str, names: list[str], place: str, what: str) -> int:

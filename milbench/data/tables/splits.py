@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.tables.labels import LabelledBags
+from milbench.data.tables.labels import LabelledBags, apart_groups
 from milbench.data.tables.reading import shown
 from milbench.errors import UsageError
+
+_MOST_FOLDS = 10
+"""Folds of which some are a share of the bags, where the share itself does not need more of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,14 +57,16 @@ def fold_split(table: LabelledBags, folds: list[list[NDArray[np.int64]]], valida
         seed: from 0 up to the number of all folds.
 
     Raises:
-        UsageError: there is no such fold.
+        UsageError: there is no such fold, or validation leaves no bag to train on.
     """
     k = len(folds[0])
     if seed >= k * len(folds):
         raise UsageError(f"seed {seed}: {len(folds)} x {k} folds are the seeds 0-{k * len(folds) - 1}, one a fold")
     tested = np.sort(folds[seed // k][seed % k])
     rest = np.setdiff1d(np.arange(len(table)), tested)
-    return _with_validation(table, rest, tested, validation * len(table) / len(rest), seed)
+    if (share := validation * len(table) / len(rest)) >= 1:
+        raise UsageError(f"{table.path}: validation = {validation:g} leaves no bag of {k - 1} of {k} folds to train on")
+    return _with_validation(table, rest, tested, share, seed)
 
 
 def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
@@ -76,7 +82,7 @@ def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> lis
 
     Raises:
         UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
-            or the folds of a repetition do not hold every bag once.
+            or the folds of a repetition do not hold every bag once, or put bags of a group apart.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -98,6 +104,9 @@ def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> lis
             raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
         if lost := [bag for bag in table.bags if bag not in set(listed)]:
             raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+        fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
+        if apart := apart_groups(table, [fold_of[bag] for bag in table.bags]):
+            raise UsageError(f"{path}, repetition {r}: groups of {table.path} in two folds: {shown(apart)}")
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 
@@ -115,10 +124,13 @@ def _apart(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return `bags` without about a share of them, and these."""
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
-    parts = min(max(round(1 / share), 2), units)
-    if parts < 2:
+    if units < 2:
         raise UsageError(f"{table.path}: {units} {_units(table)} cannot be split, expected at least 2")
-    taken = _folds(table, bags, parts, seed)[0]
+    most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
+    # A share of 0.2 is one of five folds, and one of 0.4 two of them.
+    near = Fraction(share).limit_denominator(most)
+    near = min(max(near, Fraction(1, most)), Fraction(most - 1, most))
+    taken = np.sort(np.concatenate(_folds(table, bags, near.denominator, seed)[: near.numerator]))
     return np.setdiff1d(bags, taken), taken
 
 

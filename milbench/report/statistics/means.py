@@ -10,7 +10,9 @@ from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 
 
 def student_interval(values: ArrayLike, level: float = LEVEL, overlap: float = 0.0) -> tuple[float, float]:
-    """Return Student's t interval of the mean, for splits of the same bags with the correction of Nadeau and Bengio (2003).
+    """Return Student's t interval of the mean, where seeds split the same bags with the correction for that.
+
+    It is the one of Nadeau and Bengio (2003), see `differences`.
 
     Args:
         values: (n,), one value a seed.

@@ -126,6 +126,9 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         ),
         ("bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n", {}, r"row 3: split 'tests'; did you mean 'test'"),
         ("bag,labels,split,f\n1,a,train,1\n2,a,train,2\n", {}, r"the column 'split' puts no bag into test"),
+        (TEXT, {"classes": "cat;dog;eel;cat"}, r"classes = 'cat;dog;eel;cat' names a class twice"),
+        ("bag,is_a;b,f\n1,1,2\n2,0,3\n", {"labels": "is_*"}, r"the column 'is_a;b' names a class with ';' in it"),
+        ("bag,labels,group,f\n1,a,p,1\n2,a,,2\n", {}, r"row 3: the column 'group' is empty"),
         ("bag,labels,group,f\n1,a,p,1\n1,a,q,2\n", {}, r"row 3: bag '1' has the group 'q', and 'p' in row 2"),
     ],
 )
@@ -134,3 +137,8 @@ def test_a_mistake_is_named_with_its_row(tmp_path: Path, text: str, columns: dic
         load(tmp_path, text, Columns(**columns))
     assert "bags.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_with_brackets_in_its_name_is_found(tmp_path: Path) -> None:
+    table = load(tmp_path, "bag,labels,f[1],f1\n1,a,2,3\n2,,4,5\n", Columns(features="f[1]"))
+    assert table.feature_names == ["f[1]", "f1"], "the name itself, and what it matches as a pattern"

@@ -48,6 +48,13 @@ def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> 
     assert "equal bags in two parts" not in found(replace(twin, split=["test", "train", "test"]), "warning")
 
 
+def test_a_group_in_two_parts_of_a_split_is_fatal() -> None:
+    grouped = replace(table(), groups=["x", "y", "x"])
+    assert found(replace(grouped, split=["train", "test", "train"]), "fatal") == {}
+    apart = found(replace(grouped, split=["train", "train", "test"]), "fatal")
+    assert apart == {"groups in two parts of the split": "1: x"}
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
     features = table().features.copy()

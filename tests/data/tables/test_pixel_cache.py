@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,16 @@ def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: 
     plain = image_table(folder, ["plain.png", "blue.png"])
     problems = fatal(check_images(plain, load_pixels(plain, 32, 3), 16))
     assert problems == ["images: all are of one colour: nothing can be told from them"]
+
+
+@pytest.mark.parametrize(("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)])
+def test_boxes_outside_their_image_are_fatal_and_named(
+    table: ImageTable, left: float, bottom: float, outside: bool
+) -> None:
+    folder = table.path.parent
+    Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
+    names = ["red.png", "plain.png"]
+    box = np.array([[left, -5, 25, bottom]], np.float32)
+    boxed = replace(image_table(folder, names), boxes=[(np.zeros(0, np.int64), box[:0]), (np.zeros(1, np.int64), box)])
+    problems = fatal(check_images(boxed, load_pixels(boxed, 32, 3), 16))
+    assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside

@@ -39,6 +39,23 @@ def test_a_drawn_split_is_stratified_and_holds_every_bag_once(seed: int) -> None
     assert not drawn_split(table(), test=0.2, validation=0.0, seed=seed).validation.size
 
 
+@pytest.mark.parametrize(
+    ("bags", "test", "tested"),
+    [(120, 0.4, 48), (120, 0.8, 96), (120, 0.3, 36), (120, 0.01, 1), (8, 0.01, 1), (8, 0.97, 7)],
+)
+def test_about_the_share_that_is_asked_for_is_tested_on(bags: int, test: float, tested: int) -> None:
+    found = drawn_split(table(bags), test=test, validation=0, seed=0)
+    assert abs(len(found.test) - tested) <= 1
+    assert sorted([*found.train, *found.test]) == list(range(bags))
+
+
+@pytest.mark.parametrize("validation", [0.5, 0.6])
+def test_validation_bags_that_leave_none_of_the_folds_are_refused(validation: float) -> None:
+    folds = drawn_folds(table(), 2, 1)
+    with pytest.raises(UsageError, match=f"validation = {validation} leaves no bag of 1 of 2 folds to train on"):
+        fold_split(table(), folds, validation, 0)
+
+
 def test_groups_stay_together() -> None:
     found = drawn_split(table(groups=20), test=0.2, validation=0.1, seed=0)
     owners = [{i % 20 for i in part} for part in parts_of(found)]
@@ -104,6 +121,15 @@ def test_folds_that_do_not_fit_are_named(tmp_path: Path, content: str, complaint
         read_folds(path, table(4), folds=2, repeats=1)
     with pytest.raises(UsageError, match=r"gone.json cannot be read as folds"):
         read_folds(tmp_path / "gone.json", table(4), folds=2, repeats=1)
+
+
+def test_folds_of_a_file_that_put_a_group_apart_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "folds.json"
+    path.write_text(json.dumps([[["b0", "b2"], ["b1", "b3"]]]))
+    assert len(read_folds(path, table(4, groups=2), folds=2, repeats=1)) == 1
+    path.write_text(json.dumps([[["b0", "b1"], ["b2", "b3"]]]))
+    with pytest.raises(UsageError, match=r"repetition 0: groups of bags.csv in two folds: g0, g1"):
+        read_folds(path, table(4, groups=2), folds=2, repeats=1)
 
 
 def test_too_few_bags_are_named() -> None:
