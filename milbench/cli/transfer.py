@@ -48,6 +48,8 @@ def _write_table(name: str | None, root: Path, out: Path, form: Literal["csv", "
     from milbench.store.collect import collect
     from milbench.store.reader import StoreReader
 
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder: name the file, such as {out / 'metrics'}.{form}")
     frame = tidy_frame(Study(collect(StoreReader(options.existing_workspace(root)), name)))
     draft = out.with_name(f".{out.name}.draft")  # no half of a file is left where the disk is full
     with as_usage():

@@ -119,12 +119,11 @@ class TableBags(Task):
             yield order[start : start + self.batch_bags]
 
     def with_folds(self, bags: LabelledBags, digest: str) -> str:
-        """Return a digest that includes the file of folds, if there is one, after it is checked."""
+        """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""
+        self._split_of(bags)
         if not (self.folds and self.folds_file):
             return digest
-        path = self._folds_path(bags)
-        read_folds(path, bags, self.folds.count, self.folds.repeats)
-        return hashlib.sha256(digest.encode() + path.read_bytes()).hexdigest()
+        return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
 
     def found(self, name: str, data_dir: Path | None) -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""

@@ -130,3 +130,6 @@ def test_the_frame_is_exported_in_every_format(
         "export", "tiny", "--format", form, "--no-weights", "--out", str(out), "--root", str(found._reports.parent)
     )
     assert (refused.code, "are for --format archive" in refused.err) == (2, True)
+    here = str(found._reports.parent)
+    folder = milbench("export", "tiny", "--format", form, "--out", str(tmp_path), "--root", here)
+    assert (folder.code, f"--out {tmp_path} is a folder" in folder.err) == (2, True)

@@ -161,6 +161,20 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
         prepared(split, folds=3)
 
 
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"folds": 61}, "folds = 61 are more than its 60 bags"),
+        ({"folds": 2, "validation": 0.6}, "validation = 0.6 leaves no bag of 1 of 2 folds to train on"),
+    ],
+)
+def test_folds_that_cannot_be_are_refused_before_anything_runs(
+    tmp_path: Path, params: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load_task("feature-bags", table=str(write_table(tmp_path)), **params).check_data(None)
+
+
 def test_a_table_is_found_in_the_folder_of_the_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path)
     monkeypatch.chdir("/")

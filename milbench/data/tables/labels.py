@@ -169,7 +169,7 @@ def apart_groups(table: LabelledBags, parts: Sequence[object]) -> list[str]:
         table: the bags.
         parts: of the bags, such as the part of a split or the number of a fold.
     """
-    first = {}
+    first: dict[str, object] = {}
     pairs = zip(table.groups or (), parts, strict=False)
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
 
