@@ -18,8 +18,8 @@ from milbench.families.nested_digits import NestedDigits
 from milbench.networks.convolutional import Layer
 
 SPLIT_SEED = 181112346
-VALIDATION_IMAGES, TEST_IMAGES = 179, 360
-"""Numbers of images; 1,258 are left to train on. Results are comparable only for these numbers and this seed."""
+TRAINING_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 1258, 179, 360
+"""Numbers of images. Results are comparable only for these numbers and this seed."""
 
 
 class ExtendedDigits(NestedDigits):
@@ -33,6 +33,7 @@ class ExtendedDigits(NestedDigits):
         digits_per_bag: the number of digits on a canvas.
         split: `seed`: every seed has another split into 1,258 digits to train on, 179 to validate and 360 to test, the
             same for every loss, so that the choice of the few test digits is part of the spread between seeds.
+            Intervals are corrected for the digits that these splits share, and hold for other digits of the source.
             `fixed`: one split for all seeds; differences then hold for these test digits alone.
         bags_per_epoch: the number of training canvases of an epoch. None: as many as use every training digit once, so
             that more digits a canvas are fewer steps; comparisons of numbers of digits set it.
@@ -82,6 +83,10 @@ class ExtendedDigits(NestedDigits):
                 digest.update(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes())
         own = ", another split for every seed" if self.split == "seed" else ""
         return f"digits of scikit-learn{own}, sha256 {digest.hexdigest()[:16]}"
+
+    def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
+        """Return the test digits for each training digit, where every seed splits the same digits anew."""
+        return TEST_IMAGES / TRAINING_IMAGES if self.split == "seed" else 0.0
 
     def load(self, data_dir: Path | None) -> ImageSplits:  # noqa: ARG002
         """Split the digits: by the seed of the cell, or always in the same way."""

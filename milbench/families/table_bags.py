@@ -42,6 +42,7 @@ class TableBags(Task):
     """
 
     primary = "set_error"
+    revision = 2
     network_needs_data = True
     _eval_splits: dict[Split, EvalSplit]
     """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
@@ -66,11 +67,13 @@ class TableBags(Task):
         """Return the bags of the table, or at least their names and label sets. Raises UsageError."""
 
     def overlap(self, data_dir: Path | None) -> float:
-        """Return the test bags for each other bag, of folds or of splits by seed; 0 where the table has the split."""
+        """Return the test bags for each training bag, of folds or splits by seed; 0 where the table has a split."""
+        test, validation = self.shares
         if self.folds:
-            return super().overlap(data_dir)
-        test, _ = self.shares
-        return 0.0 if self.read_table(data_dir).split else test / (1 - test)
+            test = 1 / self.folds.count
+        elif self.read_table(data_dir).split:
+            return 0.0
+        return test / (1 - test - validation)
 
     @property
     def class_names(self) -> list[str]:

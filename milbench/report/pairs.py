@@ -171,18 +171,18 @@ def _line(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) ->
     ]
 
 
-def _of_folds(folds: Folds) -> str:
+def _of_folds(folds: Folds, overlap: float) -> str:
     return (
         f"Seeds are the folds of {folds.repeats} x {folds.count} cross-validation. Folds share training bags, which "
-        f"intervals are corrected for: 1/n + 1/{folds.count - 1} in place of 1/n, n folds (Nadeau and Bengio, 2003). "
+        f"intervals are corrected for: 1/n + {overlap:.3g} in place of 1/n, n folds (Nadeau and Bengio, 2003). "
         "They hold for other bags of the same source, and no more folds than these make them narrower."
     )
 
 
 def _of_drawn(overlap: float) -> str:
     return (
-        "Every seed splits the same bags at random. Splits share bags, which intervals are corrected for: 1/n + "
-        f"{overlap:.3g} in place of 1/n, n seeds (Nadeau and Bengio, 2003). They hold for other bags of the same "
+        "Every seed splits the same data at random. Splits share data, which intervals are corrected for: 1/n + "
+        f"{overlap:.3g} in place of 1/n, n seeds (Nadeau and Bengio, 2003). They hold for other data of the same "
         "source, and more seeds make them little narrower."
     )
 
@@ -202,7 +202,7 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
     folds, overlap = study.folds(task), study.overlap(task)
-    notes.append(_of_folds(folds) if folds else _of_drawn(overlap) if overlap else _NEEDED)
+    notes.append(_of_folds(folds, overlap) if folds else _of_drawn(overlap) if overlap else _NEEDED)
     if left_out(study, task, [key for one in found.values() for key in one.keys], name):
         notes.append(LEFT_OUT)
     if any(not d.items and d.seeds for one in found.values() for d in one.differences.values()):

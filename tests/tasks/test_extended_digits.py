@@ -170,3 +170,10 @@ def test_number_of_digits_is_a_parameter() -> None:
     bags = next(task.train_batches(0, generator(0)))
     assert bags.truth.classes.shape == (32, 4)
     assert bags.labels.sum(dim=1).max() > 2
+
+
+def test_intervals_are_to_hold_for_other_digits_where_seeds_split_the_same_ones() -> None:
+    task = load_task("extended-digits")
+    splits = task.load(None)
+    assert task.overlap(None) == len(splits.test) / len(splits.train)
+    assert load_task("extended-digits", split="fixed").overlap(None) == 0

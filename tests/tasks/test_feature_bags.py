@@ -198,7 +198,7 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert milbench("report", "mine").code == 0
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
     assert "mine.csv: 60 bags" in page, "the report names the file"
-    assert "1/n + 1/2 in place of 1/n" in page
+    assert "1/n + 0.588 in place of 1/n" in page, "of 60 bags 20 are tested on, and 34 trained on"
     results = pd.read_csv(root / "reports/mine/results.csv")
     error = results["last/test/set_error"]
     assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
@@ -215,12 +215,12 @@ def test_intervals_are_corrected_where_seeds_split_the_same_bags(
     )  # fmt: skip
     assert run.code == 0, run.err
     assert milbench("report", "drawn").code == 0
-    assert "1/n + 0.333 in place of 1/n" in (root / "reports/drawn/report.md").read_text("utf-8").replace("\\", "")
+    assert "1/n + 0.385 in place of 1/n" in (root / "reports/drawn/report.md").read_text("utf-8").replace("\\", "")
     errors = pd.read_csv(root / "reports/drawn/results.csv").set_index(["loss", "seed"])["last/test/set_error"]
     pair = pd.read_csv(root / "reports/drawn/pairs.csv").query("metric == 'set_error'").iloc[0]
     differences = errors[pair["loss"]] - errors[pair["other_loss"]]
-    # Nadeau and Bengio (2003): t with 2 degrees of freedom, and a test bag for three others.
-    least = 4.30265 * differences.std(ddof=1) * (1 / 3 + 0.25 / 0.75) ** 0.5
+    # Nadeau and Bengio (2003): t with 2 degrees of freedom; a quarter is tested on, and 0.65 are trained on.
+    least = 4.30265 * differences.std(ddof=1) * (1 / 3 + 0.25 / 0.65) ** 0.5
     half = (pair["high"] - pair["low"]) / 2
     assert half >= least - 1e-5, "wider only where so few test bags could not show as much"
     assert pair["difference"] == pytest.approx(differences.mean())
@@ -230,8 +230,8 @@ def test_intervals_are_corrected_where_seeds_split_the_same_bags(
 def test_a_split_of_the_table_leaves_nothing_to_correct(tmp_path: Path) -> None:
     parts = ["test" if bag % 5 == 0 else "train" for bag in range(SHAPE[0])]
     table = write_table(tmp_path)
-    assert load_task("feature-bags", table=str(table)).overlap(None) == pytest.approx(0.2 / 0.8)
-    assert load_task("feature-bags", table=str(table), folds=5, test=0.5).overlap(None) == pytest.approx(1 / 4)
+    assert load_task("feature-bags", table=str(table)).overlap(None) == pytest.approx(0.2 / 0.7)
+    assert load_task("feature-bags", table=str(table), folds=5, validation=0.0).overlap(None) == pytest.approx(1 / 4)
     table = write_table(tmp_path, split=parts)
     assert load_task("feature-bags", table=str(table)).overlap(None) == 0
 
