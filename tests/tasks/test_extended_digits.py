@@ -173,7 +173,7 @@ def test_number_of_digits_is_a_parameter() -> None:
 
 
 def test_intervals_are_to_hold_for_other_digits_where_seeds_split_the_same_ones() -> None:
-    task = load_task("extended-digits")
+    task: Any = load_task("extended-digits")
     splits = task.load(None)
     assert task.overlap(None) == len(splits.test) / len(splits.train)
     assert load_task("extended-digits", split="fixed").overlap(None) == 0
