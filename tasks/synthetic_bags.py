@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -18,18 +18,26 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
-from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
-from milbench.likelihood import best_label_set
+from milbench.families.bag_pool import batches_from
+from milbench.families.conditioned_draws import ConditionedDraws
+from milbench.families.gaussian_instances import class_rates, clusters, log_joint
+from milbench.families.label_noise import noisy_labels
+from milbench.families.label_set_posterior import BagPosterior, bag_posterior
+from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
+from milbench.families.optimal_errors import optimal_errors
 from milbench.networks.instance import InstanceMLP
 
 _BATCH, _EVAL_BATCH = 32, 250
 _TOGETHER = 10
 """How many training batches are drawn at once: the calls of torch take more time than their numbers."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 _Key = tuple[type, str]
-_PREPARED = ("_key", "_eval_splits", "_placed")
+_PREPARED = ("_key", "_eval_splits", "_placed", "_draws", "_pool")
 """The attributes that follow from the others."""
+_OF_TRAINING = ("seed", "bags_per_epoch", "training_bags", "_noise")
+"""Those on which the fixed bags do not depend."""
 # The cells of a comparison that one process computes share the bags and their optimum.
 _last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
 _optima: dict[tuple[type, str, int | None], dict[str, float]] = {}
@@ -46,26 +54,47 @@ class SyntheticBags(Task):
     classes drawn; it is empty where all instances are background, so that there are negative bags. Training bags are
     new in every epoch.
 
-    As the distribution is known, so are the optimal decisions: from the exact posterior of every instance, of a single
-    instance that is not background, and of the label set. Each `bayes_*` metric is the error of these decisions on the
-    bags on which the loss is evaluated, and each `excess_*` metric is the difference. It is paired, has little noise,
-    and may be slightly negative on finitely many bags.
+    With other `label_sets` or an `empty_share` a label set is drawn after the size, and then classes of instances as
+    above, but on the condition that they have this label set: `milbench.families.label_set_prior` says it in full.
+
+    As the distribution is known, so are the optimal decisions: from the exact posterior of every instance and of the
+    label set given all instances of the bag, and of a single instance that is not background. Each `bayes_*` metric is
+    the error of these decisions on the bags on which the loss is evaluated, and each `excess_*` metric is the
+    difference. It is paired, has little noise, and may be slightly negative on finitely many bags. Where the instances
+    of a bag depend on each other, a network that sees them one by one cannot be expected to reach the optimum.
 
     Args:
         num_classes: C, the background not counted.
-        dimension: d, at least C.
+        dimension: d, at least C, and with `context` at least C+1.
         min_size: the smallest number of instances in a bag.
         max_size: the largest.
         class_rate: the probability of each class, so that background has 1 - C * class_rate.
         separation: the distance of any two classes, in standard deviations.
         background_scale: the standard deviation of the background.
-        bags_per_epoch: the number of training bags.
+        bags_per_epoch: the number of training bags in an epoch.
+        label_sets: `independent`, as above; `together`, classes 2i and 2i+1 only together; `exclusive`, never both;
+            `constant`, class 0 always; `uniform`, 1 to `labels_per_bag` classes, each number equally often.
+        labels_per_bag: the largest number of classes in a bag, for `uniform`.
+        imbalance: the probability of class 0 divided by that of the last class; those between fall geometrically, and
+            the sum stays C * class_rate. Single instances to evaluate on are of each class as often.
+        empty_share: the share of bags without a class; None: as it follows.
+        labels_dropped: the probability that the label set of a training bag lacks a class that occurs.
+        labels_added: the probability that it has one that does not, unless it would be larger than the bag.
+        context: in bags with class 0, the share of the background that is normal with unit variance around the point
+            at separation/sqrt(2) on axis C, as one more class would be.
+        test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
+        training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
+            and again, up to `bags_per_epoch`. 0: all are new.
     """
 
     name = "synthetic-bags"
     primary = "posterior_error"
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
+    added_later = (
+        *("label_sets", "labels_per_bag", "imbalance", "empty_share", "labels_dropped", "labels_added", "context"),
+        *("test_sizes", "training_bags"),
+    )
 
     def __init__(
         self,
@@ -77,27 +106,44 @@ class SyntheticBags(Task):
         separation: Positive = 5.0,
         background_scale: Positive = 2.0,
         bags_per_epoch: Annotated[int, Field(ge=1)] = 3200,
+        label_sets: LabelSets = "independent",
+        labels_per_bag: Annotated[int, Field(ge=1)] | None = None,
+        imbalance: Annotated[float, Field(ge=1, le=1e4)] = 1.0,
+        empty_share: Share | None = None,
+        labels_dropped: Share = 0.0,
+        labels_added: Share = 0.0,
+        context: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        test_sizes: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}-[1-9]\d{0,3}$")] | None = None,
+        training_bags: Annotated[int, Field(ge=0)] = 0,
     ) -> None:
-        if dimension < num_classes:
-            raise UsageError(
-                f"{self.name}: {num_classes} classes need as many axes, dimension = {dimension} is too small"
-            )
         if min_size > max_size:
-            raise UsageError(f"{self.name}: min_size = {min_size} is larger than max_size = {max_size}")
+            raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
+        if dimension < num_classes + (context > 0):
+            what = "and context need as many axes and one more" if context else "need as many axes"
+            raise self._wrong(f"{num_classes} classes {what}, dimension = {dimension} is too small")
         if num_classes * class_rate >= 1:
-            raise UsageError(
-                f"{self.name}: {num_classes} classes of class_rate = {class_rate:g} leave no room for background"
-            )
+            raise self._wrong(f"{num_classes} classes of class_rate = {class_rate:g} leave no room for background")
+        if imbalance > 1 and num_classes == 1:
+            raise self._wrong(f"imbalance = {imbalance:g} needs at least 2 classes, num_classes = 1")
         self.num_classes = num_classes
         self.dimension = dimension
         self.size_range = min_size, max_size
+        self.test_range = self.size_range if test_sizes is None else self._range(test_sizes)
         self.max_labels = min(num_classes, max_size)
         self.bags_per_epoch = bags_per_epoch
+        self.training_bags = training_bags
         self.positions = (min_size + max_size) // 2
-        self._priors = torch.tensor([class_rate] * num_classes + [1 - num_classes * class_rate], dtype=torch.float64)
-        self._means = torch.eye(num_classes + 1, dimension) * separation / math.sqrt(2)
-        self._means[-1] = 0
-        self._scales = torch.tensor([1.0] * num_classes + [background_scale])
+        self.imbalance = imbalance
+        self.context = context
+        self._noise = labels_dropped, labels_added
+        self._priors = class_rates(num_classes, class_rate, imbalance)
+        self._presence = presence_among(self._priors, (min_size + max_size) / 2)
+        self._rule = LabelSetRule(label_sets, labels_per_bag, empty_share)
+        try:
+            self._rule.check(self._presence, min(min_size, self.test_range[0]))
+        except UsageError as error:
+            raise self._wrong(str(error)) from None
+        self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=context > 0)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a constant, because no data are read."""
@@ -107,6 +153,11 @@ class SyntheticBags(Task):
         """Draw the fixed bags, or take those of the task that this process prepared last, if they are the same."""
         self._device = device
         self._placed = self._means.to(device), self._scales.to(device)
+        self._draws = None
+        if not self._rule.is_of_independent_instances:
+            largest = max(self.size_range[1], self.test_range[1])
+            prior = LabelSetPrior(self._rule, self._priors, self._presence, largest)
+            self._draws = ConditionedDraws(prior, self._priors)
         self._key = self._drawn_from()
         splits = _last_bags.get(self._key)
         if splits is None:
@@ -114,6 +165,9 @@ class SyntheticBags(Task):
             _last_bags.clear()
             _last_bags[self._key] = splits
         self._eval_splits = splits
+        if self.training_bags:
+            rng = generator(self.name, self.revision, "training", self.seed)
+            self._pool = self._with_noise(self.draw(self.training_bags, rng), rng)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -121,10 +175,14 @@ class SyntheticBags(Task):
         return -(-self.bags_per_epoch // _BATCH)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield batches of new bags."""
+        """Yield batches of new bags, or of those drawn once in a new order."""
+        if self.training_bags:
+            yield from batches_from(self._pool, self.bags_per_epoch, _BATCH, rng)
+            return
         counts = [min(_BATCH, self.bags_per_epoch - start) for start in range(0, self.bags_per_epoch, _BATCH)]
         for start in range(0, len(counts), _TOGETHER):
-            yield from self.draw_batches(counts[start : start + _TOGETHER], rng)
+            for bags in self.draw_batches(counts[start : start + _TOGETHER], rng):
+                yield self._with_noise(bags, rng)
 
     def network(self, seed: int) -> Network:
         """Return a perceptron with two hidden layers, the same for every instance."""
@@ -158,73 +216,110 @@ class SyntheticBags(Task):
         return _optima[key]
 
     def _drawn_from(self) -> _Key:
-        """Return all that the fixed bags depend on: class, revision, their number, every attribute, the device."""
-        state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in _PREPARED}
+        """Return all that the fixed bags depend on: class, revision, their number, attributes, the device."""
+        without = _PREPARED + _OF_TRAINING
+        state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in without}
         return type(self), repr((self.revision, self.eval_bags, self.evaluation_limit, sorted(state.items())))
 
-    def draw(self, count: int, rng: torch.Generator) -> Bags:
-        """Return random bags with instances (B, max_size, d); those beyond the size of a bag are 0 and masked.
+    def draw(self, count: int, rng: torch.Generator, sizes: tuple[int, int] | None = None) -> Bags:
+        """Return random bags with instances (B, K, d); those beyond the size of a bag are 0 and masked.
 
         Args:
             count: B, the number of bags, which are made on the device of `prepare`.
             rng: a generator on the CPU.
+            sizes: the smallest and the largest size, K; None: min_size and max_size.
         """
-        (bags,) = self.draw_batches([count], rng)
+        (bags,) = self.draw_batches([count], rng, sizes)
         return bags
 
-    def draw_batches(self, counts: Sequence[int], rng: torch.Generator) -> list[Bags]:
+    def draw_batches(
+        self, counts: Sequence[int], rng: torch.Generator, sizes: tuple[int, int] | None = None
+    ) -> list[Bags]:
         """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
-        low, high = self.size_range
-        sizes, drawn, noise = [], [], []
-        for count in counts:
-            sizes.append(torch.randint(low, high + 1, (count, 1), generator=rng))
-            some = torch.multinomial(self._priors, count * high, replacement=True, generator=rng)
-            drawn.append(some.view(count, high))
-            noise.append(torch.randn(count, high, self.dimension, generator=rng))
-        all_sizes, all_drawn = all_to_device([torch.cat(sizes), torch.cat(drawn)], self._device)
+        low, high = sizes or self.size_range
+        drawn = [self._numbers(count, low, high, rng) for count in counts]
+        all_sizes, chosen, noise, near = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
+        if self._draws is not None:
+            chosen = self._draws(all_sizes[:, 0], chosen)
+        all_sizes, all_drawn = all_to_device([all_sizes, chosen], self._device)
         mask = torch.arange(high, device=self._device) < all_sizes
         classes = all_drawn.masked_fill(~mask, self.num_classes)
-        instances = self._emit(all_drawn, torch.cat(noise)) * mask.unsqueeze(2)
         known = classes.masked_fill(classes == self.num_classes, -1)
-        bags = Bags(instances, label_matrix(known, self.num_classes), mask, Truth(known, position_classes=classes))
+        labels = label_matrix(known, self.num_classes)
+        kinds = all_drawn
+        if self.context:
+            is_context = to_device(near < self.context, self._device) & labels[:, :1]
+            kinds = kinds + (is_context & (kinds == self.num_classes))
+        instances = self._emit(kinds, noise) * mask.unsqueeze(2)
+        bags = Bags(instances, labels, mask, Truth(known, position_classes=classes))
         stops = [*itertools.accumulate(counts)]
         return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 
     def log_posterior(self, instances: Tensor) -> Tensor:
-        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d)."""
-        x = instances.cpu().double()
-        squares = (x.unsqueeze(-2) - self._means.double()).square().sum(dim=-1)
-        scales = self._scales.double()
-        log_joint = self._priors.log() - self.dimension * scales.log() - squares / (2 * scales.square())
-        return log_joint.log_softmax(dim=-1).transpose(1, 2)
+        """Return the log posterior (B, C+1, K) float64 of the class of each of the instances (B, K, d) by itself.
+
+        It is that of independent instances without context, for which it is also the posterior given the whole bag.
+        """
+        return log_joint(instances.cpu(), self._means, self._scales, self._priors).log_softmax(dim=1)
+
+    def posterior(self, bags: Bags) -> BagPosterior:
+        """Return the exact posterior given all instances of each bag, of bags with a mask that this task has drawn."""
+        known, model = bags.to(torch.device("cpu")), (self._means, self._scales, self._priors)
+        mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
+        weight = None if self._draws is None else self._draws.prior.log_weight[mask.sum(dim=1)]
+        with_0 = log_joint(known.instances, *model, self.context) if self.context else None
+        return bag_posterior(log_joint(known.instances, *model), mask, weight, with_0)
 
     def bayes_errors(self, split_bags: EvalSplit) -> dict[str, float]:
         """Return the errors of the optimal decisions on a split, by metric."""
-        lone = torch.cat([self.log_posterior(bags.instances)[:, :-1, 0] for bags in split_bags.single_instance])
-        truth = torch.cat([bags.labels.cpu() for bags in split_bags.single_instance])
-        wrong_sets, wrong_instances = [], []
-        for bags in split_bags.bags:
-            posterior, known = self.log_posterior(bags.instances), bags.to(torch.device("cpu"))
-            best = best_label_set(posterior, known.mask, validate=False).labels[:, 0]
-            wrong_sets.append((best != known.labels).any(dim=1))
-            wrong_instances.append(metrics.wrong_instances(posterior, known.truth, known.mask))
-        return {
-            "instance_error": metrics.instance_error(lone, truth.int().argmax(dim=1)),
-            "set_error": metrics.share(torch.cat(wrong_sets)),
-            "posterior_error": metrics.share(torch.cat(wrong_instances)),
-        }
+        return optimal_errors(split_bags, self.log_posterior, self.posterior)
 
-    def _emit(self, classes: Tensor, noise: Tensor) -> Tensor:
-        """Return the instances (..., d) of the classes (...), from standard normal noise (..., d)."""
+    def _numbers(self, count: int, low: int, high: int, rng: torch.Generator) -> tuple[Tensor, ...]:
+        """Return sizes (B, 1), what classes are drawn by, normal noise (B, K, d), and what context is drawn by.
+
+        The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
+        label set and of the positions.
+        """
+        sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
+        if self._draws is None:
+            chosen = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
+        else:
+            chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
+        noise = torch.randn(count, high, self.dimension, generator=rng)
+        return sizes, chosen, noise, torch.rand(count, high if self.context else 0, generator=rng)
+
+    def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
+        """Return bags with the errors of label sets that training bags have."""
+        if not any(self._noise) or bags.mask is None:
+            return bags
+        return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng))
+
+    def _emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
+        """Return the instances (..., d) of classes, background or context (...), from normal noise (..., d)."""
         means, scales = self._placed
-        return means[classes] + scales[classes].unsqueeze(-1) * to_device(noise, self._device)
+        return means[kinds] + scales[kinds].unsqueeze(-1) * to_device(noise, self._device)
 
     def _eval_split(self, split: Split, count: int) -> EvalSplit:
-        """Return the fixed bags of a split, and as many single instances of uniformly random classes."""
+        """Return the fixed bags of a split, and as many single instances, of each class as often as it is drawn."""
         rng = generator(self.name, self.revision, split)
         count = len(range(count)[: self.evaluation_limit])
-        classes = torch.randint(self.num_classes, (count, 1), generator=rng).to(self._device)
+        if self.imbalance == 1:
+            classes = torch.randint(self.num_classes, (count, 1), generator=rng)
+        else:
+            classes = torch.multinomial(self._priors[:-1], count, replacement=True, generator=rng).unsqueeze(1)
+        classes = classes.to(self._device)
         noise = torch.randn(count, 1, self.dimension, generator=rng)
         lone = Bags(self._emit(classes, noise), label_matrix(classes, self.num_classes))
         sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
-        return EvalSplit([lone], [self.draw(size, rng) for size in sizes])
+        of_bags = self.test_range if split == "test" else self.size_range
+        return EvalSplit([lone], [self.draw(size, rng, of_bags) for size in sizes])
+
+    def _range(self, sizes: str) -> tuple[int, int]:
+        """Return the smallest and the largest of `test_sizes`."""
+        low, high = map(int, sizes.split("-"))
+        if low > high:
+            raise self._wrong(f"test_sizes = {sizes}: the smallest is larger than the largest")
+        return low, high
+
+    def _wrong(self, what: str) -> UsageError:
+        return UsageError(f"{self.name}: {what}")

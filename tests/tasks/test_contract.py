@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 
+from milbench import Bags, Task, label_matrix
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
 from tests._helpers.bag_tables import small_images, small_table
@@ -25,6 +27,44 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestSyntheticBags(TaskContract):
     task = "synthetic-bags"
     params: ClassVar = {"bags_per_epoch": 100}
+
+
+class TestSyntheticBagsOfDependentClasses(TaskContract):
+    task = "synthetic-bags"
+    params: ClassVar = {
+        "bags_per_epoch": 100,
+        "num_classes": 4,
+        "label_sets": "together",
+        "empty_share": 0.3,
+        "context": 0.5,
+        "test_sizes": "10-20",
+    }
+
+
+class TestSaturatedSyntheticBags(TaskContract):
+    task = "synthetic-bags"
+    params: ClassVar = {
+        "bags_per_epoch": 100,
+        "num_classes": 8,
+        "min_size": 4,
+        "max_size": 5,
+        "label_sets": "uniform",
+        "labels_per_bag": 4,
+        "imbalance": 100,
+    }
+
+
+class TestFewSyntheticBagsWithErrors(TaskContract):
+    task = "synthetic-bags"
+    params: ClassVar = {"bags_per_epoch": 100, "training_bags": 60, "labels_dropped": 0.2, "labels_added": 0.05}
+
+    def test_label_sets_agree_with_the_truth(self, prepared: Task, batches: list[Bags]) -> None:
+        """Those of test bags alone: training label sets have errors, which the truth has not."""
+        assert any(
+            bags.truth is not None and not torch.equal(label_matrix(bags.truth.classes, 5), bags.labels)
+            for bags in batches
+        )
+        super().test_label_sets_agree_with_the_truth(prepared, [])
 
 
 class TestExtendedDigits(TaskContract):

@@ -1,0 +1,28 @@
+"""Wrong label sets to train on: classes left out, and classes named that do not occur."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from milbench._utils.devices import to_device
+
+
+def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:
+    """Return label sets (B, C) bool with errors that are independent of each other and of everything else.
+
+    No bag gets more labels than it has instances: where there is room for some of the wrong ones alone, chance decides.
+
+    Args:
+        labels: (B, C) bool, the true label sets, on any device.
+        sizes: (B,) int64, the number of instances of each bag.
+        dropped: the probability that a present class is left out.
+        added: the probability that an absent class is named.
+        rng: a generator on the CPU.
+    """
+    uniform = to_device(torch.rand(labels.shape, generator=rng), labels.device)
+    kept = labels & (uniform >= dropped)
+    wrong = ~labels & (uniform < added)
+    room = sizes - kept.sum(dim=1)
+    rank = uniform.masked_fill(~wrong, torch.inf).argsort(dim=1).argsort(dim=1)
+    return kept | (wrong & (rank < room.unsqueeze(1)))

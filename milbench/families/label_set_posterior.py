@@ -1,0 +1,116 @@
+"""The exact posterior of a bag's label set and instances under a prior of label sets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from milbench.families.label_set_prior import contains
+from milbench.families.label_set_scan import scan
+from milbench.likelihood import instance_posterior, label_set_distribution
+
+NEGLIGIBLE = 1e-15
+"""Label sets that are less probable are left out of a sum over single label sets: all of them together change no
+probability by more than 2^C times this."""
+CERTAIN = 1e-200
+"""Where the sum of a scan is smaller, an underflow may have changed it."""
+
+
+class BagPosterior(NamedTuple):
+    """The posterior of B bags.
+
+    Attributes:
+        log_sets: (B, 2^C) float64, the log-probability of every label set given the instances; set s contains class c
+            where bit c of s is 1.
+        log_instances: (B, C+1, K) float64, the log-probability of the class of each instance given all instances of
+            its bag, background last.
+    """
+
+    log_sets: Tensor
+    log_instances: Tensor
+
+    @property
+    def best_set(self) -> Tensor:
+        """Return (B, C) bool, the most probable label set of each bag."""
+        sets = contains(self.log_instances.shape[1] - 1)
+        return sets[self.log_sets.argmax(dim=1)]
+
+
+def bag_posterior(
+    log_joint: Tensor, mask: Tensor, log_weight: Tensor | None = None, log_joint_with_0: Tensor | None = None
+) -> BagPosterior:
+    """Return the posterior of bags whose label set L is drawn from pi_n, and whose instances given L as follows.
+
+    The classes z are those of n independent instances on the condition that their label set is L, and each x_k depends
+    on z_k alone, or on z_k and on whether class 0 is in L. So with q_n(L), the probability of L for independent ones,
+
+        p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
+        P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
+
+    The sum over z is the likelihood of L after division by prod_k p(x_k). The second sum is taken by one scan over the
+    instances, or where that underflows, by `milbench.likelihood.instance_posterior` for every L.
+
+    Args:
+        log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
+        mask: (B, K) bool, True where there is an instance.
+        log_weight: (B, 2^C) float64, log pi_n(L) - log q_n(L) for the size of each bag; None: 0 for all, which is that
+            of independent instances.
+        log_joint_with_0: `log_joint` in bags whose label set contains class 0; None: the same.
+
+    Examples:
+        Two instances that look the same whatever their class; the label set of both is never {}.
+
+        >>> import torch
+        >>> log_joint = torch.tensor([0.5, 0.5]).double().log().view(1, 2, 1).expand(1, 2, 2)
+        >>> found = bag_posterior(log_joint, torch.ones(1, 2).bool(), torch.tensor([[-torch.inf, 0.0]]).double())
+        >>> found.log_instances.exp()  # in two of three
+        tensor([[[0.6667, 0.6667],
+                 [0.3333, 0.3333]]], dtype=torch.float64)
+    """
+    log_probs, log_sets = _independent(log_joint, mask)
+    if log_weight is None and log_joint_with_0 is None:
+        return BagPosterior(log_sets.log_softmax(dim=1), log_probs)
+    if log_weight is None:
+        log_weight = torch.zeros_like(log_sets)
+    has_0 = contains(log_joint.shape[1] - 1)[:, 0]
+    models = [(log_probs, torch.ones_like(has_0))]
+    if log_joint_with_0 is not None:
+        with_0, log_sets_with_0 = _independent(log_joint_with_0, mask)
+        models = [(log_probs, ~has_0), (with_0, has_0)]
+        log_sets = torch.where(has_0, log_sets_with_0, log_sets)
+    log_sets = (log_sets + log_weight).log_softmax(dim=1)
+    parts = [_instances(of_model, mask, log_weight, log_sets, its_sets) for of_model, its_sets in models]
+    return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
+
+
+def _instances(log_probs: Tensor, mask: Tensor, log_weight: Tensor, log_sets: Tensor, which: Tensor) -> Tensor:
+    """Return (B, C+1, K), the sum over the label sets `which` (2^C,) of p(L | x) P(z_k = c | x, L)."""
+    background = torch.zeros(log_probs.shape[1], 1, dtype=torch.bool)
+    background[-1] = True
+    probs = torch.where(mask.unsqueeze(1), log_probs.exp(), background.double())
+    allowed = log_weight.masked_fill(~which, -torch.inf)
+    weight = (allowed - allowed.amax(dim=1, keepdim=True)).exp().nan_to_num(nan=0.0)  # of a bag that has none of them
+    total, by_class = scan(probs, weight)
+    share = log_sets.exp()[:, which].sum(dim=1)
+    found = by_class * (share / total.clamp(min=CERTAIN)).view(-1, 1, 1)
+    for bag in ((total <= CERTAIN) & (share > NEGLIGIBLE)).nonzero().flatten().tolist():
+        found[bag] = _one_by_one(log_probs[bag], mask[bag], log_sets[bag].exp() * which)
+    return found
+
+
+def _one_by_one(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    """Return (C+1, K), the sum over label sets of their weight (2^C,) times the instance posterior, of one bag."""
+    number = (weight > NEGLIGIBLE).nonzero().flatten()
+    labels, repeated = contains(len(log_probs) - 1)[number], log_probs.expand(len(number), *log_probs.shape)
+    given = instance_posterior(repeated, labels, mask.expand(len(number), -1), validate=False)
+    return torch.einsum("s,sck->ck", weight[number], given)
+
+
+def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p(z_k | x_k) (B, C+1, K), and (B, 2^C), log p(L, x), both for independent instances."""
+    evidence = log_joint.logsumexp(dim=1, keepdim=True)
+    log_probs = log_joint - evidence
+    of_bag = evidence.squeeze(1).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
+    return log_probs, label_set_distribution(log_probs, mask, validate=False) + of_bag

@@ -1,0 +1,190 @@
+"""The prior of label sets: which classes occur together, and how often, where their instances are not independent.
+
+Label sets are numbered as in `milbench.likelihood`: set s contains class c where bit c of s is 1, and set 0 is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from milbench.errors import UsageError
+from milbench.likelihood import label_set_distribution
+
+LabelSets = Literal["independent", "together", "exclusive", "constant", "uniform"]
+MOST_CLASSES = 8
+"""Tables have an entry for every label set, bag size and class."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSetRule:
+    """Which label sets bags have, by `kind`.
+
+    - `independent`: those of independent instances.
+    - `together`: classes 2i and 2i+1 occur together or not at all; different pairs are independent.
+    - `exclusive`: at most one of the classes 2i and 2i+1 occurs; different pairs are independent.
+    - `constant`: class 0 occurs in every bag; the other classes are independent.
+    - `uniform`: 1 to `labels_per_bag` classes occur, each number equally often, and any set of a number equally often.
+
+    Args:
+        kind: one of these.
+        labels_per_bag: the largest number of classes; for `uniform` alone.
+        empty_share: the share of empty label sets; the others keep their proportions. None: what follows from `kind`.
+    """
+
+    kind: LabelSets = "independent"
+    labels_per_bag: int | None = None
+    empty_share: float | None = None
+
+    @property
+    def is_of_independent_instances(self) -> bool:
+        """Whether there is nothing to condition on: label sets are those of independent instances."""
+        return self.kind == "independent" and self.empty_share is None
+
+    def check(self, presence: Tensor, smallest: int) -> None:
+        """Raise UsageError unless the rule suits the classes and the bags.
+
+        Args:
+            presence: (C,), how often each class is to occur, see `LabelSetPrior`.
+            smallest: the size of the smallest bag.
+        """
+        classes, most = len(presence), self.labels_per_bag
+        if (self.kind == "uniform") != (most is not None):
+            raise UsageError(
+                "label_sets = uniform needs labels_per_bag, the largest number of classes in a bag"
+                if most is None
+                else f"labels_per_bag = {most} is for label_sets = uniform, not for {self.kind}"
+            )
+        if self.is_of_independent_instances:
+            return
+        if classes > MOST_CLASSES:
+            what = "empty_share" if self.kind == "independent" else f"label_sets = {self.kind}"
+            raise UsageError(f"{what} is for at most {MOST_CLASSES} classes, num_classes = {classes}")
+        if self.kind in ("together", "exclusive") and classes % 2:
+            raise UsageError(f"label_sets = {self.kind} needs pairs of classes, num_classes = {classes} is odd")
+        if self.kind == "together" and smallest < 2:
+            raise UsageError("label_sets = together needs two instances a bag, the smallest bag has 1")
+        if self.kind == "exclusive" and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1:
+            raise UsageError(
+                f"label_sets = exclusive: the probabilities of two such classes add up to {both:.2f}, above 1; "
+                "expected a smaller class_rate or smaller bags"
+            )
+        if self.kind == "constant" and self.empty_share:
+            raise UsageError(f"empty_share = {self.empty_share:g}: with label_sets = constant no bag is empty")
+        if most is not None and most > min(classes, smallest):
+            raise UsageError(
+                f"labels_per_bag = {most} is more than the smallest bag has instances ({smallest})"
+                if most > smallest
+                else f"labels_per_bag = {most} is more than num_classes = {classes}"
+            )
+
+
+class LabelSetPrior:
+    """The prior pi_n(L) of the label set of a bag with n instances, beside that of independent instances, q_n(L).
+
+    A rule has one prior pi(L) for all sizes. It is restricted to sets of at most n classes and divided by their sum,
+    whence pi_n; for `independent` it is q_n. Then an `empty_share` is set, and the sets that are not empty are scaled
+    to the rest, so that it holds for every size. In `together`, `exclusive` and `constant` a class is present with the
+    probability pi that it has among independent instances in a bag of the mean size, the two classes of `together`
+    with the mean of theirs, and class 0 of `constant` always. In `uniform` it follows from the number of labels.
+
+    Args:
+        rule: which label sets bags have.
+        rates: (C+1,) float64, the probability that an independent instance is of each class, background last.
+        presence: (C,) float64, how often each class is to occur.
+        largest: N, the size of the largest bag.
+
+    Attributes:
+        log_prob: (N+1, 2^C) float64, log pi_n(L) in nats, -inf where L never occurs; row n is that of bags of n.
+        log_independent: (N+1, 2^C) float64, log q_n(L).
+        log_weight: (N+1, 2^C) float64, log pi_n(L) - log q_n(L): by this the probability of a label set given the
+            instances is to be corrected where it was computed for independent ones.
+
+    Examples:
+        One class, which every second instance shows, in bags of one or two; a quarter of all bags is to be empty.
+
+        >>> import torch
+        >>> rule = LabelSetRule(empty_share=0.25)
+        >>> prior = LabelSetPrior(rule, torch.tensor([0.5, 0.5]).double(), torch.tensor([0.6]).double(), largest=2)
+        >>> prior.log_prob[1:].exp()
+        tensor([[0.2500, 0.7500],
+                [0.2500, 0.7500]], dtype=torch.float64)
+        >>> prior.log_independent[1:].exp()
+        tensor([[0.5000, 0.5000],
+                [0.2500, 0.7500]], dtype=torch.float64)
+    """
+
+    def __init__(self, rule: LabelSetRule, rates: Tensor, presence: Tensor, largest: int) -> None:
+        self.log_independent = independent_log_prob(rates, largest)
+        prior = self.log_independent.exp() if rule.kind == "independent" else _prior(rule, presence)
+        fits = torch.arange(largest + 1).unsqueeze(1) >= contains(len(presence)).sum(dim=1)
+        table = _normalised(prior * fits)
+        if rule.empty_share is not None:
+            table[:, 0] = 0
+            table = _normalised(table) * (1 - rule.empty_share)
+            table[:, 0] = rule.empty_share
+        self._cumulative = table.cumsum(dim=1)
+        self.log_prob = table.log()
+        occurs = table > 0
+        self.log_weight = torch.where(occurs, self.log_prob - self.log_independent, -torch.inf)
+
+    def draw(self, sizes: Tensor, uniform: Tensor) -> Tensor:
+        """Return the number (B,) int64 of the label set of each bag, from its size (B,) and a draw (B,) from [0, 1)."""
+        steps = self._cumulative[sizes]
+        return torch.searchsorted(steps / steps[:, -1:], uniform.unsqueeze(1).contiguous(), right=True).squeeze(1)
+
+
+def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
+    """Return log q_n(L): (N+1, 2^C), the log-probability that n independent instances have the label set L.
+
+    In closed form it is the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, which loses all
+    digits where q is small. The likelihood adds positive terms instead.
+
+    Args:
+        rates: (C+1,) float64, the probability that an instance is of each class, background last.
+        largest: N.
+    """
+    mask = torch.arange(largest) < torch.arange(largest + 1).unsqueeze(1)
+    log_probs = rates.log().view(1, -1, 1).expand(largest + 1, -1, largest)
+    return label_set_distribution(log_probs, mask)
+
+
+def presence_among(rates: Tensor, size: float) -> Tensor:
+    """Return (C,), the probability that each class occurs among `size` independent instances with `rates` (C+1,)."""
+    return 1 - (1 - rates[:-1]) ** size
+
+
+def contains(classes: int) -> Tensor:
+    """Return (2^C, C) bool, whether each label set contains each class."""
+    return (torch.arange(2**classes).unsqueeze(1) >> torch.arange(classes) & 1).bool()
+
+
+def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
+    """Return pi (2^C,) of every rule but `independent`."""
+    sets = contains(len(presence))
+    if rule.kind == "uniform":
+        number = sets.sum(dim=1)
+        of_number = number.bincount()[number]
+        most = rule.labels_per_bag or 0
+        return torch.where((number >= 1) & (number <= most), 1 / of_number.double(), 0.0) / most
+    if rule.kind == "constant":
+        certain = presence.clone()
+        certain[0] = 1
+        return torch.where(sets, certain, 1 - certain).prod(dim=1)
+    first, second = presence.view(-1, 2).unbind(dim=1)
+    has_first, has_second = sets.view(len(sets), -1, 2).unbind(dim=2)
+    if rule.kind == "together":
+        both = (first + second) / 2
+        of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
+    else:
+        one = torch.where(has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0)))
+        of_pair = one.masked_fill(has_first & has_second, 0.0)
+    return of_pair.prod(dim=1)
+
+
+def _normalised(table: Tensor) -> Tensor:
+    """Return non-negative rows divided by their sums; rows of zeros, of sizes that cannot be, stay zeros."""
+    return table / table.sum(dim=1, keepdim=True).clamp(min=torch.finfo(table.dtype).tiny)

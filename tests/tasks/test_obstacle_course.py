@@ -1,0 +1,320 @@
+"""Synthetic bags with dependent classes, rare classes, context and errors: against enumeration of the whole model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from milbench import EvalSplit, UsageError, generator, load_task
+from milbench.engine.spec import make_plan, make_spec
+from tests._helpers.enumerated_bags import bags_of, label_set
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4, "separation": 3.0}
+COURSE: dict[str, dict[str, Any]] = {
+    "together": {"num_classes": 2, "label_sets": "together"},
+    "exclusive": {"num_classes": 2, "label_sets": "exclusive", "empty_share": 0.3},
+    "constant": {"num_classes": 3, "label_sets": "constant", "imbalance": 5.0},
+    "uniform": {
+        "num_classes": 3,
+        "label_sets": "uniform",
+        "labels_per_bag": 2,
+        "context": 0.5,
+        "test_sizes": "3-4",
+    },
+    "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
+    "context": {"num_classes": 2, "context": 0.6, "test_sizes": "1-4"},
+    "only context": {"num_classes": 2, "context": 1.0, "empty_share": 0.2},
+    "empty": {"num_classes": 3, "empty_share": 0.4, "imbalance": 100.0},
+    "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4"},
+}
+
+
+def make(limit: int = 40, **params: Any) -> Any:
+    task: Any = load_task("synthetic-bags", **{**SMALL, **params})
+    task.evaluation_limit = limit
+    task.prepare(None, CPU)
+    return task
+
+
+@cache
+def model_of(size: int, name: str) -> dict[tuple[int, ...], float]:
+    """The probability of every assignment of kinds to the instances of a bag of `size`, from the parameters alone."""
+    given = {**SMALL, "imbalance": 1.0, **COURSE[name]}
+    classes = given["num_classes"]
+    steps = [given["imbalance"] ** (-c / max(1, classes - 1)) for c in range(classes)]
+    rates = [step * classes * given["class_rate"] / sum(steps) for step in steps]
+    chosen = {key: given[key] for key in ("labels_per_bag", "empty_share", "context") if key in given}
+    kind, mean_size = given.get("label_sets", "independent"), (given["min_size"] + given["max_size"]) / 2
+    return bags_of(size, [*rates, 1 - sum(rates)], kind=kind, mean_size=mean_size, **chosen)
+
+
+def log_densities(instances: Tensor, classes: int) -> Tensor:
+    """The log-density (K, C+2) of instances (K, d) of each class, background and context."""
+    found = []
+    for kind in range(classes + 2):
+        mean, scale = torch.zeros(4, dtype=torch.float64), 2.0 if kind == classes else 1.0
+        if kind != classes:
+            mean[min(kind, classes)] = 3 / math.sqrt(2)
+        found.append(MultivariateNormal(mean, scale**2 * torch.eye(4, dtype=torch.float64)).log_prob(instances))
+    return torch.stack(found, dim=1)
+
+
+def by_enumeration(instances: Tensor, name: str) -> tuple[dict[frozenset[int], float], Tensor]:
+    """The posterior of the label sets, and that (K, C+1) of the class of each instance, of one bag (K, d)."""
+    classes, size = COURSE[name]["num_classes"], len(instances)
+    model, density = model_of(size, name), log_densities(instances.double(), classes).exp().tolist()
+    joint = {kinds: p * math.prod(density[k][kind] for k, kind in enumerate(kinds)) for kinds, p in model.items()}
+    total = sum(joint.values())
+    sets: defaultdict[frozenset[int], float] = defaultdict(float)
+    of_instances = [[0.0] * (classes + 1) for _ in range(size)]
+    for kinds, p in joint.items():
+        sets[label_set(kinds, classes)] += p / total
+        for k, kind in enumerate(kinds):
+            of_instances[k][min(kind, classes)] += p / total
+    return dict(sets), torch.tensor(of_instances, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
+    task = make(**COURSE[name])
+    for split, evaluated in task._eval_splits.items():
+        wrong_sets, wrong_instances = [], []
+        (bags,) = evaluated.bags
+        found = task.posterior(bags)
+        for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
+            sets, instances = by_enumeration(bags.instances[bag, :size], name)
+            for members, p in sets.items():
+                assert float(found.log_sets[bag, sum(1 << c for c in members)].exp()) == pytest.approx(p, rel=1e-6)
+            assert float(found.log_sets[bag].exp().sum()) == pytest.approx(1)
+            torch.testing.assert_close(found.log_instances[bag, :, :size].exp().T, instances, rtol=1e-6, atol=1e-12)
+            truth = set(bags.labels[bag].nonzero().flatten().tolist())
+            wrong_sets.append(max(sets, key=lambda members: sets[members]) != truth)
+            wrong_instances += (instances.argmax(dim=1) != bags.truth.position_classes[bag, :size]).tolist()
+        assert task._bayes[f"{split}/bayes_set_error"] == pytest.approx(sum(wrong_sets) / len(bags))
+        share = sum(wrong_instances) / len(wrong_instances)
+        assert task._bayes[f"{split}/bayes_posterior_error"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_bags_are_drawn_as_often_as_the_model_says(name: str) -> None:
+    params, count = COURSE[name], 6000
+    task = make(**params)
+    bags = task.draw(count, generator("course", name))
+    sizes = bags.mask.sum(dim=1)
+    classes = params["num_classes"]
+    for size in sizes.unique().tolist():
+        expected: defaultdict[tuple[int, ...], float] = defaultdict(float)
+        for kinds, p in model_of(size, name).items():
+            expected[tuple(min(kind, classes) for kind in kinds)] += p
+        found = [tuple(row) for row in bags.truth.position_classes[sizes == size, :size].tolist()]
+        assert set(found) <= set(expected)
+        counts = [found.count(z) for z in expected]
+        wanted = [p * len(found) for p in expected.values()]
+        often = [i for i, n in enumerate(wanted) if n >= 5]
+        rest = [i for i, n in enumerate(wanted) if n < 5]
+        groups = [[i] for i in often] + ([rest] if sum(wanted[i] for i in rest) >= 1 else [])
+        total = sum(wanted[i] for group in groups for i in group)
+        seen = sum(counts[i] for group in groups for i in group)
+        observed = [sum(counts[i] for i in group) for group in groups]
+        probable = [sum(wanted[i] for i in group) * seen / total for group in groups]
+        assert chisquare(observed, probable).pvalue > 1e-3
+    labels = [{c for c in row if c < classes} for row in bags.truth.position_classes.tolist()]
+    assert [set(row.nonzero().flatten().tolist()) for row in bags.labels] == labels
+
+
+def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
+    task = make(num_classes=2, context=0.4, dimension=3, separation=6.0)
+    bags = task.draw(4000, generator("context"))
+    background = (bags.truth.position_classes == 2) & bags.mask
+    for has_0, share in ((True, 0.4), (False, 0.0)):
+        x = bags.instances[background & (bags.labels[:, :1] == has_0)].double()
+        assert float(x[:, 2].mean()) == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
+        assert x[:, :2].mean(dim=0).tolist() == pytest.approx([0, 0], abs=0.2)
+        assert float(x[:, 0].var()) == pytest.approx(share + (1 - share) * 4, rel=0.1)
+
+
+def test_with_the_prior_of_independent_instances_the_optimum_is_that_of_independent_instances() -> None:
+    """The share of empty bags that follows, given as a parameter, changes no probability."""
+    same: dict[str, Any] = {"num_classes": 3, "min_size": 4, "max_size": 4}
+    task, conditioned = make(200, **same), make(200, **same, empty_share=(1 - 3 * 0.15) ** 4)
+    for split in ("validation", "test"):
+        evaluated: EvalSplit = task._eval_splits[split]
+        for bags in evaluated.bags:
+            one, other = task.posterior(bags), conditioned.posterior(bags)
+            torch.testing.assert_close(one.log_instances.exp(), other.log_instances.exp(), rtol=1e-9, atol=1e-13)
+            torch.testing.assert_close(one.log_instances, task.log_posterior(bags.instances))
+            torch.testing.assert_close(one.log_sets.exp(), other.log_sets.exp(), rtol=1e-9, atol=1e-13)
+        assert conditioned.bayes_errors(evaluated) == task.bayes_errors(evaluated)
+
+
+def test_bags_and_their_optimum_are_those_of_before_there_was_a_course() -> None:
+    """Numbers computed by the version before. Classes to the bit; instances as near as processors agree."""
+    params = {"num_classes": 3, "min_size": 2, "max_size": 5, "class_rate": 0.2, "bags_per_epoch": 700}
+    task = make(500, **params)
+    drawn = {"train": list(task.train_batches(0, generator("before"))), "test": task._eval_splits["test"].bags}
+    before = {
+        "train": ("758a629933a7a9d5", 3038.7600695433503, 28525.761402862274),
+        "test": ("b9495171e65c3545", 1933.4990666147787, 20265.799772043654),
+    }
+    for split, batches in drawn.items():
+        digest, values = hashlib.sha256(), torch.cat([bags.instances.flatten() for bags in batches]).double()
+        for bags in batches:
+            for part in (bags.labels, bags.mask, bags.truth.position_classes):
+                digest.update(part.contiguous().numpy().tobytes())
+        wanted, total, squares = before[split]
+        assert digest.hexdigest()[:16] == wanted
+        assert float(values.sum()) == pytest.approx(total, rel=1e-6)
+        assert float(values.square().sum()) == pytest.approx(squares, rel=1e-6)
+    errors = [task._bayes[f"test/bayes_{metric}"] for metric in ("instance_error", "set_error", "posterior_error")]
+    assert errors == pytest.approx([0.09, 0.398, 0.23921568627450981])
+
+
+def test_with_the_defaults_a_cell_says_what_it_said_before() -> None:
+    def stored(**params: Any) -> dict[str, Any]:
+        values = {"losses": ["exact"], "tasks": ["synthetic-bags"], "seeds": 0, "name": "t"}
+        plan = make_plan(make_spec({**values, "task": {"synthetic-bags": params}}), None)
+        (cell,) = plan.cells
+        assert (cell.task_revision, cell.data) == ("2", "generated, revision 2")
+        return cell.task_params
+
+    before = {
+        "num_classes": 5,
+        "dimension": 8,
+        "min_size": 4,
+        "max_size": 16,
+        "class_rate": 0.06,
+        "separation": 5.0,
+        "background_scale": 2.0,
+        "bags_per_epoch": 3200,
+    }
+    assert stored() == stored(imbalance=1, label_sets="independent", training_bags=0) == before
+    assert stored(labels_dropped=0.1) == {**before, "labels_dropped": 0.1}
+
+
+def test_test_bags_alone_have_other_sizes() -> None:
+    task = make(200, num_classes=2, label_sets="exclusive", class_rate=0.05, test_sizes="6-9", training_bags=50)
+    sizes = {split: set(bags.mask.sum(dim=1).tolist()) for split, (bags,) in evaluated_bags(task).items()}
+    assert sizes == {"validation": {2, 3}, "test": {6, 7, 8, 9}}
+    for bags in (*task.train_batches(0, generator(0)), *task.draw_batches([40], generator(1))):
+        assert set(bags.mask.sum(dim=1).tolist()) == {2, 3}
+    assert task.max_labels == 2
+
+
+def evaluated_bags(task: Any) -> dict[str, list[Any]]:
+    return {split: evaluated.bags for split, evaluated in task._eval_splits.items()}
+
+
+def test_single_instances_are_of_each_class_as_often_as_it_is_drawn() -> None:
+    task = make(4000, num_classes=3, imbalance=16.0)
+    (lone,) = task._eval_splits["test"].single_instance
+    assert chisquare(lone.labels.sum(dim=0), [4000 * share / 21 for share in (16, 4, 1)]).pvalue > 1e-3
+    nearest = log_densities(lone.instances[:, 0].double(), 3)[:, :3] + torch.tensor([16.0, 4.0, 1.0]).log()
+    wrong = (nearest.argmax(dim=1) != lone.labels.int().argmax(dim=1)).double().mean()
+    assert task._bayes["test/bayes_instance_error"] == pytest.approx(float(wrong))
+
+
+def test_training_label_sets_alone_have_errors() -> None:
+    noisy = make(num_classes=3, labels_dropped=0.2, labels_added=0.1, bags_per_epoch=3200)
+    clean = make(num_classes=3)
+    dropped = added = present = absent = 0
+    for bags in noisy.train_batches(0, generator("noise")):
+        is_there = (bags.truth.position_classes.unsqueeze(2) == torch.arange(3)).any(dim=1)
+        dropped += int((is_there & ~bags.labels).sum())
+        added += int((~is_there & bags.labels).sum())
+        present, absent = present + int(is_there.sum()), absent + int((~is_there).sum())
+        assert (bags.labels.sum(dim=1) <= bags.mask.sum(dim=1)).all()
+    assert dropped / present == pytest.approx(0.2, abs=0.02)
+    assert added / absent == pytest.approx(0.1, abs=0.02)
+    assert noisy._bayes == clean._bayes
+    for split, (bags,) in evaluated_bags(noisy).items():
+        (other,) = evaluated_bags(clean)[split]
+        assert torch.equal(bags.labels, other.labels)
+        assert torch.equal(bags.instances, other.instances)
+
+
+@pytest.mark.parametrize("pool", [20, 200])
+def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_one_for_every_seed(pool: int) -> None:
+    seen = []
+    for seed, epoch in ((0, 0), (0, 7), (1, 0)):
+        task: Any = load_task("synthetic-bags", **SMALL, num_classes=2, training_bags=pool, bags_per_epoch=200)
+        task.seed, task.evaluation_limit = seed, 10
+        task.prepare(None, CPU)
+        batches = list(task.train_batches(epoch, generator("order", epoch)))
+        assert len(batches) == task.steps_per_epoch == 7
+        seen.append(
+            [
+                (tuple(x.flatten().tolist()), *y.tolist())
+                for b in batches
+                for x, y in zip(b.instances, b.labels, strict=True)
+            ]
+        )
+    first, later, other = seen
+    assert len(set(first)) == pool
+    assert set(first) == set(later)
+    assert first != later
+    assert not set(first) & set(other)
+
+
+def test_the_optimum_is_computed_once_for_bags_that_differ_in_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make(num_classes=2, separation=2.75)
+    expected = first._bayes
+
+    def again(*_: Any) -> Any:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(type(first), "bayes_errors", again)
+    for params in ({"training_bags": 7}, {"labels_added": 0.1}, {"bags_per_epoch": 50}):
+        task: Any = load_task("synthetic-bags", **SMALL | {"num_classes": 2, "separation": 2.75, **params})
+        task.seed, task.evaluation_limit = 5, 40
+        task.prepare(None, CPU)
+        assert task._bayes == expected
+
+
+def test_the_errors_of_fixed_training_bags_are_fixed() -> None:
+    task = make(num_classes=2, training_bags=30, bags_per_epoch=300, labels_dropped=0.5)
+    found: dict[tuple[float, ...], set[tuple[bool, ...]]] = {}
+    for bags in task.train_batches(0, generator(0)):
+        for x, labels in zip(bags.instances, bags.labels, strict=True):
+            found.setdefault(tuple(x.flatten().tolist()), set()).add(tuple(labels.tolist()))
+    assert len(found) == 30
+    assert all(len(sets) == 1 for sets in found.values())
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({"num_classes": 3, "label_sets": "together"}, "together needs pairs of classes, num_classes = 3 is odd"),
+        ({"num_classes": 3, "label_sets": "exclusive"}, "exclusive needs pairs of classes, num_classes = 3 is odd"),
+        ({"label_sets": "together", "min_size": 1}, "together needs two instances a bag, the smallest bag has 1"),
+        ({"label_sets": "together", "test_sizes": "1-4"}, "together needs two instances a bag, the smallest bag has 1"),
+        ({"label_sets": "exclusive", "class_rate": 0.4}, r"the probabilities of two such classes add up to 1\.44"),
+        ({"label_sets": "uniform"}, "uniform needs labels_per_bag"),
+        ({"labels_per_bag": 2}, "labels_per_bag = 2 is for label_sets = uniform, not for independent"),
+        ({"label_sets": "uniform", "labels_per_bag": 3}, r"more than the smallest bag has instances \(2\)"),
+        ({"label_sets": "uniform", "labels_per_bag": 3, "min_size": 3}, "labels_per_bag = 3 is more than num_classes"),
+        ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
+        ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
+        ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
+        ({"num_classes": 1, "imbalance": 2}, "imbalance = 2 needs at least 2 classes, num_classes = 1"),
+        ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),
+        ({"test_sizes": "many"}, "test_sizes = 'many' is wrong"),
+        ({"label_sets": "disjoint"}, "label_sets = 'disjoint' is wrong"),
+        ({"empty_share": 1.0}, "empty_share = 1.0 is wrong"),
+        ({"training_bags": -1}, "training_bags = -1 is wrong"),
+    ],
+)
+def test_bad_combinations_are_one_line(params: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_task("synthetic-bags", **{**SMALL, "num_classes": 2, **params})
+    assert "\n" not in str(caught.value)
+    assert "synthetic-bags: " in str(caught.value)
