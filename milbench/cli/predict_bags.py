@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Bags that are printed; all are written."""
+FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
+"""Endings that are meant as files, and not as the names of folders."""
 
 
 def are_bags(paths: Sequence[Path], task: Task) -> bool:
@@ -65,9 +67,11 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
-    """Return the files of the two tables. Raises UsageError where one of them is an input or a folder."""
+    """Return the files of the two tables. Raises UsageError where one cannot be written."""
     from milbench.data.tables.reading import is_table
 
+    if out.suffix.lower() in FILES and not out.is_dir():
+        raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
     both = table, table.with_stem(f"{table.stem}-positions")
     for place in both:

@@ -161,6 +161,7 @@ def test_the_result_is_a_table_that_the_task_reads(found: Callable[..., pd.DataF
         ("bag,f0,f1\na,1,2\na,1,high\n", "row 3: column 'f1' is 'high', expected a number"),
         ("bag,f0,f1\na,1,2\na,1e60,2\n", "bag 'a', instance 1 (from 0): a feature is not finite"),
         ("bag,f0,f1\n", "has no rows below its header"),
+        ("bag,f0,f1,f1\na,1,2,3\n", "row 1: 2 columns are named 'f1', expected one"),
     ],
 )
 def test_a_bad_table_is_refused_and_nothing_is_written(
@@ -182,6 +183,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(
         (["a.npy", "a.npy"], "there are two bags 'a.npy'"),
         (["damaged.npy", "a.npy"], "1 of 2 files cannot be read: damaged.npy"),
         (["a.npy", "--scale", "1"], "--scale is for pictures"),
+        (["a.npy", "--out", "found.txt"], "--out found.txt: expected a folder, or a table"),
         (["mine.csv", "--out", "mine.csv"], "mine.csv is one of the inputs and would be overwritten"),
     ],
 )

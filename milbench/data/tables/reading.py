@@ -125,6 +125,7 @@ def shown(names: list[str], most: int = 8) -> str:
 
 def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
     header = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
+    _check_header(path, separator)
     types = {name: str for name in header if str(name).strip() in text}
     frame = pd.read_csv(
         path, sep=separator, dtype=types, keep_default_na=False, low_memory=False, encoding="utf-8-sig"
@@ -135,6 +136,15 @@ def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
     if not isinstance(frame.index, pd.RangeIndex) or (last.isna() | (last == "")).any():
         _check_fields(path, separator, len(header))
     return frame
+
+
+def _check_header(path: Path, separator: str) -> None:
+    """Raise UsageError where two columns have one name: pandas would rename the second."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = [name.strip() for name in next(filter(None, csv.reader(file, delimiter=separator)))]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise UsageError(f"{path}, row 1: {names.count(name)} columns are named {name!r}, expected one")
 
 
 def _check_fields(path: Path, separator: str, expected: int) -> None:
