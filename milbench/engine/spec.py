@@ -408,7 +408,7 @@ def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params])
         entry = registry.entry(given)
         cls = registry.cls(given)
         for params in _axes(sections.get(entry.name, {})):
-            yield given, check_params(f"{registry.kind} {entry.name}", cls, params)
+            yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params))
 
 
 def _axes(params: Params) -> Iterator[Params]:

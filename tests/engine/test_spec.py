@@ -88,6 +88,16 @@ def test_a_table_in_an_axis_sets_several_settings_at_once() -> None:
     assert len({label[2] for label in plan.labels.values()}) == 6
 
 
+def test_a_table_in_an_axis_of_a_task_sets_several_parameters_at_once() -> None:
+    obstacles: list[dict[str, object]] = [{}, {"num_classes": 4, "label_sets": "together"}, {"imbalance": 100.0}]
+    task = {"synthetic-bags": {"obstacle": obstacles, "bags_per_epoch": 320}}
+    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": ["synthetic-bags"], "task": task}), None)
+    params = {plan.labels[cell.id][1]: cell.task_params for cell in plan.cells}
+    assert [p["num_classes"] for p in params.values()] == [5, 4, 5], params.keys()
+    assert [p.get("label_sets") for p in params.values()] == [None, "together", None]
+    assert {p["bags_per_epoch"] for p in params.values()} == {320}
+
+
 def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
     ranges = ",".join(f"{n * 100_000}-{n * 100_000 + 99_999}" for n in range(20))
     with pytest.raises(UsageError, match="2,000,000 seeds are too many, expected at most 100,000"):
