@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from milbench.errors import RENAMED, UsageError
 
 if TYPE_CHECKING:
     from milbench.api.task import Task
+
+T = TypeVar("T")
 
 COMPARISON_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 """A pattern for the names of comparisons: the report of each is a folder of that name."""
@@ -185,6 +187,18 @@ class Plan:
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     overlaps: dict[str, float] = field(default_factory=dict)
 
+    def with_cells(self, cells: list[Cell], **changes: Any) -> Plan:
+        """Return the plan with other cells of its tasks, and perhaps other fields.
+
+        Folds and overlaps, which follow from the task alone, are those of the new cells.
+        """
+
+        def carried(values: Mapping[str, T]) -> dict[str, T]:
+            of_task = {_task_of(cell): values[cell.id] for cell in self.cells if cell.id in values}
+            return {cell.id: of_task[_task_of(cell)] for cell in cells if _task_of(cell) in of_task}
+
+        return replace(self, cells=cells, folds=carried(self.folds), overlaps=carried(self.overlaps), **changes)
+
     def to_json(self) -> str:
         """Return the plan as JSON."""
         return json.dumps(self, default=_fields)
@@ -232,6 +246,10 @@ def _fields(value: Any) -> dict[str, Any]:
 def fields_today(cell: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a cell in JSON; those of earlier versions had `tier` in place of `supervision`."""
     return {RENAMED.get(name, name): value for name, value in cell.items()}
+
+
+def _task_of(cell: Cell) -> tuple[str, str]:
+    return cell.task, _to_json(cell.task_params)
 
 
 def merge(plans: Iterable[Plan]) -> Plan:

@@ -99,7 +99,7 @@ def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Choice]) 
         f"Precision `auto` of {cell.task}: {choices.get(key, 'not measured yet')}."
         for key, cell in _wanting(plan, device).items()
     ]
-    return replace(plan, cells=cells, labels=labels(cells), notes=[*plan.notes, *notes])
+    return plan.with_cells(cells, labels=labels(cells), notes=[*plan.notes, *notes])
 
 
 def _with_choice(cell: Cell, choice: Choice | None) -> Cell:

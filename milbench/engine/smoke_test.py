@@ -45,7 +45,7 @@ def shrink(plan: Plan) -> Plan:
         f"{SMOKE_BAGS} bags. It shows that every cell runs; the numbers mean nothing."
     )
     name = f"{plan.name[: LONGEST_NAME - len(SUFFIX)]}{SUFFIX}"
-    return replace(plan, name=name, cells=cells, labels=labels(cells), notes=[note, *plan.notes])
+    return plan.with_cells(cells, name=name, labels=labels(cells), notes=[note, *plan.notes])
 
 
 def complaint(cell: Cell, data_dir: Path | None) -> str:

@@ -43,7 +43,8 @@ def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
                 cells.append(cell)
                 draws[cell.id] = {"arm": arm, "draw": number, "settings": settings}
                 labels[cell.id] = (*base.labels[first.id][:2], f"draw {number + 1}")
-    return replace(base, cells=cells, labels=labels, search=SearchRecord(draws, metric=f"validation/{search.metric}"))
+    record = SearchRecord(draws, metric=f"validation/{search.metric}")
+    return base.with_cells(cells, labels=labels, search=record)
 
 
 def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: Path | None) -> Plan:
@@ -79,7 +80,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: P
         for cell in by_arm[arm][best][0].with_seeds(seeds):
             cells.append(cell)
             labels[cell.id] = (*base.labels[first.id][:2], "")
-    return replace(base, cells=cells, labels=labels, search=replace(draws.search, chosen=chosen))
+    return base.with_cells(cells, labels=labels, search=replace(draws.search, chosen=chosen))
 
 
 def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:

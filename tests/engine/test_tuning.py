@@ -90,6 +90,15 @@ def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     assert labels == {("exact", ""), ("noisy-or head=softmax", ""), ("noisy-or head=sigmoid", "")}
 
 
+def test_seeds_that_split_the_same_data_are_known_as_such_in_draws_and_comparison() -> None:
+    """Without that the intervals of tuned losses would be too narrow."""
+    digits = spec(tasks=["extended-digits"], tune={**SPACE, "seeds": "100"})
+    draws = search_plan(digits, None)
+    compared = tuned_plan(digits, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5), None)
+    for plan in (draws, compared):
+        assert {plan.overlaps[cell.id] for cell in plan.cells} == {360 / 1258}
+
+
 def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw() -> None:
     plan = search_plan(spec(), None)
     assert plan.search is not None
