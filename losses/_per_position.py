@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from milbench import Loss, bag_sizes
-from milbench.likelihood import presence_log_odds
+from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits, presence_log_odds
 
 from ._positions import expected_counts
 
@@ -17,13 +17,14 @@ class PerPosition(Loss):
     """A loss of all positions of a bag together, divided by how many there are.
 
     By default a class scores by its expected number of positions, and is present by its log-odds when positions are
-    independent: that is what the softmax at every position says.
+    independent: that is what the softmax at every position says. So is the probability of a label set.
 
     Args:
         divide_by: the divisor, see `exact`.
     """
 
     couples_bags = False
+    presence_is_log_odds = True
 
     def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
         super().__init__()
@@ -52,3 +53,21 @@ class PerPosition(Loss):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
         return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
+
+    def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return (B,), log Prb(L | P); a lower bound for label sets of more than EXACT_LABEL_LIMIT classes.
+
+        It is computed on the CPU, bag by bag, since sets are not bounded by those of training: on an accelerator the
+        memory would grow with 2^|L| for a whole batch.
+        """
+        device = logits.device
+        logits, labels, mask = logits.cpu(), labels.cpu(), None if mask is None else mask.cpu()
+        large = labels.sum(dim=1) > EXACT_LABEL_LIMIT
+        # Large label sets are replaced by the empty one here, and their values by those of the bound below.
+        found = bag_log_prob_from_logits(logits, labels & ~large.unsqueeze(1), mask, validate=False)
+        if large.any():
+            some = None if mask is None else mask[large]
+            log_probs = logits[large].log_softmax(dim=1)
+            lower = bag_log_prob_bounds(log_probs, labels[large], some, validate=False).lower
+            found = found.masked_scatter(large, lower.to(found))
+        return found.to(device)

@@ -27,6 +27,7 @@ class PooledLoss(Loss):
 
     head = "sigmoid"
     couples_bags = False
+    presence_is_log_odds = True
 
     @abstractmethod
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

@@ -49,6 +49,7 @@ class Attention(Loss):
     name = "attention"
     head = "sigmoid"
     couples_bags = False
+    presence_is_log_odds = True
 
     def __init__(
         self,

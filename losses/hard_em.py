@@ -35,6 +35,7 @@ class HardEM(PerPosition):
     """
 
     name = "hard-em"
+    presence_is_log_odds = False  # of the best assignments alone
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the negative log-likelihood of the best assignment."""

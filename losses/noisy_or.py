@@ -37,6 +37,7 @@ class NoisyOr(Loss):
     name = "noisy-or"
     revision = 2
     couples_bags = False
+    presence_is_log_odds = True
 
     def __init__(self, head: Literal["softmax", "sigmoid"] = "sigmoid") -> None:
         super().__init__()

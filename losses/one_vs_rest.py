@@ -30,6 +30,7 @@ class OneVsRest(Loss):
     revision = 2
     head = "sigmoid"
     couples_bags = False
+    presence_is_log_odds = True
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the largest logits, summed over classes."""

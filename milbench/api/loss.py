@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.loss_output import checked, fault
@@ -67,6 +68,9 @@ class Loss(torch.nn.Module, ABC):
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    presence_is_log_odds: bool = False
+    """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
+    forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
     couples_bags: bool = True
     """Whether the loss of a bag may depend on the other bags of its batch. False lets a batch that does not fit into
     memory be computed in parts, with the loss; otherwise with the network alone, and with psgd not at all."""
@@ -161,6 +165,22 @@ class Loss(torch.nn.Module, ABC):
         """Return (B, C), larger where the class is more likely to occur in the bag, comparable between bags."""
         return self.scores(logits, mask)
 
+    def set_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return (B,), the log-probability of each label set by the model of this loss; None where it has none.
+
+        The probabilities of all label sets of a bag sum to 1. The default is that of independent classes where the
+        presence is a log-odds, and None elsewhere.
+
+        Args:
+            logits: (B, C+1, K) floating point, background last, zero at masked positions.
+            labels: (B, C) bool, any sets of classes: they may be larger than the bag.
+            mask: (B, K) bool, True where there is an instance; None: everywhere.
+        """
+        if not self.presence_is_log_odds:
+            return None
+        log_odds = self.presence(logits, mask)
+        return logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B, C+1, K), the probability that a position shows each class, from the logits alone.
 
@@ -223,6 +243,40 @@ class Loss(torch.nn.Module, ABC):
         """
         method = "scores" if type(self).presence is Loss.presence else "presence"
         return self._one_score_a_class(method, self.presence(*self._flatten(logits, mask)), logits)
+
+    def label_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Return the log-probability of a label set for each bag, by the model of this loss.
+
+        Args:
+            logits: (B, C+1, *positions) floating point, background last.
+            labels: (B, C) bool or integers 0 and 1, any sets of classes.
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+
+        Returns:
+            (B,) in nats, -inf for a set that cannot occur; a lower bound where the loss says so. None for a loss
+            without a probability of label sets.
+
+        Raises:
+            UsageError: an argument has the wrong shape or type.
+
+        Examples:
+            One bag of two positions, one class. `exact` takes the two channels at a position for equally likely, so
+            that the class occurs in three of four cases; the detector of `one-vs-rest` is at even odds.
+
+            >>> import torch
+            >>> from milbench import load_loss
+            >>> logits, labels = torch.zeros(1, 2, 2), torch.tensor([[True]])
+            >>> load_loss("exact").label_log_prob(logits, labels).exp()
+            tensor([0.7500])
+            >>> load_loss("one-vs-rest").label_log_prob(logits, labels).exp()
+            tensor([0.5000])
+            >>> load_loss("max-pooling").label_log_prob(logits, labels) is None
+            True
+        """
+        flat, flat_mask = self._flatten(logits, mask)
+        _check_labels(flat, labels, flat_mask, values=False)
+        found = self.set_log_prob(flat, labels.bool(), flat_mask)
+        return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
 
     def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the probability that each position shows each class.

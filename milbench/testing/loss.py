@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from milbench import Loss, UsageError
 from milbench.testing.files import beside
 from milbench.testing.loss_inputs import (
+    EVERY_SET,
     LABELS,
     MASK,
     ONE_CLASS,
@@ -24,6 +25,7 @@ from milbench.testing.loss_inputs import (
     C,
     K,
     Variant,
+    every_set_log_prob,
     extreme_logits,
     labels_that_fit,
     outputs,
@@ -268,6 +270,33 @@ class LossContract:
             more = logits.clone()
             more[:, c] += 1.0
             assert (loss.presence_scores(more)[:, c] > loss.presence_scores(logits)[:, c]).all()
+
+    @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
+    def test_the_probabilities_of_all_label_sets_sum_to_one(self, loss: Loss, mask: Tensor | None) -> None:
+        found = every_set_log_prob(loss, some_logits(K), mask)
+        if found is None:
+            assert not loss.presence_is_log_odds, "a loss with log-odds of presence has a probability of label sets"
+        else:
+            assert_close(found.exp().sum(dim=0), torch.ones(B, dtype=torch.float64), rtol=0, atol=1e-4)
+
+    @pytest.mark.parametrize("mask", [None, MASK], ids=["no mask", "mask"])
+    def test_presence_at_log_odds_is_that_of_the_label_sets_with_the_class(
+        self, loss: Loss, mask: Tensor | None
+    ) -> None:
+        if not loss.presence_is_log_odds:
+            pytest.skip("its presence ranks bags and is no log-odds")
+        probs = every_set_log_prob(loss, some_logits(K), mask)
+        assert probs is not None
+        marginals = (probs.exp().unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)
+        assert_close(loss.presence_scores(some_logits(K), mask).sigmoid(), marginals, rtol=1e-6, atol=1e-9)
+
+    def test_label_sets_have_a_probability_whatever_the_position_dimensions(self, loss: Loss) -> None:
+        logits = some_logits(2, 3)
+        found, flat = loss.label_log_prob(logits, LABELS), loss.label_log_prob(logits.flatten(2), LABELS.long())
+        assert (found is None) == (flat is None)
+        if found is not None:
+            assert found.shape == (B,)
+            assert_close(found, flat)
 
     def test_instance_probs_are_distributions_and_masked_positions_background(self, loss: Loss) -> None:
         probs = loss.instance_probs(some_logits(K), MASK)

@@ -14,6 +14,8 @@ from milbench import Loss, load_loss
 B, C, K = 4, 3, 6
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
 ONE_CLASS = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.bool)
+EVERY_SET = torch.cartesian_prod(*[torch.tensor([False, True])] * C)
+"""(2^C, C), all label sets."""
 SIZES = (6, 1, 4, 3)
 MASK = torch.arange(K) < torch.tensor(SIZES).unsqueeze(1)
 POSITIONS = ((), (K,), (2, 3), (1, 3, 2))
@@ -87,6 +89,13 @@ def value_and_gradient(loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor 
 def outputs(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return class scores and presence scores, both (B, C), and instance probabilities (B, C+1, *positions)."""
     return loss.class_scores(logits, mask), loss.presence_scores(logits, mask), loss.instance_probs(logits, mask)
+
+
+def every_set_log_prob(loss: Loss, logits: Tensor, mask: Tensor | None = None) -> Tensor | None:
+    """Return (2^C, B), the log-probability of every label set of `EVERY_SET`; None where the loss has none."""
+    found = [loss.label_log_prob(logits, labels.expand(len(logits), C), mask) for labels in EVERY_SET]
+    known = [value for value in found if value is not None]
+    return torch.stack(known) if known else None
 
 
 def extreme_logits() -> Iterator[Tensor]:

@@ -195,3 +195,42 @@ def test_bounds_have_gradients() -> None:
         (gradient,) = torch.autograd.grad(load_loss("exact", method=method)(leaf, labels).sum(), leaf)
         assert gradient.isfinite().all()
         assert (gradient[1] != 0).any()
+
+
+@pytest.mark.parametrize("name", ["exact", "superset", "exact-em", "hard-em"])
+def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> None:
+    maps = LabelMaps(bag(6))
+    found = load_loss(name).label_log_prob(bag(6).repeat(len(ALL_SETS), 1, 1), LABELS)
+    assert found is not None
+    for got, label_set in zip(found.tolist(), ALL_SETS, strict=True):
+        assert got == pytest.approx(float(exactly.log(maps.set_prob[label_set])), abs=1e-12)
+
+
+def test_a_label_set_larger_than_its_bag_has_probability_zero() -> None:
+    found = load_loss("exact").label_log_prob(bag(0)[:, :2].repeat(len(ALL_SETS), 1, 1), LABELS)
+    assert found is not None
+    assert (found == -torch.inf).tolist() == [len(label_set) > 2 for label_set in ALL_SETS]
+
+
+def test_the_probability_of_a_large_label_set_is_a_lower_bound_and_of_others_exact() -> None:
+    """Equal positions: by inclusion and exclusion over how many of the n classes do not occur, in fractions."""
+    classes, positions = 18, 60
+    labels = torch.arange(classes) < torch.tensor([[17], [16], [2]])
+    found = load_loss("exact").label_log_prob(torch.zeros(3, classes + 1, positions, dtype=torch.float64), labels)
+    assert found is not None
+    for got, n in zip(found.tolist(), (17, 16, 2), strict=True):
+        ways = sum((-1) ** j * math.comb(n, j) * (n + 1 - j) ** positions for j in range(n + 1))
+        truth = math.log(ways) - positions * math.log(classes + 1)
+        if n > 16:
+            assert truth - 30 < got < truth + 1e-9
+        else:
+            assert got == pytest.approx(truth, abs=1e-9)
+
+
+def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
+    """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
+    loss = load_loss("exact")
+    loss.max_labels = 1
+    found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
+    assert found is not None
+    assert float(found) == pytest.approx(float(exactly.log(LabelMaps(bag(0)).set_prob[frozenset({0, 1, 2})])))
