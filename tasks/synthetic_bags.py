@@ -197,7 +197,7 @@ class SyntheticBags(Task):
         found = evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
         reached, best = found.metrics, self._bayes
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
-        return Evaluation(reached | best | excess, outcomes=found.outcomes)
+        return replace(found, metrics=reached | best | excess)
 
     def gallery(self) -> Bags:
         """Return eight test bags."""

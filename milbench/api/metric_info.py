@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from milbench.api.reliability import BINS
+
 INTERIM = "interim/"
 """Before the names of metrics of an evaluation on some of the bags, see `milbench.api.recipe.Recipe.interim_bags`."""
 
@@ -79,6 +81,37 @@ METRICS: dict[str, Metric] = {
         "posterior error",
         "Share of the instances in all bags whose class, background included, is not the argmax of the loss's own "
         "instance probabilities.",
+    ),
+    "nll": Metric(
+        "negative log-likelihood, nats",
+        "Mean over the bags of -log Prb(true label set), by the loss's own model: of independent positions for exact "
+        "and its relatives (an upper bound for label sets of more than 16 classes), of independent classes for losses "
+        "that solve a binary problem a class. Other losses have none. Neither has a network by whose model the label "
+        "set of some bag cannot occur.",
+        percent=False,
+    ),
+    "presence_ece": Metric(
+        "calibration error of presence",
+        "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
+        f"{BINS} bins of equal mass: the mean distance between the share of pairs of a bag and a class in a bin whose "
+        "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
+        "loss whose presence is no log-odds has none.",
+    ),
+    "presence_ece_tempered": Metric(
+        "calibration error of presence, tempered",
+        "As calibration error of presence, with the log-odds divided by one temperature that was fitted on the "
+        "validation bags by their logarithmic score.",
+    ),
+    "set_ece": Metric(
+        "calibration error of label sets",
+        "Expected calibration error of the probability that the loss gives, by its own model, to the label set at even "
+        "odds, the classes with a presence of 0 or more, against that set being right; over "
+        f"{BINS} bins of equal mass. These label sets are not those of the set error, which has its own threshold.",
+    ),
+    "set_ece_tempered": Metric(
+        "calibration error of label sets, tempered",
+        "As calibration error of label sets, with the log-odds of the set's probability divided by one temperature, "
+        "another than that of the presence, which was fitted on the validation bags by their logarithmic score.",
     ),
     "bayes_instance_error": Metric(
         "Bayes one-instance error",
@@ -220,6 +253,17 @@ METRICS: dict[str, Metric] = {
     "threshold": Metric(
         "presence threshold",
         "The presence score from which a class counts as detected: see set error. Each loss has its own scale.",
+        percent=False,
+    ),
+    "temperature": Metric(
+        "temperature of presence",
+        "What log-odds of presence are divided by to be calibrated on the validation bags: above 1 for a network that "
+        "is too sure of itself.",
+        percent=False,
+    ),
+    "set_temperature": Metric(
+        "temperature of label sets",
+        "What the log-odds of the label set at even odds are divided by to be calibrated on the validation bags.",
         percent=False,
     ),
     "clipped": Metric(

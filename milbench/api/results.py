@@ -47,6 +47,8 @@ class Results:
         galleries: cell -> path of an .npz file (see `milbench.api.gallery`) or absent.
         outcomes: cell -> path of an .npz file (see `milbench.api.outcomes`); absent for a cell that is not done, or was
             computed by a version of milbench that kept none.
+        reliability: cell -> path of a .json file (see `milbench.api.reliability`); absent likewise, and where the loss
+            has no probabilities of label sets.
         folds: cell -> the cross-validation in which its seed is a fold, absent where seeds are no folds.
         overlaps: cell -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
             seeds do not split the same bags differently.
@@ -75,6 +77,7 @@ class Results:
     published: list[dict[str, Any]] = field(default_factory=list)
     galleries: dict[str, Path] = field(default_factory=dict)
     outcomes: dict[str, Path] = field(default_factory=dict)
+    reliability: dict[str, Path] = field(default_factory=dict)
     folds: dict[str, Folds] = field(default_factory=dict)
     overlaps: dict[str, float] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from milbench.api.gallery import Misread
     from milbench.api.named_bags import NamedBags
     from milbench.api.outcomes import Outcomes
+    from milbench.api.reliability import Bin
 
 Split = Literal["validation", "test"]
 
@@ -39,12 +40,21 @@ class Scores:
         instances: (B, C+1, *positions), the probability that a position shows each class, background last.
         evidence: (B, C, *positions), larger where a position speaks more strongly for a class, comparable between the
             positions of one bag within one class; None: the probabilities of the classes.
+        log_prob: (B,), the log-probability of the true label set by the model of the loss, see `Loss.label_log_prob`;
+            None: not known, as where the loss has no such model.
+        even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
+            known.
+        presence_log_odds: (B, C), the presence as log-odds; None: it is no log-odds. A probability in its place would
+            round to 1 where a network is sure.
     """
 
     classes: Tensor
     presence: Tensor
     instances: Tensor
     evidence: Tensor | None = None
+    log_prob: Tensor | None = None
+    even_odds_log_prob: Tensor | None = None
+    presence_log_odds: Tensor | None = None
 
     @property
     def strength(self) -> Tensor:
@@ -67,11 +77,14 @@ class Evaluation:
         outcomes: what each test item contributed to metrics that are ratios of sums over items, by the name of the
             metric without the split: kept as the run's artifact outcomes.npz, from which losses are compared item by
             item. None where the task keeps none.
+        reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
+            without the split: kept as the run's artifact reliability.json. None where the loss has no probabilities.
     """
 
     metrics: dict[str, float]
     decoder: dict[str, Any] | None = None
     outcomes: dict[str, Outcomes] | None = None
+    reliability: dict[str, list[Bin]] | None = None
 
 
 class Network(torch.nn.Module, ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from milbench._utils.files import write_atomically
 from milbench.api.outcomes import Outcomes
+from milbench.api.reliability import Bin
+from milbench.api.task import Evaluation
 from milbench.engine.clipping import Clipping
 
 
@@ -57,6 +59,7 @@ class Checkpoint:
         decoder: that of the last evaluation, see `milbench.api.task.Evaluation`.
         outcomes: of the test items at the last epoch, if that was evaluated on all bags, see
             `milbench.api.task.Evaluation`.
+        reliability: of the same bags, likewise.
         micro_batch: how many bags of a batch are computed at a time, since more did not fit into memory; None: all.
         loaded: what `load` read besides, until `restore` has used it.
     """
@@ -70,15 +73,14 @@ class Checkpoint:
     history: list[dict[str, float]] = field(default_factory=list)
     decoder: dict[str, Any] | None = None
     outcomes: dict[str, Outcomes] | None = None
+    reliability: dict[str, list[Bin]] | None = None
     micro_batch: int | None = None
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def end_epoch(
-        self, metrics: dict[str, float], decoder: dict[str, Any] | None, outcomes: dict[str, Outcomes] | None
-    ) -> None:
-        """Count the epoch as finished, with its metrics, its decoder and the outcomes of its evaluation."""
-        self.history.append(metrics)
-        self.decoder, self.outcomes = decoder, outcomes
+    def end_epoch(self, evaluation: Evaluation) -> None:
+        """Count the epoch as finished, with its evaluation, among whose metrics are those of training."""
+        self.history.append(evaluation.metrics)
+        self.decoder, self.outcomes, self.reliability = evaluation.decoder, evaluation.outcomes, evaluation.reliability
         self.epoch, self.step, self.loss_sum, self.clipped, self.seconds = self.epoch + 1, 0, 0.0, 0.0, 0.0
 
     def save(
@@ -99,6 +101,9 @@ class Checkpoint:
             device: of the training, whose generator's state is stored.
         """
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
+        counters["reliability"] = self.reliability and {
+            name: [astuple(found) for found in bins] for name, bins in self.reliability.items()
+        }
         counters["outcomes"] = self.outcomes and {name: _as_tensors(found) for name, found in self.outcomes.items()}
         generators = Generators.now(device)
         state = {
@@ -131,6 +136,8 @@ class Checkpoint:
             counters = dict(state)["counters"]
             stored = counters.get("outcomes")
             counters["outcomes"] = stored and {name: _from_tensors(*terms) for name, terms in stored.items()}
+            curves = counters.get("reliability")  # files of earlier versions lack it
+            counters["reliability"] = curves and {name: [Bin(*row) for row in rows] for name, rows in curves.items()}
             found = cls(**counters)
             found.loaded = {name: state[name] for name in ("network", "optimizer", "generators")}
             found.loaded["clipping"] = state.get("clipping")  # files of earlier versions lack it

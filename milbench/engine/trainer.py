@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from milbench.api.outcomes import Outcomes
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
 from milbench.api.registry import losses, tasks
+from milbench.api.reliability import Bin
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, Network, Scores, Task
 from milbench.engine import gallery_writer, profiling
@@ -34,6 +35,7 @@ from milbench.engine.objective import Objective, network_logits
 from milbench.engine.optimizers import backward, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.precision import forbid_tf32, tf32
 from milbench.errors import UsageError
+from milbench.evaluation.evaluate import EVEN_ODDS
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class TrainedCell:
         weights: of the network and the loss after the last epoch, on the CPU.
         decoder: learnt from validation bags after the last epoch, see `milbench.api.task.Evaluation`.
         outcomes: of the test items after the last epoch, see `milbench.api.task.Evaluation`.
+        reliability: of the test bags after the last epoch, see `milbench.api.task.Evaluation`.
         save_gallery: writes the gallery to a path.
         class_names: of the task's classes, in the order of the channels.
         memory: what the network needs of the task's data, see `milbench.api.task.Task.memory`.
@@ -67,6 +70,7 @@ class TrainedCell:
     weights: dict[str, Tensor]
     decoder: dict[str, Any] | None
     outcomes: dict[str, Outcomes] | None
+    reliability: dict[str, list[Bin]] | None
     save_gallery: Callable[[Path], None]
     class_names: list[str]
     memory: dict[str, Any]
@@ -121,15 +125,15 @@ class Trainer:
                 "cost/step_seconds": state.seconds / state.step,
                 **({} if math.isnan(busy) else {"cost/busy": busy}),
             }
-            state.end_epoch(metrics, evaluation.decoder, evaluation.outcomes)
+            state.end_epoch(replace(evaluation, metrics=metrics))
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state)
-        last = Evaluation(state.history[-1], state.decoder, state.outcomes)
+        last = Evaluation(state.history[-1], state.decoder, state.outcomes, state.reliability)
         return TrainedCell(
-            state.history, costs, weights, last.decoder, last.outcomes, lambda path: self._save_gallery(path, last),
-            self.task.class_names, self.task.memory(),
+            state.history, costs, weights, last.decoder, last.outcomes, last.reliability,
+            lambda path: self._save_gallery(path, last), self.task.class_names, self.task.memory(),
         )  # fmt: skip
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:
@@ -282,12 +286,7 @@ class Trainer:
             if size >= len(bags):
                 return self._scores_of(bags)
             parts = [self._scores_of(part) for part in bags.parts(size)]
-            return Scores(
-                torch.cat([part.classes for part in parts]),
-                torch.cat([part.presence for part in parts]),
-                torch.cat([part.instances for part in parts]),
-                torch.cat([part.strength for part in parts]),
-            )
+            return _joined(parts)
 
         def smaller(size: int) -> None:
             self._scored_at_once = size
@@ -296,11 +295,15 @@ class Trainer:
 
     def _scores_of(self, bags: Bags) -> Scores:
         logits = network_logits(self.network, bags, self.device, half=self._scored_in_half)
+        presence = self.loss.presence_scores(logits, bags.mask)
         return Scores(
             self.loss.class_scores(logits, bags.mask),
-            self.loss.presence_scores(logits, bags.mask),
+            presence,
             self.loss.instance_probs(logits, bags.mask),
             self.loss.instance_evidence(logits, bags.mask),
+            self.loss.label_log_prob(logits, bags.labels, bags.mask),
+            self.loss.label_log_prob(logits, presence >= EVEN_ODDS, bags.mask),
+            presence if self.loss.presence_is_log_odds else None,
         )
 
     def _costs(self, state: Checkpoint) -> dict[str, float]:
@@ -342,6 +345,13 @@ class Trainer:
     def _save(self, state: Checkpoint) -> None:
         state.save(self.checkpoint, self.model, self.optimizer, self.clipping, self.device)
         self._saved = time.monotonic()
+
+
+def _joined(parts: Sequence[Scores]) -> Scores:
+    """Return the scores of all bags of several batches."""
+    values = {column.name: [getattr(part, column.name) for part in parts] for column in fields(Scores)}
+    joined: dict[str, Any] = {name: None if of[0] is None else torch.cat(of) for name, of in values.items()}
+    return Scores(**joined)
 
 
 def _timing(of: str, taken: profiling.Timing) -> dict[str, float]:

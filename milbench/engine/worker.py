@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from milbench._utils import locks
 from milbench.api.outcomes import OUTCOMES_FILE, save_outcomes
 from milbench.api.plan import Cell
+from milbench.api.reliability import RELIABILITY_FILE, save_reliability
 from milbench.engine.callback import Callback, Stopped
 from milbench.errors import StoreAwayError, StoreError, UsageError, store_failure
 from milbench.store.progress import Progress
@@ -350,7 +351,7 @@ def _about(cell: Cell, trained: TrainedCell, tags: dict[str, str]) -> dict[str, 
 def _keep_artifacts(
     run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]
 ) -> tuple[int, ...]:
-    """Log weights with what is `about` them, gallery, decoder, the task's memory and outcomes as files of the run.
+    """Log weights with what is `about` them, gallery, decoder, memory of the task, outcomes and reliability.
 
     Returns:
         The shape of batches of bags, with -1 where sizes may differ.
@@ -373,6 +374,9 @@ def _keep_artifacts(
     if trained.outcomes:
         paths.append(folder / OUTCOMES_FILE)
         save_outcomes(paths[-1], trained.outcomes)
+    if trained.reliability:
+        paths.append(folder / RELIABILITY_FILE)
+        save_reliability(paths[-1], trained.reliability)
     for path in paths:
         store.log_file(run_id, path)
     return gallery.load(pictures).batch_shape

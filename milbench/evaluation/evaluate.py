@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth
 from milbench.api.outcomes import Outcomes
+from milbench.api.reliability import Bin
 from milbench.api.task import Evaluation, ScoreFunction, Scores, Split
 from milbench.errors import UsageError
 from milbench.evaluation import metrics
+from milbench.evaluation.calibration import TEMPERATURES, Forecasts, calibration, presence_forecasts, set_forecasts
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 
 Hook = Callable[[str, Scores, Bags, float], None]
@@ -57,6 +59,9 @@ class Predictions:
         wrong: (B,) int64, how many instances have another most probable class than their own.
         sizes: (B,) int64, how many instances there are; 0 where their classes are not known by position.
         items: a digest of the bags, see `milbench.evaluation.items.ItemsDigest`.
+        log_prob: (B,), see `milbench.api.task.Scores`; None where it is not known, as the two below.
+        even_odds_log_prob: (B,).
+        presence_log_odds: (B, C).
     """
 
     classes: Tensor
@@ -66,6 +71,17 @@ class Predictions:
     wrong: Tensor
     sizes: Tensor
     items: str
+    log_prob: Tensor | None = None
+    even_odds_log_prob: Tensor | None = None
+    presence_log_odds: Tensor | None = None
+
+    def forecasts(self, kind: str) -> Forecasts | None:
+        """Return the forecasts of "presence", or of the "set" at even odds; None where the loss makes none."""
+        if kind == "presence":
+            return None if self.presence_log_odds is None else presence_forecasts(self.presence_log_odds, self.labels)
+        if self.even_odds_log_prob is None:
+            return None
+        return set_forecasts(self.even_odds_log_prob, ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS))
 
 
 def evaluate_splits(
@@ -120,7 +136,9 @@ def evaluate_bags(
         limit: how many bags of each kind are used, the first ones; None: all. A task passes its `evaluation_limit`.
 
     Returns:
-        Shares in [0, 1] by `split/metric`, the threshold on presence scores as `chosen/threshold`, and the outcomes.
+        Metrics by `split/metric`, what was chosen before the test bags are seen as `chosen/...`, the outcomes, and the
+        bins behind the calibration errors. The temperatures are fitted on the validation split, without which there
+        are none.
 
     Examples:
         >>> import torch
@@ -158,7 +176,9 @@ def evaluate_bags(
         values[f"{name}/auroc"] = metrics.auroc(found.presence, found.labels)
         if name == "test":
             outcomes = known
-    return Evaluation({name: v for name, v in values.items() if not math.isnan(v)}, outcomes=outcomes or None)
+    calibrated, curves = _calibration(predictions)
+    known_values = {name: v for name, v in (values | calibrated).items() if not math.isnan(v)}
+    return Evaluation(known_values, outcomes=outcomes or None, reliability=curves or None)
 
 
 def choose_threshold(score: ScoreFunction, batches: Sequence[Bags], near: float | None = None) -> float:
@@ -183,6 +203,7 @@ def bag_outcomes(predicted: Predictions, threshold: float) -> dict[str, Outcomes
         "label_error": outcomes_of(misjudged, torch.full_like(misjudged, labels.shape[1]), items),
         "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), labels.sum(dim=1), items),
         "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
+        "nll": _nll(predicted.log_prob, items),
     }
 
 
@@ -261,6 +282,7 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
         UsageError: some batches have truth and others have none.
     """
     parts: list[tuple[Tensor, ...]] = []
+    probabilities: list[tuple[Tensor | None, ...]] = []
     hits: list[Tensor] = []
     items = ItemsDigest()
     for bags in batches:
@@ -272,6 +294,7 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
         ):
             hits.append(metrics.class_hits(scores.strength.cpu(), truth, where))
         wrong, sizes = _wrong_a_bag(scores.instances.cpu(), truth, mask)
+        probabilities.append((scores.log_prob, scores.even_odds_log_prob, scores.presence_log_odds))
         parts.append((scores.classes.cpu(), scores.presence.cpu(), bags.labels.cpu(), wrong, sizes))
         items.add(bags)
     if len(hits) not in (0, len(parts)):
@@ -279,7 +302,36 @@ def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres
             f"of {len(parts)} batches to evaluate on, {len(hits)} have instance truth: expected all or none"
         )
     classes, presence, labels, wrong, sizes = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Predictions(classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items))
+    return Predictions(
+        classes, presence, labels, torch.cat(hits) if hits else None, wrong, sizes, str(items),
+        *(_joined(column) for column in zip(*probabilities, strict=True)),
+    )  # fmt: skip
+
+
+def _calibration(predictions: Mapping[Split, Predictions]) -> tuple[dict[str, float], dict[str, list[Bin]]]:
+    """Return the calibration errors of all kinds of forecasts that the loss makes, and the bins behind them."""
+    values: dict[str, float] = {}
+    curves: dict[str, list[Bin]] = {}
+    for kind in TEMPERATURES:
+        found = {split: known for split, p in predictions.items() if (known := p.forecasts(kind)) is not None}
+        more_values, more_curves = calibration(kind, found)
+        values |= more_values
+        curves |= more_curves
+    return values, curves
+
+
+def _nll(log_prob: Tensor | None, items: str) -> Outcomes | None:
+    """Return what each bag adds to the negative log-likelihood; None where that is infinite or not known."""
+    if log_prob is None or not bool(log_prob.isfinite().all()):
+        return None
+    return outcomes_of(-log_prob, torch.ones_like(log_prob), items)
+
+
+def _joined(parts: Iterable[Tensor | None]) -> Tensor | None:
+    """Return what is known of every batch, on the CPU; None where a batch lacks it."""
+    of_batches = list(parts)
+    known = [part.cpu() for part in of_batches if part is not None]
+    return torch.cat(known) if len(known) == len(of_batches) else None
 
 
 def _instance_terms(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Outcomes | None:

@@ -239,7 +239,7 @@ class StreetNumbers(Task):
         )
         reading = read.evaluation()
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
-        return Evaluation(found.metrics | reading.metrics, reading.decoder, outcomes or None)
+        return Evaluation(found.metrics | reading.metrics, reading.decoder, outcomes or None, found.reliability)
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions in a crop of this size, in pixels."""

@@ -9,6 +9,7 @@ import pandas as pd
 from milbench.api.folds import Folds
 from milbench.api.outcomes import OUTCOMES_FILE
 from milbench.api.plan import Cell, Plan
+from milbench.api.reliability import RELIABILITY_FILE
 from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, WORKSPACE, CellRun, History, RunRecord
@@ -35,7 +36,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     used = {cell.id: runs[cell.id] for cell in plan.cells if cell.id in runs}
     run_ids = [run.run_id for run in used.values()]
     records, histories = store.records(run_ids), store.histories(run_ids)
-    galleries, outcomes = {}, {}
+    galleries, outcomes, reliability = {}, {}, {}
     tried = plan.search.draws if plan.search else {}
     for cell_id, run in used.items():
         if run.status == "done" and cell_id not in tried:
@@ -45,6 +46,8 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
                 store.lost.append(f"{GALLERY} of cell {cell_id} (run {run.run_id}) is gone")
             if path := store.artifact(run.run_id, OUTCOMES_FILE):
                 outcomes[cell_id] = path
+            if path := store.artifact(run.run_id, RELIABILITY_FILE):
+                reliability[cell_id] = path
     folds = {cell: Folds(*counts) for cell, counts in plan.folds.items()}
     rows = [_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]
     return Results(
@@ -59,6 +62,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
         outcomes=outcomes,
+        reliability=reliability,
         folds=folds,
         overlaps={cell: found.ratio for cell, found in folds.items()} | plan.overlaps,  # some plans have folds alone
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},

@@ -3,7 +3,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -422,3 +424,20 @@ def test_clipped_steps_are_counted(tmp_path: Path) -> None:
     for limit, share in ((1e-9, 1.0), (1e9, 0.0), ("none", 0.0)):
         outcome = train(tiny_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}.pt")
         assert [row["train/clipped"] for row in outcome.history] == [share] * 2
+
+
+def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
+    task: dict[str, Any] = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
+    planned = {loss: tiny_cell(loss, recipe={"epochs": 1}, **task) for loss in ("exact", "max-pooling")}
+    cells = {loss: replace(cell, smoke=True) for loss, cell in planned.items()}  # few bags to evaluate on
+    found = {loss: train(cell, tmp_path / f"{loss}.pt") for loss, cell in cells.items()}
+    metrics, curves = found["exact"].history[-1], found["exact"].reliability
+    assert curves
+    assert found["exact"].outcomes
+    assert metrics["test/nll"] == pytest.approx(found["exact"].outcomes["nll"].value)
+    assert set(curves) == {name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name}
+    stored = Checkpoint.load(tmp_path / "exact.pt", cells["exact"].id)
+    assert stored
+    assert stored.reliability == curves
+    assert found["max-pooling"].reliability is None
+    assert not any("nll" in name or "ece" in name for name in found["max-pooling"].history[-1])

@@ -202,6 +202,9 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     results = pd.read_csv(root / "reports/mine/results.csv")
     error = results["last/test/set_error"]
     assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
+    assert results["last/test/nll"].max() < 20 * np.log(2)
+    assert results["last/test/presence_ece_tempered"].notna().all()
+    assert len([*root.glob("runs/artifacts/*/artifacts/reliability.json")]) == 6
 
 
 def test_intervals_are_corrected_where_seeds_split_the_same_bags(

@@ -29,8 +29,9 @@ READABLE = (1, 2)
 EXPORT_MANIFEST = "manifest.json"
 PLAN: Literal["plan.json"] = "plan.json"
 Artifact = Literal[
-    "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz"
-]
+    "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz",
+    "reliability.json",
+]  # fmt: skip
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""

@@ -1,0 +1,84 @@
+"""Reliability: how often what was given a probability happens, in bins of forecasts; plain data, also for reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from milbench.errors import UsageError
+
+RELIABILITY_FILE = "reliability.json"
+"""The artifact of a cell's run that holds the bins of its test bags."""
+BINS = 15
+"""How many bins of equal mass the forecasts of one cell are put into."""
+_FORMAT = "reliability/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Forecasts of similar probability.
+
+    Args:
+        index: its place among the `BINS` bins, from 0, the least probable.
+        count: the number of forecasts, not 0: of many equal ones some bins stay empty, and are left out.
+        probability: the mean of the forecast probabilities.
+        frequency: the share of the forecasts whose event happened.
+
+    Raises:
+        ValueError: a value cannot be.
+    """
+
+    index: int
+    count: int
+    probability: float
+    frequency: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.index < BINS and self.count > 0 and 0 <= self.probability <= 1 and 0 <= self.frequency <= 1):
+            raise ValueError(f"{self} cannot be")
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts.
+
+    Examples:
+        >>> calibration_error([Bin(0, count=3, probability=0.2, frequency=0.3), Bin(1, 1, 0.9, 0.9)])
+        0.075
+    """
+    total = sum(found.count for found in bins)
+    return round(sum(found.count * abs(found.frequency - found.probability) for found in bins) / total, 12)
+
+
+def save_reliability(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
+    """Write the bins of one cell.
+
+    Args:
+        path: of the file.
+        curves: the bins behind each metric, by its name without the split, such as "presence_ece".
+    """
+    content = {"format": _FORMAT, "bins": {name: [asdict(found) for found in bins] for name, bins in curves.items()}}
+    path.write_text(json.dumps(content, allow_nan=False) + "\n", "utf-8")
+
+
+def load_reliability(path: Path) -> dict[str, list[Bin]]:
+    """Read what `save_reliability` wrote.
+
+    Raises:
+        UsageError: the file is missing or damaged.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_reliability(path := Path(folder) / RELIABILITY_FILE, {"set_ece": [Bin(0, 4, 0.5, 0.75)]})
+        ...     load_reliability(path)
+        {'set_ece': [Bin(index=0, count=4, probability=0.5, frequency=0.75)]}
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content["format"] != _FORMAT:
+            raise ValueError(f"its format is {content['format']!r}, expected {_FORMAT!r}")
+        return {str(name): [Bin(**row) for row in rows] for name, rows in content["bins"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"reliability {path} cannot be read: {error}") from None

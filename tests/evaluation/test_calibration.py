@@ -1,0 +1,232 @@
+"""Calibration errors and temperatures of simulated forecasts, and the metrics of losses against enumeration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import integrate, stats
+from scipy.special import expit
+
+from milbench import Bags, EvalSplit, Evaluation, Loss, Scores, UsageError, evaluate_bags, load_loss
+from milbench.api.reliability import BINS, Bin, calibration_error, load_reliability, save_reliability
+from milbench.api.task import Split
+from milbench.evaluation.calibration import (
+    Forecasts,
+    fit_temperature,
+    presence_forecasts,
+    reliability_bins,
+    set_forecasts,
+)
+from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
+from tests._helpers.random_logits import random_logits
+
+C, K = 2, 3
+
+
+def drawn(log_odds: NDArray[Any], stated: float, seed: int) -> Forecasts:
+    """Return events drawn by their true log-odds, forecast with `stated` times these."""
+    happened = np.random.default_rng(seed).random(len(log_odds)) < expit(log_odds)
+    return Forecasts(stated * log_odds, happened)
+
+
+def error(forecasts: Forecasts) -> float:
+    return calibration_error(reliability_bins(forecasts.probabilities(), forecasts.happened))
+
+
+def test_bins_of_equal_mass_by_hand() -> None:
+    probabilities = np.random.default_rng(1).permutation(np.arange(1, 46) / 50)  # three a bin
+    happened = probabilities * 50 % 2 < 0.5  # of the even numerators
+    bins = reliability_bins(probabilities, happened)
+    expected = Fraction(0)
+    for b in range(15):
+        numerators = [3 * b + 1, 3 * b + 2, 3 * b + 3]
+        frequency, mean = Fraction(sum(n % 2 == 0 for n in numerators), 3), Fraction(sum(numerators), 150)
+        assert (bins[b].index, bins[b].count) == (b, 3)
+        assert (bins[b].probability, bins[b].frequency) == pytest.approx((float(mean), float(frequency)))
+        expected += abs(frequency - mean) / 15
+    assert calibration_error(bins) == pytest.approx(float(expected))
+
+
+def test_equal_forecasts_are_counted_together_whatever_the_order_of_the_bags() -> None:
+    probabilities = np.repeat([0.0, 0.3, 0.9], [60, 30, 10])
+    happened = np.concatenate([np.zeros(60), np.ones(15), np.zeros(15), np.ones(10)]).astype(bool)
+    bins = reliability_bins(probabilities, happened)
+    assert [(b.index, b.count, b.frequency) for b in bins] == [(0, 60, 0.0), (9, 30, 0.5), (13, 10, 1.0)]
+    assert calibration_error(bins) == pytest.approx(0.3 * 0.2 + 0.1 * 0.1)
+    order = np.random.default_rng(0).permutation(100)
+    for found, other in zip(bins, reliability_bins(probabilities[order], happened[order]), strict=True):
+        assert astuple(found) == pytest.approx(astuple(other))
+
+
+def test_fewer_forecasts_than_bins() -> None:
+    bins = reliability_bins(np.array([0.2, 0.8]), np.array([False, True]))
+    assert [b.count for b in bins] == [1, 1]
+    assert calibration_error(bins) == pytest.approx(0.2)
+
+
+def test_the_error_of_right_probabilities_is_that_of_chance_and_falls_with_their_number() -> None:
+    """In a bin of m forecasts the frequency is about normal: |error| has the mean sqrt(2/pi) sqrt(mean p(1-p) / m)."""
+    means = {}
+    for n in (600, 6000):
+        grid = (np.arange(n) + 0.5) / n
+        variance = (grid * (1 - grid)).reshape(BINS, -1).mean(axis=1)
+        expected = np.sqrt(2 / np.pi * variance * BINS / n).mean()
+        log_odds = np.log(grid / (1 - grid))
+        means[n] = np.mean([error(drawn(log_odds, 1.0, seed)) for seed in range(60)])
+        assert means[n] == pytest.approx(expected, rel=0.08)
+    assert means[600] / means[6000] == pytest.approx(math.sqrt(10), rel=0.15)
+
+
+def test_the_error_of_an_overconfident_forecast_is_its_mean_distance_from_the_truth() -> None:
+    truth = 1.5 * np.random.default_rng(0).standard_normal(100_000)
+    expected, _ = integrate.quad(lambda s: abs(expit(2 * s) - expit(s)) * stats.norm.pdf(s, scale=1.5), -15, 15)
+    assert expected > 0.08
+    assert error(drawn(truth, 2.0, 1)) == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize("factor", [0.4, 1.0, 3.0])
+def test_a_temperature_recovers_the_factor_of_the_log_odds(factor: float) -> None:
+    truth = 2 * np.random.default_rng(0).standard_normal(40_000)
+    forecasts = drawn(truth, factor, 2)
+    temperature = fit_temperature(forecasts)
+    assert temperature == pytest.approx(factor, rel=0.05)
+    assert forecasts.probabilities(temperature) == pytest.approx(expit(truth), abs=0.02)
+
+
+def test_what_is_certain_and_wrong_still_leaves_a_best_temperature() -> None:
+    sure = torch.tensor([[math.inf, -math.inf, 3.0, 3.0, 3.0, -2.0]])
+    happened = torch.tensor([[False, False, True, True, False, False]])
+    forecasts = presence_forecasts(sure, happened)
+    assert forecasts is not None
+    assert np.isfinite(forecasts.log_odds).all()
+    assert math.isfinite(fit_temperature(forecasts))
+    assert presence_forecasts(sure.masked_fill(happened, math.nan), happened) is None
+
+
+def test_log_odds_of_label_sets() -> None:
+    probs = torch.tensor([0.5, 0.9, 1e-9, 0.0, 1.0])
+    forecasts = set_forecasts(probs.log(), torch.ones(5, dtype=torch.bool))
+    assert forecasts is not None
+    assert forecasts.log_odds[:3] == pytest.approx([0.0, math.log(9), math.log(1e-9)], rel=1e-6, abs=1e-6)
+    assert forecasts.log_odds[3] < -600
+    assert 15 < forecasts.log_odds[4] < 18, "one bit below 1 in single precision"
+
+
+def bags_of(seed: int, count: int = 40) -> list[Bags]:
+    """Return two batches of bags, whose instances are logits, with label sets that these make likely."""
+    rng = torch.Generator().manual_seed(seed)
+    logits = random_logits(count, C + 1, K, seed=seed)
+    labels = (logits[:, :-1].amax(dim=2) + torch.randn(count, C, generator=rng)) > 0.5
+    bags = Bags(logits, labels)
+    return [bags.part(0, 15), bags.part(15, count)]
+
+
+@torch.no_grad()
+def scored(loss: Loss, bags: Bags) -> Scores:
+    """Return the scores as training computes them, with the instances as logits."""
+    presence = loss.presence_scores(bags.instances)
+    return Scores(
+        loss.class_scores(bags.instances),
+        presence,
+        loss.instance_probs(bags.instances),
+        log_prob=loss.label_log_prob(bags.instances, bags.labels),
+        even_odds_log_prob=loss.label_log_prob(bags.instances, presence >= 0),
+        presence_log_odds=presence if loss.presence_is_log_odds else None,
+    )
+
+
+def evaluated(loss: str, validation: list[Bags] | None, test: list[Bags]) -> Evaluation:
+    made = load_loss(loss).build(C)
+    splits: dict[Split, EvalSplit] = {"test": EvalSplit((), test)}
+    if validation:
+        splits["validation"] = EvalSplit((), validation)
+    return evaluate_bags(lambda bags: scored(made, bags), splits, calibration=None if validation else test)
+
+
+def test_the_metrics_of_exact_are_those_of_the_enumeration_of_label_maps() -> None:
+    test = bags_of(1)
+    found = evaluated("exact", bags_of(0), test)
+    sets = every_label_set(C).tolist()
+    costs, presences, named = [], [], []
+    for bags in test:
+        for logits, labels in zip(bags.instances, bags.labels.tolist(), strict=True):
+            log_probs = logits.log_softmax(dim=0)
+            probs = [enumerate_bag(log_probs, {c for c in range(C) if held[c]})[0] for held in sets]
+            costs.append(-math.log(probs[sets.index(labels)]))
+            marginals = [sum(p for p, held in zip(probs, sets, strict=True) if held[c]) for c in range(C)]
+            presences += [*zip(marginals, labels, strict=True)]
+            even = [p >= 0.5 for p in marginals]
+            named.append((probs[sets.index(even)], even == labels))
+    assert found.outcomes is not None
+    assert found.outcomes["nll"].sums.tolist() == pytest.approx(costs, rel=1e-6)
+    assert found.metrics["test/nll"] == pytest.approx(np.mean(costs), rel=1e-6)
+    for name, forecasts in (("presence_ece", presences), ("set_ece", named)):
+        ordered = sorted(forecasts)
+        n, total = len(ordered), 0.0
+        for b in range(BINS):  # no two are equal
+            part = [pair for rank, pair in enumerate(ordered) if BINS * rank // n == b]
+            total += abs(sum(p for p, _ in part) - sum(right for _, right in part)) / n
+        assert found.metrics[f"test/{name}"] == pytest.approx(total, abs=1e-9)
+        assert found.reliability is not None
+        assert sum(b.count for b in found.reliability[name]) == n
+
+
+@pytest.mark.parametrize("loss", ["exact", "noisy-or", "attention"])
+def test_temperatures_are_those_of_the_validation_bags_alone(loss: str) -> None:
+    validation, test = bags_of(0), bags_of(1)
+    other = [replace(bags, labels=~bags.labels) for bags in test]
+    found, again = evaluated(loss, validation, test), evaluated(loss, validation, other)
+    for name in ("chosen/temperature", "chosen/set_temperature"):
+        assert found.metrics[name] == again.metrics[name] > 0
+    assert found.metrics["test/presence_ece_tempered"] != again.metrics["test/presence_ece_tempered"]
+    assert found.reliability is not None
+    tempered = {f"{kind}_ece{end}" for kind in ("presence", "set") for end in ("", "_tempered")}
+    assert set(found.reliability) == tempered
+    for name, bins in found.reliability.items():
+        assert found.metrics[f"test/{name}"] == calibration_error(bins)
+    without = evaluated(loss, None, test)
+    assert {n for n in without.metrics if "ece" in n or "temperature" in n} == {"test/presence_ece", "test/set_ece"}
+    shared = without.metrics.keys() - {n for n in without.metrics if "error" in n or "threshold" in n}
+    assert {n: without.metrics[n] for n in shared} == {n: found.metrics[n] for n in shared}
+
+
+def test_what_a_loss_does_not_define_is_left_out() -> None:
+    """max-pooling has no probabilities; hard-em those of label sets, and a presence that is no log-odds."""
+    names = {}
+    for loss in ("max-pooling", "hard-em"):
+        found = evaluated(loss, bags_of(0), bags_of(1))
+        names[loss] = {n for n in found.metrics if any(part in n for part in ("ece", "nll", "temperature"))}
+        assert not any(math.isnan(value) for value in found.metrics.values())
+        assert (found.reliability is None) == (loss == "max-pooling")
+    assert names["max-pooling"] == set()
+    assert names["hard-em"] == {
+        "validation/nll", "test/nll", "validation/set_ece", "test/set_ece", "test/set_ece_tempered",
+        "chosen/set_temperature",
+    }  # fmt: skip
+
+
+def test_a_label_set_that_cannot_occur_has_no_likelihood_to_average() -> None:
+    one = Bags(torch.zeros(1, C + 1, 1), torch.ones(1, C, dtype=torch.bool))  # two classes, one position
+    found = evaluated("exact", bags_of(0), [one])
+    assert "test/nll" not in found.metrics
+    assert "validation/nll" in found.metrics
+    assert "test/set_ece" in found.metrics
+
+
+def test_bins_of_a_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "reliability.json"
+    save_reliability(path, {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]})
+    assert load_reliability(path) == {"presence_ece": [Bin(0, 2, 0.25, 0.5), Bin(14, 1, 1.0, 1.0)]}
+    text = path.read_text()
+    for old, new in (("reliability/1", "reliability/9"), ("0.25", "1.25"), ('"index": 14', '"index": 15'), ("{", "")):
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(UsageError, match=r"reliability .*reliability\.json cannot be read"):
+            load_reliability(path)
