@@ -26,7 +26,10 @@ from milbench.report.tables import Table, cost_table, main_table, metrics_table,
 from milbench.report.tuning import search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
-_OURS = ("ranks-*", "seeds-*", "search-*", "curves-*", "costs-*", "gallery-*", "sensitivity-*", "errors-*")
+_OURS = (
+    "ranks-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*", "sensitivity-*",
+    "errors-*",
+)  # fmt: skip
 _VERDICTS, _PAIRS = "verdict.csv", "pairs.csv"
 
 

@@ -77,7 +77,7 @@ def test_everything_is_written_and_nothing_else(written: tuple[Path, list[Path],
     assert set(paths) == {path for path in out.rglob("*") if path.is_file()}
     names = {path.relative_to(out).as_posix() for path in paths}
     assert {"index.html", "report.md", "results.csv", "table.tex", "manifest.json", "pairs.csv"} <= names
-    for kind in ("seeds", "curves", "costs", "gallery"):
+    for kind in ("seeds", "curves", "costs", "pareto", "gallery"):
         for task in ("extended-digits", "synthetic-bags"):
             assert {f"figures/{kind}-{task}.png", f"figures/{kind}-{task}.svg"} <= names
     assert paths[-1].name == "index.html", "the page is put in place last"
@@ -91,7 +91,7 @@ def test_the_page_stands_alone_and_is_well_formed(written: tuple[Path, list[Path
     assert len(page.own_ids) == len(set(page.own_ids))
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
-    assert page.tags.count("svg") == 8
+    assert page.tags.count("svg") == 10
     assert "prefers-color-scheme: dark" in text
     assert "#fdfdfe" not in text, "figures take the colours of the page"
 
@@ -142,7 +142,7 @@ def test_a_hostile_reason_is_shown_as_text_in_every_format(written: tuple[Path, 
 
 def test_markdown_links_lead_to_pictures(written: tuple[Path, list[Path], Results]) -> None:
     links = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", (written[0] / "report.md").read_text("utf-8"))
-    assert len(links) == 8
+    assert len(links) == 10
     for link in links:
         image = matplotlib.image.imread(written[0] / link)
         assert min(image.shape[:2]) > 200

@@ -205,6 +205,8 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert results["last/test/nll"].max() < 20 * np.log(2)
     assert results["last/test/presence_ece_tempered"].notna().all()
     assert len([*root.glob("runs/artifacts/*/artifacts/reliability.json")]) == 6
+    for kind in ("reliability", "reliability-sets", "pareto"):
+        assert f"(figures/{kind}-feature-bags.png)" in page
 
 
 def test_intervals_are_corrected_where_seeds_split_the_same_bags(

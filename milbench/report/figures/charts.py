@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from milbench._utils.palette import COLOURS, INK, LINE, MUTED
+from milbench._utils.palette import INK, LINE, MUTED
 from milbench.api.metric_info import INTERIM, describe
-from milbench.report.figures import search
+from milbench.report.figures import pareto, reliability, search
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
-from milbench.report.figures.style import DASHES, STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.variants import colour_of, dash_of, legend_below
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
 from milbench.report.study import Study, Variant
@@ -64,9 +64,13 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
         ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
         ("curves", f"Learning curves: {named}", f"{_CURVES} {references}", curves_figure),
+        ("reliability", "Do its probabilities come true? Presence of classes", reliability.PRESENCE,
+         reliability.presence_figure),
+        ("reliability-sets", "Do its probabilities come true? Label sets", reliability.SETS, reliability.sets_figure),
         ("costs", "Cost of each loss", _COSTS, costs_figure),
+        ("pareto", f"What a better result costs: {named}", pareto.CAPTION, pareto.pareto_figure),
         ("search", "What the search found with fewer draws", search.CAPTION, search.search_figure),
-    ]
+    ]  # fmt: skip
     if gallery:
         plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure))
         plans.append(("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure))
@@ -94,7 +98,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     shown: list[float] = []
     published = of_losses(study, task)
     for y, variant in enumerate(variants):
-        sample, colour = samples[variant], _colour(study, variant)
+        sample, colour = samples[variant], colour_of(study, variant)
         values = [scaled(value, metric) for value in sample.by_seed]
         shown += values
         heights = y + np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else [y] * len(values)
@@ -120,7 +124,7 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
     _name_variants(axes, study, task, variants)
     axes.set_xlabel(metric.heading)
     if axes.get_legend_handles_labels()[1]:
-        _legend_below(figure, 3)
+        legend_below(figure, 3)
     return figure
 
 
@@ -144,8 +148,8 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         metric = describe(name.partition("/")[2])
         curves = frame.assign(value=scaled(frame["value"], metric))
         for variant in variants:
-            colour = _colour(study, variant)
-            _draw_curves(axes, curves[curves["variant"] == variant.label], colour, _dash(study, variant))
+            colour = colour_of(study, variant)
+            _draw_curves(axes, curves[curves["variant"] == variant.label], colour, dash_of(study, variant))
             for fact in published.get(variant, []) if name.startswith("test/") else []:
                 axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_methods(axes, study, task, "y") if name.startswith("test/") else []
@@ -155,19 +159,9 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     for variant in variants:
         label = literal(wrapped(variant.label, 34))
-        panels[0].plot([], [], color=_colour(study, variant), ls=_dash(study, variant), lw=2.2, label=label)
-    _legend_below(figure, min(4, len(variants)))
+        panels[0].plot([], [], color=colour_of(study, variant), ls=dash_of(study, variant), lw=2.2, label=label)
+    legend_below(figure, min(4, len(variants)))
     return figure
-
-
-def _legend_below(figure: Figure, most: int) -> None:
-    """Draw a legend below the figure, in as many columns as fit its width, `most` at most."""
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    for columns in range(most, 0, -1):
-        legend = figure.legend(loc="outside lower center", ncols=columns)
-        if columns == 1 or legend.get_window_extent(renderer).width <= figure.bbox.width:
-            return
-        legend.remove()
 
 
 def costs_figure(study: Study, task: str) -> Figure | None:
@@ -192,9 +186,9 @@ def costs_figure(study: Study, task: str) -> Figure | None:
         for y, variant in enumerate(variants):
             series = values.get((name, variant), pd.Series(dtype=float))
             shown += list(series)
-            axes.plot(series, [y] * len(series), "o", color=_colour(study, variant), alpha=0.4, ms=4, mew=0)
+            axes.plot(series, [y] * len(series), "o", color=colour_of(study, variant), alpha=0.4, ms=4, mew=0)
             if len(series):
-                axes.plot([series.median()], [y], "o", color=_colour(study, variant), ms=9, mew=0)
+                axes.plot([series.median()], [y], "o", color=colour_of(study, variant), ms=9, mew=0)
         unit_axis(axes, shown, unit)
         _name_variants(axes, study, task, variants, named=panel == 0)
         axes.set_title(title)
@@ -215,7 +209,7 @@ def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Variant, pd.Serie
     }
     points = {variant: point for variant, point in points.items() if all(map(math.isfinite, point))}
     for variant, point in points.items():
-        axes.plot(*point, "o", color=_colour(study, variant), ms=10, mew=0)
+        axes.plot(*point, "o", color=colour_of(study, variant), ms=10, mew=0)
     scale_axis(axes, "y", [y for _, y in points.values()], widest_linear=10)
     unit_axis(axes, [x for x, _ in points.values()], seconds)
     axes.margins(x=0.15, y=0.2)
@@ -287,11 +281,3 @@ def _name_variants(axes: Axes, study: Study, task: str, variants: list[Variant],
     for y in range(1, len(variants)):
         if variants[y].supervision != variants[y - 1].supervision:
             axes.axhline(y - 0.5, color=LINE, lw=1.4)
-
-
-def _colour(study: Study, variant: Variant) -> str:
-    return COLOURS[study.variants.index(variant) % len(COLOURS)]
-
-
-def _dash(study: Study, variant: Variant) -> str:
-    return DASHES[study.variants.index(variant) // len(COLOURS) % len(DASHES)]

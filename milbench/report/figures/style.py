@@ -26,6 +26,10 @@ _VARIABLES = {PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LI
 
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 9.6
+NARROW = 5.6
+"""Inches, of a figure of small panels whose letters can still be read on the screen of a telephone."""
+_SHOWN = 115
+"""Pixels an inch, at most, on a page: there letters of narrow figures are no larger than those of others."""
 _DPI = 170
 
 STYLE: Any = {
@@ -63,7 +67,8 @@ class Picture:
 
     Args:
         name: the name of its files, without their suffix.
-        kind: its place in the report: "seeds", "curves", "costs", "gallery", "sensitivity" or "errors-1", ...
+        kind: its place in the report: "seeds", "curves", "reliability", "reliability-sets", "costs", "pareto",
+            "gallery", "sensitivity" or "errors-1", ...
         task: the label of the task.
         title: the heading of its caption, which is also its text for those who cannot see it.
         caption: sentences that explain it.
@@ -111,7 +116,8 @@ class Picture:
         svg = svg.replace("url(#", f"url(#{self.name}-")
         for colour, variable in _VARIABLES.items():
             svg = svg.replace(colour, variable)
-        return svg.replace("<svg ", '<svg role="img" ', 1)
+        widest = round(_SHOWN * self.figure.get_figwidth())
+        return svg.replace("<svg ", f'<svg role="img" style="max-width: {widest}px" ', 1)
 
 
 @contextmanager
@@ -172,7 +178,10 @@ def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str])
         values: all values along the axis.
         unit: returns a value as text with its unit.
     """
-    scale_axis(axes, "x", values, widest_linear=5, subs=(1, 3))
+    positive = [value for value in values if value > 0]
+    # Where fewer than two labels fit between the ends, matplotlib would set one at every digit.
+    few = bool(positive) and max(positive) < 10 * min(positive)
+    scale_axis(axes, "x", values, widest_linear=5, subs=(1, 2, 5) if few else (1, 3))
     if axes.get_xscale() == "linear":
         axes.set_xlim(0, max(values, default=0) * 1.2 or 1)
         axes.xaxis.set_major_locator(MaxNLocator(3))

@@ -7,6 +7,7 @@ from milbench.report.statistics.comparison import Comparison, Verdict, compare
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, compare_all
 from milbench.report.statistics.epochs import RULES, SELECTED_BY, select_epochs
 from milbench.report.statistics.means import student_interval
+from milbench.report.statistics.pareto import pareto_front
 from milbench.report.statistics.ratio import Ratio, paired_ratio
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.summaries import Unpaired, best_of, welch
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "compare_all",
     "paired_ratio",
+    "pareto_front",
     "sampling_noise",
     "select_epochs",
     "student_interval",

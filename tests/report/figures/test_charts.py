@@ -45,7 +45,7 @@ def test_a_written_picture_leaves_no_pixels_in_memory(tmp_path: Path) -> None:
     for picture in pictures:
         picture.write(tmp_path)
     width = max(matplotlib.image.imread(path).shape[1] for path in tmp_path.glob("*.png"))
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     assert not [found for found in _drawings() if found.width >= width and found not in earlier]
 
 

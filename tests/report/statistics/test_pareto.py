@@ -1,0 +1,25 @@
+"""The Pareto front against the definition of dominance, pair by pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from milbench.report.statistics import pareto_front
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 6, size=(int(rng.integers(1, 15)), 2)).astype(float)  # with ties and equal points
+
+    def dominated(i: int) -> bool:
+        return any((other <= points[i]).all() and (other < points[i]).any() for other in points)
+
+    front = pareto_front(points[:, 0], points[:, 1])
+    assert sorted(front) == [i for i in range(len(points)) if not dominated(i)]
+    assert points[front][:, 0].tolist() == sorted(points[front][:, 0])
+
+
+def test_no_points_have_no_front() -> None:
+    assert pareto_front([], []) == []
