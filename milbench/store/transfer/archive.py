@@ -30,7 +30,7 @@ EXPORT_MANIFEST = "manifest.json"
 PLAN: Literal["plan.json"] = "plan.json"
 Artifact = Literal[
     "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz",
-    "reliability.json",
+    "reliability.json", "task.json",
 ]  # fmt: skip
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]

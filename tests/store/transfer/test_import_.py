@@ -39,7 +39,7 @@ def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path)
         assert copy.data.tags == {**origin.data.tags, **own, **parent, **moment}
     assert here["exact on tiny, seed 0"].data.tags["milbench.host"] == "gpu-box"
     artifacts = content(root, here["exact on tiny, seed 0"])["artifacts"]
-    kept = {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz"}
+    kept = {"data_digest.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz", "task.json"}
     assert set(artifacts) == kept
     assert json.loads(artifacts["decoder.json"])["format"] == "tiny/1"
     results = collect(StoreReader(Workspace(root)))
