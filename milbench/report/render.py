@@ -23,14 +23,14 @@ from milbench.report.provenance import provenance, results_frame, status_counts,
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
 from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
-from milbench.report.tuning import search_tables
+from milbench.report.tuning import search_frame, search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
 _OURS = (
     "ranks-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*", "sensitivity-*",
     "errors-*",
 )  # fmt: skip
-_VERDICTS, _PAIRS = "verdict.csv", "pairs.csv"
+_VERDICTS, _PAIRS, _SEARCH = "verdict.csv", "pairs.csv", "search.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Section:
 def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "all") -> list[Path]:
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
-    A verdict.csv is added where numbers were published for the planned losses and tasks, and a pairs.csv where two
-    losses have results on a task. All files are written into a
+    A verdict.csv is added where numbers were published for the planned losses and tasks, a pairs.csv where two
+    losses have results on a task, and a search.csv where settings were searched. All files are written into a
     draft folder and then moved into place one by one, the page last, so that an earlier report stays complete until
     then.
 
@@ -171,7 +171,8 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
-    for name, frame in ((_VERDICTS, verdict_frame(study)), (_PAIRS, pairs_frame(study))):
+    optional = {_VERDICTS: verdict_frame(study), _PAIRS: pairs_frame(study), _SEARCH: search_frame(study)}
+    for name, frame in optional.items():
         if len(frame):
             frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
@@ -194,7 +195,7 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
         (draft / file).replace(out / file)
-    for name in (_VERDICTS, _PAIRS):
+    for name in (_VERDICTS, _PAIRS, _SEARCH):
         if Path(name) not in files:
             (out / name).unlink(missing_ok=True)
     # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.

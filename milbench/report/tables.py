@@ -274,6 +274,11 @@ def kind_named(supervision: str) -> str:
 
 def _main_notes(study: Study) -> list[str]:
     notes = [_LEGEND]
+    if corrected := [f"{task}: 1/n + {study.overlap(task):.3g}" for task in study.tasks if study.overlap(task)]:
+        notes.append(
+            "Intervals of means are corrected where seeds split the same data (Nadeau and Bengio, 2003), with more "
+            f"than 1/n: {'; '.join(corrected)}. They are wider than Student's, and not cut off at 0 or 100 %."
+        )
     for task in study.tasks:
         if study.rule(task) == "validation":
             chosen = "at the epoch with the smallest validation set error, the latest of equals"

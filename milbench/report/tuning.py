@@ -19,6 +19,10 @@ from milbench.report.tables import Entry, Table
 
 FAILED = 1.0
 """The error of a draw that did not finish: the worst there is."""
+FEWEST_DRAWS = 5
+"""From how many draws on a chosen value that is the least or the largest of them is worth a remark."""
+EDGE = 8
+"""A value is at an edge among the least or the largest one in so many of those that were drawn."""
 CLOSE = 1.25
 """A draw is near the best where its error is at most this many times the least."""
 
@@ -78,6 +82,26 @@ def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[floa
     return Arm(task, str(rows["loss_label"].iloc[0]), chosen[arm] if chosen else -1, settings, errors, problems)
 
 
+def search_frame(study: Study) -> pd.DataFrame:
+    """Return one row a draw and seed of the search, with run, settings and error; empty without a search."""
+    search, draws = study.results.search, study.results.draws
+    if search is None or not len(draws):
+        return pd.DataFrame()
+    history = study.results.history
+    found = history[history["metric"] == search.metric].sort_values("epoch").groupby("cell")["value"].last()
+    chosen = dict(enumerate(search.chosen))
+    rows = pd.DataFrame({
+        "task": draws["task_label"], "loss": draws["loss_label"], "draw": draws["draw"] + 1, "seed": draws["seed"],
+        "status": draws["status"], "reason": draws["reason"], search.metric: draws["cell"].map(found),
+        "chosen": draws["draw"] == draws["arm"].map(chosen),
+        "cell": draws["cell"], "run": draws["run_id"],
+    })  # fmt: skip
+    settings = pd.json_normalize(
+        [{k: _value(v) if isinstance(v, dict) else v for k, v in s.items()} for s in draws["settings"]]
+    )
+    return rows.reset_index(drop=True).join(settings)
+
+
 def search_metric(study: Study) -> Metric:
     """Return the metric that chose the settings; that of a comparison without a search is the set error."""
     search = study.results.search
@@ -104,19 +128,36 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
             Entry(arm.loss),
             Entry(f"{arm.chosen + 1} of {len(arm.errors)}" if arm.chosen >= 0 else NOTHING),
             Entry(_text(arm.settings[arm.chosen]) if arm.chosen >= 0 else NOTHING),
+            Entry(", ".join(at_an_edge(arm)) or NOTHING),
             Entry(_percent(arm.errors[arm.chosen]) if arm.chosen >= 0 else NOTHING),
         ]
         for arm in found
     ]
-    problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems]
+    problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems] or ["No draw failed."]
     note = (
         f"Every loss had {counted(len(found[0].errors), 'draw')} from the same space. The one with the least "
         f"{metric.label} on validation bags is chosen, the first of equals; the threshold of its label sets is "
         "fitted on these bags too. Its validation error is optimistic, since it was chosen for it. The comparison has "
-        "other seeds than the search; where a task splits the same data by seed, the two still have data in common."
+        "other seeds than the search; where a task splits the same data by seed, the two still have data in common. "
+        "The choice rests on the bags and seeds of the search: others might choose other settings, which no interval "
+        "of the comparison covers. At an edge: among the least or the largest eighth of the values that were drawn, "
+        "beyond which there may be a better one. All draws with their runs are in search.csv."
     )
-    columns = ["loss", "draw", "settings", f"{metric.heading}, validation"]
+    columns = ["loss", "draw", "settings", "at an edge", f"{metric.heading}, validation"]
     return Table("Settings that were chosen", columns, [("", lines)], [note, *problems])
+
+
+def at_an_edge(arm: Arm) -> Iterator[str]:
+    """Yield the numbers of which the chosen draw has one of the least or the largest values that were drawn."""
+    if arm.chosen < 0 or len(arm.settings) < FEWEST_DRAWS:
+        return
+    for name, value in arm.settings[arm.chosen].items():
+        drawn = [settings[name] for settings in arm.settings if name in settings]
+        if all(isinstance(v, float | int) and not isinstance(v, bool) for v in drawn) and len({*drawn}) > 2:
+            if sum(v <= value for v in drawn) <= max(1, len(drawn) // EDGE):
+                yield f"least {_short(name)}"
+            elif sum(v >= value for v in drawn) <= max(1, len(drawn) // EDGE):
+                yield f"largest {_short(name)}"
 
 
 def _budget(found: list[Arm], label: str) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests._helpers.command_line import TINY, Milbench
@@ -58,6 +59,18 @@ def test_search_comparison_and_report(milbench: Milbench, spec: Path, root: Path
     for title in ("Settings that were chosen", "What fewer draws would have found", "Every draw"):
         assert f"### {title}" in page
     assert (root / "reports" / "tuned" / "figures" / "search-tiny-sets.png").exists()
+    searched = pd.read_csv(root / "reports" / "tuned" / "search.csv")
+    assert len(searched) == 10, "two losses, five draws, one seed"
+    assert searched["run"].map(lambda run: (root / "runs" / "artifacts" / run).is_dir()).all()
+    least = searched.groupby("loss")["validation/set_error"].min()
+    assert searched[searched["chosen"]].set_index("loss")["validation/set_error"].to_dict() == least.to_dict()
+    assert searched["recipe.lr"].between(1e-5, 1e-1).all()
+    lines = page[page.index("### Settings that were chosen") :].splitlines()
+    for loss, rows in searched.groupby("loss"):
+        (line,) = [line for line in lines[:8] if line.startswith(f"| {loss} |")]
+        chosen = float(rows.loc[rows["chosen"], "recipe.lr"].iloc[0])
+        assert ("least lr" in line) == (chosen == rows["recipe.lr"].min())
+        assert ("largest lr" in line) == (chosen == rows["recipe.lr"].max())
     draws = page[page.index("### Every draw") :].splitlines()
     assert sum(line.startswith(("| 1 |", "| 2 |", "| 3 |", "| 4 |", "| 5 |")) for line in draws[:12]) == 5
 

@@ -68,7 +68,7 @@ def test_none_of_64_cells_of_8_workers_is_lost_or_doubled(server: MlflowServer, 
     client = MlflowClient(server.uri)
     for run in cells[::9]:
         assert [m.step for m in client.get_metric_history(run.info.run_id, "test/instance_error")] == [1]
-        assert len(client.list_artifacts(run.info.run_id)) == 5
+        assert len(client.list_artifacts(run.info.run_id)) == 6
         assert [i.dataset.name for i in run.inputs.dataset_inputs] == ["tiny"]
 
 

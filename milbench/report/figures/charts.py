@@ -56,10 +56,11 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     """
     named = f"{study.metric(task).label} on test bags"
     references = caption_of_lines(study, task)
+    corrected = ", corrected for the data that the splits of the seeds share" if study.overlap(task) else ""
     seeds_caption = (
         f"A dot a seed, {RULES[study.rule(task)]}. Vertical line: the mean; horizontal line: Student's 95 % interval "
-        "of the mean over training seeds, from three on. Whether two losses differ shows in the intervals of their "
-        f"differences, not in these. {references}"
+        f"of the mean over training seeds, from three on{corrected}. Whether two losses differ "
+        f"shows in the intervals of their differences, not in these. {references}"
     )
     plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
         ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
