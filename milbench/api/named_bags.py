@@ -17,8 +17,8 @@ class NamedBags:
         kind: the column that names a bag in the task's tables, such as "bag" or "image".
         names: of the B bags.
         bags: the bags, whose labels are all False.
-        places: where the positions are, by the name of a column such as "row", "x" or "start": each (B, *positions), in
-            the units of what was read (rows of the table, pixels of the image, seconds).
+        places: where the positions are, by the name of a column such as "instance", "x" or "start": each
+            (B, *positions), in the units of what was read (instances from 0, pixels of the image, seconds).
     """
 
     kind: str

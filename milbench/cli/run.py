@@ -218,6 +218,8 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
 
             plan = shrink(plan)
         check_precision(plan.cells, devices)
+        if request.log_models:
+            _check_models(plan)
         # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
         devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
         workspace = Workspace(root) if request.dry_run else Workspace(root).make()
@@ -234,6 +236,19 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
     if not launch.to_run:
         return _nothing_to_run(launch, workspace, display, request.command or options.command_line())
     return _execute(launch, workspace, request, devices, display)
+
+
+def _check_models(plan: Plan) -> None:
+    """Raise UsageError where a network could be loaded with its data alone: it would be no model that can be moved."""
+    from milbench.api.registry import tasks
+    from milbench.api.task import Task
+
+    for name in dict.fromkeys(cell.task_file or cell.task for cell in plan.cells):
+        kind = tasks().cls(name)
+        if kind.network_needs_data and kind.memory is Task.memory:
+            raise UsageError(
+                f"--log-models: the network of {kind.name} needs its data, and it has no Task.memory of them"
+            )
 
 
 def _devices(request: RunRequest) -> list[str]:

@@ -121,3 +121,13 @@ def test_a_smoke_run_tries_every_cell_and_keeps_nothing(
     assert ran.out.count("(breaking_loss.py:31)") == 2
     assert (root / "runs" / "mlflow.db").read_bytes() == before
     assert [path.name for path in root.iterdir()] == ["runs"]
+
+
+def test_models_that_would_need_the_data_are_refused_before_a_cell_runs(milbench: Milbench, root: Path) -> None:
+    source = Path(TINY).read_text("utf-8").replace('name = "tiny"', 'name = "forgetful"')
+    source = source.replace("    num_classes = 3\n", "    num_classes = 3\n    network_needs_data = True\n")
+    task = root / "forgetful.py"
+    task.write_text(source.replace("def memory(", "def unused("))
+    ran = milbench("run", "--loss", "exact", "--task", str(task), "--log-models")
+    assert "the network of forgetful needs its data" in ran.complaint()
+    assert not list(root.glob("runs/artifacts/*"))
