@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from milbench.api.registry import losses, tasks
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.other_machine import WORDS, client, runs_of
@@ -16,6 +17,15 @@ from tests._helpers.other_machine import WORDS, client, runs_of
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def plug_ins_of_one_test() -> Iterator[None]:
+    """Forget the losses and tasks that a test loads from files, so that two tests may use the same name."""
+    before = [(registry, dict(registry.entries)) for registry in (losses(), tasks())]
+    yield
+    for registry, entries in before:
+        registry.entries = entries  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")
