@@ -111,7 +111,8 @@ class TaskInfo:
 
     Args:
         primary: the name of the task's primary metric, without its split.
-        published: the fields of each `Published`, with the task's name as `task`.
+        published: the fields of each `Published`, with the task's name as `task`; under `params` those parameters of
+            the task that it is for, where it is not for all.
         chance: the value of the primary metric that guessing gives, None where it is not known.
     """
 
@@ -129,6 +130,10 @@ class TaskInfo:
         if not metrics or metrics[0] == self.primary:
             return self
         return replace(self, primary=metrics[0], chance=None)  # guessing is known for the task's own metric alone
+
+    def beside(self, published: list[dict[str, Any]]) -> TaskInfo:
+        """Return the same with further published values."""
+        return replace(self, published=[*self.published, *published])
 
 
 @dataclass(frozen=True)

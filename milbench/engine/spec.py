@@ -22,6 +22,7 @@ from milbench.api.metric_info import METRICS
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, TaskInfo, labels
 from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
+from milbench.engine.literature import Literature
 from milbench.engine.search_space import Search, settings_of
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -74,6 +75,7 @@ class Spec(BaseModel):
         preset: the preset that was chosen, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: between a publication and its code.
+        published: figures from the literature, to stand beside the results.
         source: where the spec comes from: "built-in NAME", a path, or "flags".
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
     """
@@ -95,6 +97,7 @@ class Spec(BaseModel):
     preset: str = ""
     notes: list[str] = Field(default_factory=list)
     differences: list[Difference] = Field(default_factory=list)
+    published: list[Literature] = Field(default_factory=list)
     source: str = "flags"
     tune: Search | None = None
 
@@ -278,6 +281,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
     _check_metrics(spec)
+    for one in spec.published:
+        one.check()
     cells: dict[str, Cell] = {}
     infos: dict[str, TaskInfo] = {}
     folds: dict[str, tuple[int, int]] = {}
@@ -286,7 +291,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
         seeds, overlap = _seeds_of(spec, task), task.overlap(data_dir)
-        infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by)
+        beside = [one.entry() for one in spec.published if one.task == task.name]
+        infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by).beside(beside)
         recipes = _recipes(spec, task)
         if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
             raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")

@@ -18,6 +18,7 @@ from milbench.report.figures.ranks import draw_ranks
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
 from milbench.report.gap import gap_table
+from milbench.report.literature import literature_table
 from milbench.report.pairs import findings, pairs_frame, pairs_table
 from milbench.report.provenance import provenance, results_frame, status_counts, unfinished, write_manifest
 from milbench.report.published import differences_table, verdict_frame, verdict_table
@@ -142,7 +143,9 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "planned": len(study.cells),
         "unfinished": unfinished(study),
         "findings": findings(study),
-        "opening": [table for table in (verdict_table(study), differences_table(study)) if table],
+        "opening": [
+            table for table in (verdict_table(study), literature_table(study), differences_table(study)) if table
+        ],
         "main": main_table(study),
         "ranks": ranks,
         "no_ranks": no_ranks,

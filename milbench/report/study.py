@@ -147,8 +147,14 @@ class Study:
 
     def published(self, task: str) -> list[Published]:
         """Return what was published of a task, for any loss and metric."""
-        names = set(self.cells.loc[self.cells["task_label"] == task, "task"].astype(str))
-        return [Published.from_dict(entry) for entry in self.results.published if entry["task"] in names]
+        first = self.cells.loc[self.cells["task_label"] == task].iloc[0]  # all of a label have the same parameters
+        params = self.results.params.get(str(first.name), {})
+        return [
+            Published.from_dict(entry)
+            for entry in self.results.published
+            if entry["task"] == first["task"]
+            and all(params.get(f"task.{name}") == value for name, value in entry.get("params", {}).items())
+        ]
 
     def history(self, task: str, metric: str) -> pd.DataFrame:
         """Return every value of a metric, such as "test/set_error", with the columns cell, epoch and value."""
