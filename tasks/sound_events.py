@@ -46,9 +46,13 @@ class SoundEvents(SequenceTask):
         snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
         max_events: the largest number of sounds in a recording.
         train_bags: the number of training recordings.
+        bags_per_epoch: how many recordings an epoch has, all of them in turn, again and again; None: each once. Where
+            few recordings are compared with many, this is what gives both the same number of steps.
     """
 
     name = "sound-events"
+    added_later = ("bags_per_epoch",)
+    amount = "train_bags"
     num_classes = len(CLASSES)
     frames_per_second = FRAMES.frames_per_second
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
@@ -61,8 +65,9 @@ class SoundEvents(SequenceTask):
         snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
         max_events: Annotated[int, Field(ge=1, le=16)] = 4,
         train_bags: Annotated[int, Field(ge=1)] = 5000,
+        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
-        super().__init__(network, stride=4, batch_bags=32)
+        super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.snr_db = snr_db
         self.max_events = max_events
         self.train_bags = train_bags

@@ -91,6 +91,7 @@ class SyntheticBags(Task):
     primary = "posterior_error"
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
+    amount = "training_bags"
     added_later = (
         *("label_sets", "labels_per_bag", "imbalance", "empty_share", "labels_dropped", "labels_added", "context"),
         *("test_sizes", "training_bags"),

@@ -114,16 +114,19 @@ class TaskInfo:
         published: the fields of each `Published`, with the task's name as `task`; under `params` those parameters of
             the task that it is for, where it is not for all.
         chance: the value of the primary metric that guessing gives, None where it is not known.
+        amount: the parameter that is the number of training bags, "" where there is none.
     """
 
     primary: str
     published: list[dict[str, Any]]
     chance: float | None = None
+    amount: str = ""
 
     @classmethod
     def of(cls, task: Task) -> TaskInfo:
         """Return what a report needs of `task`."""
-        return cls(task.primary, [{"task": task.name, **asdict(p)} for p in task.published], task.chance)
+        published = [{"task": task.name, **asdict(p)} for p in task.published]
+        return cls(task.primary, published, task.chance, task.amount)
 
     def compared_by(self, metrics: list[str]) -> TaskInfo:
         """Return the same where the first of these metrics, if there is one, takes the place of the primary one."""

@@ -53,6 +53,7 @@ class Results:
         overlaps: cell -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
             seeds do not split the same bags differently.
         chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
+        amounts: task -> the parameter that is the number of training bags, absent where there is none.
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: where a publication and its code differ, dicts with the keys topic, paper, code, here.
@@ -81,6 +82,7 @@ class Results:
     folds: dict[str, Folds] = field(default_factory=dict)
     overlaps: dict[str, float] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
+    amounts: dict[str, str] = field(default_factory=dict)
     preset: str = ""
     notes: list[str] = field(default_factory=list)
     differences: list[dict[str, str]] = field(default_factory=list)

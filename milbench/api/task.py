@@ -203,6 +203,9 @@ class Task(ABC):
     """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
     tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
     evaluated as a whole."""
+    amount: ClassVar[str] = ""
+    """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
+
     added_later: ClassVar[tuple[str, ...]] = ()
     """Parameters that earlier versions of the task lack. With its default such a parameter is left out of what is
     stored, so that the same bags keep the content hashes of their cells and the results."""

@@ -111,15 +111,17 @@ class SequenceTask(Task):
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
+        bags_per_epoch: how many training sequences an epoch has, all of them in turn, again and again; None: each once.
     """
 
     primary = "set_error"
     bags_per_eval_batch: ClassVar[int] = 250
 
-    def __init__(self, network: Architecture, stride: int, batch_bags: int) -> None:
+    def __init__(self, network: Architecture, stride: int, batch_bags: int, bags_per_epoch: int | None = None) -> None:
         self.architecture: Architecture = network
         self.stride = stride
         self.batch_bags = batch_bags
+        self.bags_per_epoch = bags_per_epoch
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> SequenceSplits:
@@ -147,12 +149,14 @@ class SequenceTask(Task):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return the number of batches that hold every training sequence once; the last one may be smaller."""
-        return -(-len(self._train) // self.batch_bags)
+        """Return the number of batches of the sequences of an epoch; the last one may be smaller."""
+        return -(-(self.bags_per_epoch or len(self._train)) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield every training sequence once, in random order."""
-        for index in torch.randperm(len(self._train), generator=rng).split(self.batch_bags):
+        """Yield the training sequences in random order, in a new one whenever all have been used."""
+        wanted = self.bags_per_epoch or len(self._train)
+        orders = [torch.randperm(len(self._train), generator=rng) for _ in range(0, wanted, len(self._train))]
+        for index in torch.cat(orders)[:wanted].split(self.batch_bags):
             yield self._train[index].bags(self.stride)
 
     def network(self, seed: int) -> Network:

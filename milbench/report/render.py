@@ -13,7 +13,9 @@ from markupsafe import Markup
 from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
+from milbench.report.amounts import series_of, worth_table
 from milbench.report.figures import charts
+from milbench.report.figures.amounts import draw_amounts
 from milbench.report.figures.ranks import draw_ranks
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
@@ -147,6 +149,7 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
             table for table in (verdict_table(study), literature_table(study), differences_table(study)) if table
         ],
         "main": main_table(study),
+        "amounts": [(draw_amounts(study, series), worth_table(study, series)) for series in series_of(study)],
         "ranks": ranks,
         "no_ranks": no_ranks,
         "sections": sections,
@@ -164,7 +167,8 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
 def _write(draft: Path, study: Study, sections: list[Section], context: dict[str, Any]) -> None:
     (draft / "figures").mkdir()
-    for picture in (*context["ranks"], *(p for section in sections for p in section.pictures.values())):
+    amounts = [picture for picture, _ in context["amounts"]]
+    for picture in (*amounts, *context["ranks"], *(p for section in sections for p in section.pictures.values())):
         picture.write(draft / "figures")
     html = _environment(autoescape=True)
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped

@@ -66,6 +66,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         folds=folds,
         overlaps={cell: found.ratio for cell, found in folds.items()} | plan.overlaps,  # some plans have folds alone
         chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
+        amounts={task: info.amount for task, info in plan.tasks.items() if info.amount},
         preset=plan.preset,
         notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],
         differences=plan.differences,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_an_epoch_has_every_recording_once_in_an_order_of_its_own(task: Any) -> 
     assert not torch.equal(*epochs)
     assert sorted(map(tuple, epochs[0].tolist())) == sorted(map(tuple, epochs[1].tolist()))
     assert task.steps_per_epoch == 2
+
+
+def test_a_longer_epoch_has_every_recording_again_and_again() -> None:
+    task = make(snr_db=20, bags_per_epoch=100)
+    batches = list(task.train_batches(0, generator("e")))
+    assert len(batches) == task.steps_per_epoch == 4
+    found = [tuple(row) for bags in batches for row in bags.instances[:, 0, :9].tolist()]
+    counts = sorted(Counter(found).values())
+    assert len(found) == 100
+    assert counts == [2] * 20 + [3] * 20  # twice all 40, then half of them
+    assert found[:40] != found[40:80]
 
 
 class HandMade:

@@ -1,0 +1,54 @@
+"""The error against the number of training bags, a line a loss."""
+
+from __future__ import annotations
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from milbench.report.amounts import Series
+from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis
+from milbench.report.figures.variants import colour_of, dash_of, legend_below, mark_of
+from milbench.report.formatting import scaled, slug
+from milbench.report.statistics import LEVEL, RULES
+from milbench.report.study import Study
+
+_CAPTION = (
+    "A line a loss: means over the finished seeds, {rule}; bars: Student's {level:.0%} intervals over training seeds, "
+    "from three on, moved sideways a little so that they can be told apart. Both axes are logarithmic where their "
+    "values span a wide range. Whether two losses differ shows in the intervals of their differences, task by task."
+)
+_APART = 1.03
+"""The factor by which the bars of neighbours are moved apart."""
+
+
+def draw_amounts(study: Study, series: Series) -> Picture:
+    """Draw the primary metric against the number of training bags."""
+    tasks = list(series.tasks.values())
+    metric = study.metric(tasks[0])
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+        axes = figure.subplots()
+        shown: list[float] = []
+        variants = [v for v in study.variants if any(len(study.sample(task, v).by_seed) for task in tasks)]
+        for i, variant in enumerate(variants):
+            known = {n: found for n, t in series.tasks.items() if len((found := study.sample(t, variant)).by_seed)}
+            at = [amount * _APART ** (i - (len(variants) - 1) / 2) for amount in known]
+            means = [scaled(sample.mean, metric) for sample in known.values()]
+            style = {"color": colour_of(study, variant), "ls": dash_of(study, variant)}
+            label = literal(f"{variant.label} ({variant.supervision})")
+            axes.plot(at, means, marker=mark_of(study, variant), ms=5, lw=1.6, label=label, **style)
+            for x, sample in zip(at, known.values(), strict=True):
+                low, high = sample.student
+                axes.plot([x, x], [scaled(low, metric), scaled(high, metric)], color=style["color"], lw=1.2, alpha=0.7)
+            shown += means
+        scale_axis(axes, "x", [*series.tasks], widest_linear=5)
+        axes.set_xticks([*series.tasks], [f"{amount:,.0f}" for amount in series.tasks])
+        scale_axis(axes, "y", shown, widest_linear=10)
+        logarithmic = ", log scale" if axes.get_yscale() != "linear" else ""
+        axes.set_xlabel("training bags" + (", log scale" if axes.get_xscale() != "linear" else ""))
+        axes.set_ylabel(f"{metric.heading}{logarithmic}")
+        legend_below(figure, 4)
+        title = f"{metric.label} against the number of training bags: {series.name}"
+        name = f"amounts-{slug(series.name)}"
+        caption = _CAPTION.format(rule=RULES[study.rule(tasks[0])], level=LEVEL)
+        return Picture(name, "amounts", series.name, title[0].upper() + title[1:], caption, figure)
