@@ -34,12 +34,12 @@ def draw_amounts(study: Study, series: Series) -> Picture:
             known = {n: found for n, t in series.tasks.items() if len((found := study.sample(t, variant)).by_seed)}
             at = [amount * _APART ** (i - (len(variants) - 1) / 2) for amount in known]
             means = [scaled(sample.mean, metric) for sample in known.values()]
-            style = {"color": colour_of(study, variant), "ls": dash_of(study, variant)}
+            colour, dash = colour_of(study, variant), dash_of(study, variant)
             label = literal(f"{variant.label} ({variant.supervision})")
-            axes.plot(at, means, marker=mark_of(study, variant), ms=5, lw=1.6, label=label, **style)
+            axes.plot(at, means, dash, color=colour, marker=mark_of(study, variant), ms=5, lw=1.6, label=label)
             for x, sample in zip(at, known.values(), strict=True):
                 low, high = sample.student
-                axes.plot([x, x], [scaled(low, metric), scaled(high, metric)], color=style["color"], lw=1.2, alpha=0.7)
+                axes.plot([x, x], [scaled(low, metric), scaled(high, metric)], color=colour, lw=1.2, alpha=0.7)
             shown += means
         scale_axis(axes, "x", [*series.tasks], widest_linear=5)
         axes.set_xticks([*series.tasks], [f"{amount:,.0f}" for amount in series.tasks])

@@ -171,16 +171,21 @@ def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: 
     # variance, and on none no variance at all. Agresti and Min (Statistics in Medicine 24, 2005, pp. 729-740) add half
     # an item each, for one comparison; the tails that many comparisons reach need more.
     added = 2 * float((noise.unit[[first, second]][:, common] ** 2).mean())
-    if not _same_items(noise, common, first, second):
-        return Parts(first, second, common, mean, variance, diagonal + added, 0.0, int(items))
     shared = (float(by_seed.sum()) - n * diagonal) / (n * (n - 1)) if n > 1 else diagonal
-    own, shared = max(diagonal - shared, 0.0), max(shared, 0.0) + added
+    alike = _alike(noise, common, first, second)
+    own, shared = max(diagonal - shared, 0.0) + (1 - alike) * added, max(shared, 0.0) + alike * added
     return Parts(first, second, common, mean, variance, own, shared, int(items))
 
 
-def _same_items(noise: SamplingNoise, common: NDArray[np.bool_], first: int, second: int) -> bool:
-    """Return whether any two seeds were tested on the same items; they then have an error in common."""
-    return bool(np.unique(noise.sets[[first, second]][:, common]).size < common.sum()) or common.sum() == 1
+def _alike(noise: SamplingNoise, common: NDArray[np.bool_], first: int, second: int) -> float:
+    """Return the share of the pairs of seeds that were tested on the same items; they have an error in common.
+
+    Among small folds of several repetitions a few can be the same by chance.
+    """
+    tested = noise.sets[[first, second]][:, common]
+    n = tested.shape[1]
+    same = (tested[:, :, None] == tested[:, None, :]).all(axis=0)
+    return float(same.sum() - n) / (n * (n - 1)) if n > 1 else 1.0
 
 
 def common_level(
@@ -246,7 +251,7 @@ def _difference(pair: Parts, noise: SamplingNoise | None, level: float, overlap:
     if pair.seeds >= FEWEST_SEEDS and known:
         half = float(half_width(level, pair.seeds, pair.variance, pair.own, pair.shared, overlap))
         bounds = (pair.difference - half, pair.difference + half)
-    shared = noise is not None and pair.items > 0 and _same_items(noise, pair.common, pair.first, pair.second)
+    shared = noise is not None and pair.items > 0 and _alike(noise, pair.common, pair.first, pair.second) == 1
     # More splits of the same bags are no answer to how few these are.
     needed = seeds_needed(pair, level) if pair.seeds >= FEWEST_SEEDS and known and not overlap else math.nan
     return Difference(pair.seeds, pair.difference, bounds, pair.items, shared, needed)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from milbench.api.outcomes import Outcomes
 from milbench.report.statistics import compare_all, sampling_noise
-from milbench.report.statistics.differences import common_level, pair_parts, seeds_needed
+from milbench.report.statistics.differences import Difference, common_level, pair_parts, seeds_needed
 
 Floats = NDArray[np.float64]
 
@@ -207,3 +207,16 @@ def test_folds_that_share_their_training_bags_are_rarely_found_to_differ() -> No
             wrong[overlap] += not low <= 0 <= high
     assert wrong[0.0] > 0.15 * 400, "as if folds were independent"
     assert wrong[1 / 4] < 0.6 * wrong[0.0]
+
+
+def test_two_small_folds_that_are_the_same_by_chance_do_not_widen_the_interval() -> None:
+    """Of fifty folds two have the same four bags: hardly anything is shared, and the interval is about that of none."""
+    values, weights = drawn(n=50, items=4), np.ones(4)
+
+    def compared(folds: list[int]) -> Difference:
+        outcomes = [[Outcomes(v, weights, f"fold {k}") for v, k in zip(loss, folds, strict=True)] for loss in values]
+        return compare_all(values.mean(axis=2), sampling_noise(outcomes), overlap=1 / 9)[0, 1]
+
+    apart, met, same = compared([*range(50)]), compared([*range(49), 0]), compared([0] * 50)
+    assert width(met.interval) == pytest.approx(width(apart.interval), rel=0.02)
+    assert (apart.shared, met.shared, same.shared) == (False, False, True)
