@@ -43,6 +43,23 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
 
 
 @app.command()
+def weights(
+    network: Annotated[str, typer.Argument(help="A network of torchvision, such as resnet18.")],
+    data_dir: options.DataDirOption = None,
+) -> int:
+    """Download the weights that torchvision publishes for a network of image-bags."""
+    from milbench.cli.console import console
+    from milbench.data import catalog
+    from milbench.networks.pretrained import fetch_weights
+
+    root = data_dir or catalog.data_dir(None)
+    path = fetch_weights(network, root)
+    console.print(f"{network} is complete in {path}", soft_wrap=True, markup=False)
+    console.print(f"use them by -p task.network={network} -p task.weights={path.relative_to(root)}", markup=False)
+    return 0
+
+
+@app.command()
 def check(
     table: Annotated[Path, typer.Argument(help="A table of bags, such as birds.csv.")],
     bag: Annotated[str, typer.Option(help="The column of the names of bags.")] = "bag",

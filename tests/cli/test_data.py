@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+import functools
+import hashlib
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torchvision import models
 
 from milbench.data.catalog import MNIST_FILES
+from milbench.networks.backbone import read_weights
 from tests._helpers.command_line import Milbench
 
 
@@ -18,3 +28,38 @@ def test_a_damaged_data_file_is_named_with_what_was_expected(milbench: Milbench,
         with (tmp_path / file.path).open("wb") as sparse:
             sparse.truncate(file.size)
     assert "expected MD5 6bbc9ace898e44ae57da46a324031adb, found" in milbench(*words).complaint()
+
+
+def test_published_weights_are_fetched_checked_and_used(
+    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    torch.save(models.get_model("resnet18", weights=None).state_dict(), served / "net.pth")
+    digest = hashlib.sha256((served / "net.pth").read_bytes()).hexdigest()
+    (served / "net.pth").rename(served / f"net-{digest[:8]}.pth")
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(served))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+
+        def published(file: str) -> None:
+            entry = SimpleNamespace(DEFAULT=SimpleNamespace(url=f"{address}/{file}"))
+            monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
+
+        published(f"net-{digest[:8]}.pth")
+        ran = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path))
+        server.shutdown()
+        assert ran.code == 0
+        assert f"-p task.weights=weights/net-{digest[:8]}.pth" in ran.out
+        assert {"conv1.weight", "fc.bias"} <= {*read_weights(tmp_path / "weights" / f"net-{digest[:8]}.pth")}
+        assert milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).code == 0  # without the server
+
+
+def test_weights_that_cannot_be_had(milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SimpleNamespace(DEFAULT=SimpleNamespace(url="http://127.0.0.1:9/net-01234567.pth"))
+    monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
+    words = ("data", "weights", "resnet18", "--data-dir", str(tmp_path))
+    assert "cannot fetch the weights of resnet18" in milbench(*words).complaint()
+    assert not list(tmp_path.glob("weights/*"))
+    assert "did you mean 'resnet18'" in milbench("data", "weights", "resnet81", "--data-dir", str(tmp_path)).complaint()

@@ -14,7 +14,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from milbench.data.tables.feature_files import bag_features
-from milbench.data.tables.labels import LabelledBags, matching_columns, of_bags, read_labels, read_split
+from milbench.data.tables.labels import (
+    LabelledBags,
+    class_name,
+    matching_columns,
+    of_bags,
+    read_labels,
+    read_split,
+)
 from milbench.data.tables.reading import NAMES, read_table, row_name, shown, text_column
 from milbench.errors import UsageError, closest
 
@@ -179,7 +186,7 @@ def _instance_classes(
     if "instance_label" not in frame:
         return None
     number = {"": len(names), **{name: c for c, name in enumerate(names)}}
-    found = text_column(frame, path, "instance_label", "the class of an instance")
+    found = [class_name(text) for text in text_column(frame, path, "instance_label", "the class of an instance")]
     for row, code, name in zip(frame.index, codes, found, strict=True):
         if name not in number:
             near = closest(name, names)

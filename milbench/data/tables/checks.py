@@ -177,6 +177,11 @@ def _labels(table: LabelledBags) -> Iterator[Finding]:
 
 
 def _classes(table: LabelledBags) -> Iterator[Finding]:
+    alike: dict[str, list[str]] = {}
+    for name in table.class_names:
+        alike.setdefault(name.casefold(), []).append(name)
+    if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        yield Finding("warning", "classes that differ in case alone", shown(twins))
     for c, name in enumerate(table.class_names):
         there = table.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(table):,} bags")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -72,10 +73,10 @@ def read_labels(
     else:
         used = [where]
         texts = text_column(frame, path, where, "the classes of a bag")
-        sets = [frozenset(filter(None, map(str.strip, text.split(SEPARATOR)))) for text in texts]
+        sets = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts]
         names = sorted(set().union(*sets))
     if classes:
-        names = [name.strip() for name in classes.split(SEPARATOR) if name.strip()]
+        names = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
         if len(set(names)) < len(names):
             raise UsageError(f"{path}: classes = {classes!r} names a class twice, expected each once")
         _check_known(path, frame, sets, names)
@@ -94,6 +95,14 @@ def read_labels(
     for code, (_, found) in of_bag.items():
         labels[code, [number[name] for name in found]] = True
     return labels, names, used
+
+
+def class_name(text: str) -> str:
+    """Return the name of a class: without spaces around it, and with one form for each letter.
+
+    Unicode has two forms of é, one character or two, which look alike and are not equal.
+    """
+    return unicodedata.normalize("NFC", text.strip())
 
 
 def _from_indicators(path: Path, frame: pd.DataFrame, used: list[str]) -> list[frozenset[str]]:
@@ -186,6 +195,7 @@ def class_number(name: str, names: list[str], place: str, what: str) -> int:
     Raises:
         UsageError: there is no such class.
     """
+    name = class_name(name)
     if name not in names:
         near = closest(name, names)
         hint = f"; did you mean {near!r}?" if near else ""

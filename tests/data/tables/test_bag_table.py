@@ -39,6 +39,17 @@ def test_a_row_an_instance(tmp_path: Path) -> None:
     assert (table.instance_classes, table.groups, table.split) == (None, None, None)
 
 
+def test_two_forms_of_a_letter_are_one_class(tmp_path: Path) -> None:
+    one, two = "caf\u00e9", "cafe\u0301"
+    text = f"bag,labels,instance_label,size\na,{one},{two},1\nb,{two},,2\nb,{one},{one},3\n"
+    table = load(tmp_path, text)
+    assert table.class_names == [one]
+    assert table.labels.tolist() == [[True], [True]]
+    assert table.instance_classes is not None
+    assert table.instance_classes.tolist() == [0, 1, 0]
+    assert load(tmp_path, text, Columns(classes=two)).class_names == [one]
+
+
 def test_columns_of_zero_and_one_are_classes(tmp_path: Path) -> None:
     text = "name,has_a,has_b,f1,f2,other\nx,1,0,1,2,9\nx,1,0,3,4,9\ny,0,0,5,6,9\n"
     table = load(tmp_path, text, Columns(bag="name", labels="has_*", features="f*"))

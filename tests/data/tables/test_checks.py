@@ -87,6 +87,11 @@ def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
     assert "is in every bag" in found(replace(table(), labels=everywhere), "warning")["class cat"]
 
 
+def test_classes_that_differ_in_case_alone_are_named() -> None:
+    seen = found(replace(table(), class_names=["Cat", "cat"]), "warning")
+    assert seen["classes that differ in case alone"] == "Cat and cat"
+
+
 def sequences(**changes: object) -> SequenceTable:
     labels = np.array([[True, False], [False, False], [True, True]])
     bags = ["a.wav", "b.wav", "c.wav"]
