@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from milbench.api.merged_searches import merge_tuned
 from milbench.errors import RENAMED, UsageError
 
 if TYPE_CHECKING:
@@ -177,6 +178,8 @@ class Plan:
         folds: cell id -> the fields of the `Folds` in which its seed is a fold; absent where seeds are no folds.
         overlaps: cell id -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
             seeds do not split the same bags differently.
+        spec: a digest of all that a spec says but its losses, tasks, seeds and remarks; "" for a launch from flags.
+        part: whether losses or tasks of a spec were chosen by flags, so that the plan is one part of a comparison.
     """
 
     name: str
@@ -194,6 +197,8 @@ class Plan:
     compare_by: list[str] = field(default_factory=list)
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     overlaps: dict[str, float] = field(default_factory=dict)
+    spec: str = ""
+    part: bool = False
 
     def with_cells(self, cells: list[Cell], **changes: Any) -> Plan:
         """Return the plan with other cells of its tasks, and perhaps other fields.
@@ -243,6 +248,8 @@ class Plan:
             raw.get("compare_by", []),
             {cell: (count, repeats) for cell, (count, repeats) in raw.get("folds", {}).items()},
             raw.get("overlaps", {}),
+            raw.get("spec", ""),
+            raw.get("part", False),
         )
 
 
@@ -264,12 +271,12 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
 
     Args:
-        plans: at least one, the newest first; name, title and notes are those of the newest. Of a tuned comparison the
-            newest holds everything: what earlier ones chose from fewer draws no longer counts.
+        plans: at least one, the newest first; name, title and notes are those of the newest. Of a tuned comparison
+            each loss on each task comes from the newest launch that has it.
     """
     plans = list(plans)
     if plans[0].search is not None:
-        return plans[0]
+        return merge_tuned(plans)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
     folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}

@@ -187,10 +187,30 @@ def compute(request: RunRequest, root: Path) -> int:
 
     patience()  # a mistake in it is found before a cell needs it
     spec = requested_spec(request)
-    if spec.tune is not None:
-        raise UsageError(f"spec {spec.name} has a table [tune]: settings are searched before losses are compared; "
-                         f"use milbench tune {request.spec}")  # fmt: skip
+    if spec.tune is not None and not request.smoke:  # a smoke run tries losses and tasks, whatever their settings
+        return compute_tuned(spec, request, root)
     return compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
+
+
+def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:
+    """Search settings as a spec says, then compute the comparison with those that were chosen; see `compute`."""
+    from milbench.engine.tuning import search_plan, tuned_plan
+    from milbench.store.collect import last_values
+    from milbench.store.reader import StoreReader
+    from milbench.store.workspace import Workspace
+
+    searched: list[Plan] = []
+
+    def first_stage() -> Plan:
+        searched.append(search_plan(spec, request.data_dir))
+        return searched[0]
+
+    code = compute_plan(first_stage, request, root)
+    if request.dry_run or code == INTERRUPTED:
+        return code
+    (plan,) = searched
+    values = last_values(StoreReader(Workspace(Path(root))), plan, plan.search.metric if plan.search else "")
+    return compute_plan(lambda: tuned_plan(spec, plan, values, request.data_dir), request, root)
 
 
 def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> int:
@@ -407,6 +427,7 @@ def requested_spec(request: RunRequest) -> Spec:
     changed = request.settings or set(request.values) - {"name"}
     if request.spec and changed:
         values["source"] = f"{values['source']} with changes"
+        values["part"] = bool({"losses", "tasks"} & {*request.values})
     return make_spec(values)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from milbench.cli import options
-from milbench.cli.run import INTERRUPTED, RunRequest, SeveralNames, compute_plan, names, requested_spec
-
-if TYPE_CHECKING:
-    from milbench.api.plan import Plan
+from milbench.cli.run import RunRequest, SeveralNames, compute_tuned, names, requested_spec
+from milbench.errors import UsageError
 
 
 def tune(
@@ -40,11 +37,6 @@ def tune(
     sets on validation bags. The comparison trains it with fresh seeds. The same command continues where it was
     stopped, and with more --draws extends the search.
     """
-    from milbench.engine.tuning import search_plan, tuned_plan
-    from milbench.store.collect import last_values
-    from milbench.store.reader import StoreReader
-    from milbench.store.workspace import Workspace
-
     given = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     request = RunRequest(
         spec=spec,
@@ -62,17 +54,8 @@ def tune(
         output="quiet" if quiet else "text",
     )
     wanted = requested_spec(request)
-    if draws is not None and wanted.tune is not None:
+    if wanted.tune is None:
+        raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
+    if draws is not None:
         wanted = wanted.model_copy(update={"tune": wanted.tune.model_copy(update={"draws": draws})})
-    searched: list[Plan] = []
-
-    def first_stage() -> Plan:
-        searched.append(search_plan(wanted, data_dir))
-        return searched[0]
-
-    code = compute_plan(first_stage, request, root)
-    if dry_run or code == INTERRUPTED:
-        return code
-    (plan,) = searched
-    values = last_values(StoreReader(Workspace(Path(root))), plan, plan.search.metric if plan.search else "")
-    return compute_plan(lambda: tuned_plan(wanted, plan, values, data_dir), request, root)
+    return compute_tuned(wanted, request, root)

@@ -6,7 +6,9 @@ value in the list of a recipe may be a table of several settings: three rules of
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 import re
 import tomllib
@@ -78,6 +80,7 @@ class Spec(BaseModel):
         published: figures from the literature, to stand beside the results.
         source: where the spec comes from: "built-in NAME", a path, or "flags".
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
+        part: whether flags chose some of its losses or tasks, or others.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -100,6 +103,15 @@ class Spec(BaseModel):
     published: list[Literature] = Field(default_factory=list)
     source: str = "flags"
     tune: Search | None = None
+    part: bool = False
+
+    @property
+    def digest(self) -> str:
+        """A digest of what two launches have in common that are parts of one comparison; "" for flags alone."""
+        if self.source == "flags":
+            return ""
+        own = {"name", "title", "losses", "tasks", "seeds", "notes", "differences", "published", "source", "part"}
+        return hashlib.sha256(json.dumps(self.model_dump(exclude=own), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
@@ -317,6 +329,8 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         compare_by=spec.compare_by,
         folds=folds,
         overlaps=overlaps,
+        spec=spec.digest,
+        part=spec.part,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from milbench.api.plan import Cell, Plan, SearchRecord
-from milbench.api.registry import check_params, losses
+from milbench.api.registry import check_params, losses, tasks
 from milbench.engine.search_space import Search, draw, settings_of
 from milbench.engine.spec import Spec, changed_recipe, make_plan, parse_seeds
 from milbench.errors import UsageError, unknown
@@ -138,11 +138,12 @@ def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:
 
 
 def _check_names(search: Search, base: Plan) -> None:
-    """Raise UsageError where a table of the search is for a loss or a task that is not compared."""
+    """Raise UsageError where a table of the search is for a loss or a task that is neither compared nor known."""
     tables = [name for name, values in search.recipe.items() if isinstance(values, dict)]
     for kind, given, known in (
-        ("task", tables, {cell.task for cell in base.cells}),
-        ("loss", [*search.loss], {cell.loss for cell in base.cells}),
+        # A table of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
+        ("task", tables, {*tasks().names(), *(cell.task for cell in base.cells)}),
+        ("loss", [*search.loss], {*losses().names(), *(cell.loss for cell in base.cells)}),
     ):
         for name in given:
             if name not in known:

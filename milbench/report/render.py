@@ -30,8 +30,8 @@ from milbench.report.tuning import search_frame, search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
 _OURS = (
-    "ranks-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*", "sensitivity-*",
-    "errors-*",
+    "ranks-*", "amounts-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*",
+    "sensitivity-*", "errors-*",
 )  # fmt: skip
 _VERDICTS, _PAIRS, _SEARCH = "verdict.csv", "pairs.csv", "search.csv"
 

@@ -79,7 +79,9 @@ def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[floa
         errors.append(mean if math.isfinite(mean) and not len(lost) else FAILED)
         settings.append(dict(of_draw["settings"].iloc[0]))
     arm = int(rows["arm"].iloc[0])
-    return Arm(task, str(rows["loss_label"].iloc[0]), chosen[arm] if chosen else -1, settings, errors, problems)
+    return Arm(
+        task, str(rows["loss_label"].iloc[0]), chosen[arm] if arm < len(chosen) else -1, settings, errors, problems
+    )
 
 
 def search_frame(study: Study) -> pd.DataFrame:

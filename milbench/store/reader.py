@@ -176,8 +176,10 @@ class StoreReader:
     def launches(self, name: str | None = None) -> list[RunSummary]:
         """Return the launches whose plans make up a comparison, the newest first.
 
-        If the last launch is from a spec, it is the only one. If it is from flags, all launches from flags are
-        returned, so that losses that are run one after the other are in one report.
+        If the last launch is from a whole spec, it is the only one. If flags chose losses or tasks of the spec, those
+        before it come with it, back to one of the whole spec, as far as the spec said the same otherwise. If it is from
+        flags alone, all launches from flags are returned. Losses that are run one after the other are thus in one
+        report.
 
         Raises:
             UsageError: there is no such comparison, or none at all.
@@ -192,7 +194,19 @@ class StoreReader:
         mine = [run for run in launches if names[run.experiment_id] == chosen]
         if mine[0].tags.get(SOURCE) == "flags":
             return [run for run in mine if run.tags.get(SOURCE) == "flags"]
-        return mine[:1]
+        return self._parts(mine)
+
+    def _parts(self, launches: list[RunSummary]) -> list[RunSummary]:
+        """Return the newest of several launches from specs, with those before it of which it is one more part."""
+        newest = self._plan_of(launches[0])
+        found = launches[:1]
+        for launch in launches[1:] if newest and newest.part else []:
+            plan = self._plan_of(launch)
+            if newest and plan and plan.spec == newest.spec:
+                found.append(launch)
+                if not plan.part:
+                    break
+        return found
 
     def was_launched_last(self, plan: Plan) -> bool:
         """Return whether the last launch of all had this very plan."""

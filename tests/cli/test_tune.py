@@ -9,6 +9,9 @@ import pytest
 
 from tests._helpers.command_line import TINY, Milbench
 
+MINE = str(Path(TINY).with_name("third_party_loss.py"))
+"""The path of a loss of one's own."""
+
 
 @pytest.fixture(scope="session")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -85,8 +88,20 @@ def test_a_failed_draw_stays_visible_and_is_not_chosen(milbench: Milbench, spec:
     assert "6 cells planned, 6 done" in page
 
 
-@pytest.mark.parametrize("arguments", [("run", "{spec}"), ("tune", "demo")])
-def test_each_command_refuses_a_spec_for_the_other(milbench: Milbench, spec: Path, arguments: tuple[str, str]) -> None:
-    refused = milbench(*(argument.format(spec=spec) for argument in arguments))
-    assert refused.code == 2
-    assert ("use milbench tune" if arguments[0] == "run" else "has no table [tune]") in refused.err
+def test_a_spec_without_a_search_is_refused(milbench: Milbench) -> None:
+    assert "has no table [tune]" in milbench("tune", "demo").complaint()
+
+
+def test_a_loss_of_ones_own_joins_those_that_were_tuned_before(milbench: Milbench, spec: Path, root: Path) -> None:
+    assert milbench("run", str(spec)).code == 0  # as milbench tune does
+    assert "3 cells, 3 to run" in milbench("run", str(spec), "--loss", MINE, "--dry-run").out
+    alone = milbench("run", str(spec), "--loss", MINE)
+    assert alone.code == 0
+    assert "6 of 6 cells done" in alone.out  # three draws and three fresh seeds, of this loss alone
+    assert milbench("report", "tuned").code == 0
+    page = (root / "reports" / "tuned" / "report.md").read_text("utf-8")
+    assert "9 cells planned, 9 done" in page
+    for loss in ("exact", "one-vs-rest", "mean-pooling"):
+        assert f"| {loss} |" in page[page.index("### Settings that were chosen") :]
+    searched = pd.read_csv(root / "reports" / "tuned" / "search.csv")
+    assert searched.groupby("loss")["chosen"].sum().to_dict() == {"exact": 1, "mean-pooling": 1, "one-vs-rest": 1}
