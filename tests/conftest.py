@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from milbench.api.registry import losses, tasks
+from tests._helpers import short_timings  # noqa: F401 it shortens them
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.other_machine import WORDS, client, runs_of

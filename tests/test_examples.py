@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import sys
+import runpy
+import tempfile
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests._helpers.forked import Forked
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"], cwd=folder, capture_output=True, text=True, timeout=300,
-        env={"PATH": "", "HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    example = Forked(_example, EXAMPLES / f"{name}.py", folder)
+    out, err = example.communicate(timeout=300)
+    assert example.returncode == 0, err
+    return out
+
+
+def _example(path: Path, folder: Path) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update({"PATH": "", "HOME": str(folder), "TMPDIR": str(folder)})
+    tempfile.tempdir = str(folder)
+    torch.set_num_threads(1)
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def test_every_example_is_listed_and_run() -> None:

@@ -39,6 +39,8 @@ from milbench.store.workspace import Workspace
 
 FIRST_WORKER = 600.0
 """Seconds to wait for the first worker of a cluster: a batch system may start it late."""
+ANSWER = 15.0
+"""Seconds to wait for the scheduler of a cluster to answer."""
 POLL = 0.1
 """Seconds between two looks at a cluster for cells that have ended and workers that have joined."""
 TRIES = 3
@@ -374,7 +376,7 @@ def connected(address: str) -> Iterator[Any]:
         else:
             raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
         try:
-            client = stack.enter_context(Client(scheduler, timeout=15, set_as_default=False))
+            client = stack.enter_context(Client(scheduler, timeout=ANSWER, set_as_default=False))
         except (OSError, ValueError) as error:
             raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
         yield client

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -328,8 +329,9 @@ def version() -> str:
     return metadata.version("mlflow")
 
 
+@cache
 def schema() -> str:
-    """Return the name of the newest schema of a database that this MLflow knows."""
+    """Return the name of the newest schema of a database that this MLflow knows; it reads 70 files for it."""
     from mlflow.store.db.utils import _get_latest_schema_revision
 
     return str(_get_latest_schema_revision())

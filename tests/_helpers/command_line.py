@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests._helpers.forked import Forked
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGINS = Path(__file__).parent / "plugins"
@@ -37,15 +36,16 @@ Milbench = Callable[..., Ran]
 """Type of the fixture `milbench`, which takes the words of a command line."""
 
 
-def process(*words: str) -> subprocess.Popen[str]:
+def process(*words: str) -> Forked:
     """Start the command line as a separate process, in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "milbench", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A shell lets background jobs ignore Ctrl-C, and their children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    return Forked(_command, words)
+
+
+def _command(words: tuple[str, ...]) -> None:
+    import torch
+
+    from milbench.cli import main
+
+    torch.set_num_threads(1)
+    sys.argv = ["milbench", *words]
+    main.main()

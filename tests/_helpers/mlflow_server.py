@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import pwd
 import shutil
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
+
+from tests._helpers.forked import FORKS
 
 
 def free_port() -> int:
@@ -64,11 +65,6 @@ class MlflowServer:
         if self._process is not None:
             self._process.kill()
             self._process.join()
-
-
-FORKS = multiprocessing.get_context("forkserver")
-"""Starts processes that have imported MLflow's server, and, since there is one such context, what workers import."""
-FORKS.set_forkserver_preload(["mlflow.server.fastapi_app", "milbench.engine.preload"])
 
 
 def _serve(database: str, folder: Path, port: int) -> None:

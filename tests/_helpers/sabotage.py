@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def in_the_second_epoch(gate: Path, action: Callable[[], None]) -> Iterator[None]:
-    """Call a function in a thread when a cell with `task.gate` has come to its second epoch, and let it go on then."""
+    """Call a function in a thread when a cell with `task.gate` has come to its third epoch, and let it go on then."""
     reached, over = Path(f"{gate}.reached"), threading.Event()
     acted = threading.Event()
 

@@ -43,14 +43,18 @@ def test_the_traceback_of_a_failed_cell_is_named(milbench: Milbench, root: Path)
     assert "(breaking_loss.py:31)" in ran.out
 
 
-def test_watching_ends_with_the_launch(root: Path) -> None:
-    words = ["--loss", "exact", "--task", TINY, "--epochs", "12", "-p", "task.batches=60", "--threads", "1"]
+def test_watching_ends_with_the_launch(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    words = ["--loss", "exact", "--task", TINY, "--epochs", "3", "-p", f"task.gate={gate}", "--threads", "1"]
     running = process("run", *words, "--in-process", "--root", str(root))
     try:
-        while not list((root / "runs" / "checkpoints").glob("*.progress")):
+        while not Path(f"{gate}.reached").exists():
             assert running.poll() is None, running.communicate()
-            time.sleep(0.05)
+            time.sleep(0.02)
         watching = process("status", "--watch", "--root", str(root))
+        time.sleep(1)
+        assert watching.poll() is None, watching.communicate()
+        gate.touch()
         out, err = watching.communicate(timeout=120)
         assert watching.returncode == 0, (out, err)
         assert "1 of 1 cells done" in out

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,29 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Milbench, process
+from tests._helpers.forked import Forked
 
 pytest.importorskip("distributed")
 BREAKING = str(PLUGINS / "breaking_loss.py")
 
 
-def start(module: str, *words: str, inside: str = "") -> subprocess.Popen[bytes]:
-    """Start a scheduler or a worker; `inside` is a line of shell that goes before it in a mount namespace."""
-    command = [sys.executable, "-m", f"distributed.cli.{module}", *words, "--no-dashboard"]
-    if inside:
-        command = ["unshare", "--mount", "sh", "-c", f'{inside} && exec "$@"', "sh", *command]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def start(module: str, *words: str, hidden: Path | None = None) -> Forked:
+    """Start a scheduler or a worker; a hidden folder looks empty to it."""
+    return Forked(_dask, module, [*words, "--no-dashboard"], hidden)
 
 
-def start_worker(folder: Path, inside: str = "") -> subprocess.Popen[bytes]:
+def _dask(module: str, words: list[str], hidden: Path | None) -> None:
+    if hidden is not None:
+        new_mount_namespace = 0x00020000
+        assert ctypes.CDLL(None).unshare(new_mount_namespace) == 0
+        for mount in (["--make-rprivate", "/"], ["-t", "tmpfs", "none", str(hidden)]):
+            subprocess.run(["mount", *mount], check=True)
+    import_module(f"distributed.cli.{module}").main(words)
+
+
+def start_worker(folder: Path, hidden: Path | None = None) -> Forked:
     place = ["--scheduler-file", str(folder / "scheduler.json"), "--local-directory", str(folder)]
-    return start("dask_worker", "--nthreads", "1", "--no-nanny", *place, inside=inside)
+    return start("dask_worker", "--nthreads", "1", "--no-nanny", *place, hidden=hidden)
 
 
 @contextmanager
@@ -56,19 +64,20 @@ def scheduler(folder: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(240)
 def test_cells_run_on_the_workers_and_those_of_a_killed_worker_elsewhere(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     with scheduler(tmp_path) as address, start_worker(tmp_path) as one, start_worker(tmp_path) as other:
         try:
             running = process(
-                "run", "--loss", f"exact,noisy-or,{BREAKING}", "--task", TINY, "--seeds", "0-1", "--epochs", "6",
-                "-p", "task.batches=60", "--threads", "1", "--root", str(root), "--cluster", address,
+                "run", "--loss", f"exact,noisy-or,{BREAKING}", "--task", TINY, "--seeds", "0-1", "--epochs", "3",
+                "-p", f"task.gate={gate}", "--threads", "1", "--root", str(root), "--cluster", address,
             )  # fmt: skip
-            checkpoints = root / "runs" / "checkpoints"
-            while not (at_work := pids(root)) or not list(checkpoints.glob("*.pt")):
+            while not Path(f"{gate}.reached").exists():
                 assert running.poll() is None, running.communicate()
                 time.sleep(0.05)
-            victim = next(iter(at_work.values()))
+            victim = next(iter(pids(root).values()))
             assert victim in (one.pid, other.pid), "the cell runs in a worker of the cluster, in no other process"
             os.kill(victim, signal.SIGKILL)
+            gate.touch()
             out, err = running.communicate(timeout=150)
         finally:
             one.kill()
@@ -110,10 +119,9 @@ def test_a_scheduler_that_ends_is_one_line_and_the_cells_go_on_here(
     assert milbench(*words).code == 0
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0 or not shutil.which("unshare"), reason="needs root, unshare")
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0 or not shutil.which("mount"), reason="needs root, mount")
 def test_a_worker_that_does_not_see_the_store_says_so_before_anything_is_computed(root: Path, tmp_path: Path) -> None:
-    hidden = f"mount -t tmpfs none {root}"
-    with scheduler(tmp_path) as address, start_worker(tmp_path, inside=hidden) as worker:
+    with scheduler(tmp_path) as address, start_worker(tmp_path, hidden=root) as worker:
         try:
             with connected(address) as client:
                 client.wait_for_workers(1, timeout=60)
@@ -127,7 +135,8 @@ def test_a_worker_that_does_not_see_the_store_says_so_before_anything_is_compute
 
 
 @pytest.mark.timeout(240)
-def test_a_cluster_of_this_machine(root: Path) -> None:
+def test_a_cluster_of_this_machine(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")  # it need not import again
     words = ("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--threads", "1", "--root", str(root))
     running = process(*words, "--cluster", "local:1")
     out, err = running.communicate(timeout=200)
@@ -142,7 +151,8 @@ def test_a_cluster_of_no_such_size_is_refused(milbench: Milbench, number: str) -
     assert "expected local:N" in milbench("run", "--loss", "exact", "--task", TINY, "--cluster", number).complaint()
 
 
-def test_no_scheduler_at_the_address(milbench: Milbench, root: Path) -> None:
+def test_no_scheduler_at_the_address(milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milbench.engine.pools.ANSWER", 1.0)
     said = milbench("run", "--loss", "exact", "--task", TINY, "--cluster", "tcp://127.0.0.1:9").complaint()
     assert "no dask scheduler answers at tcp://127.0.0.1:9" in said
     with pytest.raises(UsageError, match="nothing was run yet"):

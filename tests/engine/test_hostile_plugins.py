@@ -25,10 +25,13 @@ REASONS = {
 
 
 @pytest.mark.timeout(240)
-def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
+def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milbench.engine.pools.GRACE", 1.0)
     variants = ",".join(REASONS)
     ran = milbench(
-        "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "2", "-p", f"loss.hostile.how={variants}",
+        "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "3", "-p", f"loss.hostile.how={variants}",
         "--timeout", "6",
     )  # fmt: skip
     assert ran.code == 1, ran

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from milbench.engine.profiling import OtherLoad, Timing, memory_peak, peak_bytes, reset_memory_peak, timed
+from tests._helpers.short_timings import USERS_WINDOW
 
 CPU = torch.device("cpu")
 MEGABYTE = 1 << 20
@@ -63,6 +64,7 @@ def test_calls_are_timed_until_there_are_enough_of_them(
         now += next(left)
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
+    monkeypatch.setattr("milbench.engine.profiling.WINDOW", USERS_WINDOW)
     assert timed(work) == expected
     assert len(list(left)) == len(durations) - calls
 

@@ -19,6 +19,7 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Ran, process
+from tests._helpers.forked import Forked
 
 Milbench = Callable[..., Ran]
 BREAKING = str(PLUGINS / "breaking_loss.py")
@@ -139,7 +140,7 @@ def test_fail_fast_stops_at_the_first_failure(milbench: Milbench, root: Path) ->
 def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
     # The cell of exact is still being computed, in another process, when that of the breaking loss dies.
     ran = milbench("run", "--loss", f"exact,{BREAKING},noisy-or", "--task", TINY, "--jobs", "2", "--epochs", "4",
-                   "-p", "loss.how=die", "-p", "loss.after=40", "-p", "task.batches=200")  # fmt: skip
+                   "-p", "loss.how=die", "-p", "loss.after=10", "-p", "task.batches=50")  # fmt: skip
     assert ran.code == 1
     results = collect(StoreReader(Workspace(root)))
     statuses = dict(results.cells.set_index("loss").status)
@@ -147,30 +148,34 @@ def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, ro
     assert "died" in results.cells.set_index("loss").reason["breaking"]
 
 
-def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
+def wait_for(running: Forked | subprocess.Popen[str], path: Path, pattern: str) -> None:
     """Wait until the process has written such a file."""
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
-LONG = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "12", "-p", "task.batches=60")
+HELD = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "3", "-p")
+"""Before a parameter of the task: the file that a cell waits for in its third epoch."""
 ALONE = ("--in-process", "--threads", "1")
 
 
 @pytest.mark.parametrize(("how", "where"), [(signal.SIGINT, ["--jobs", "2"]), (signal.SIGTERM, ["--in-process"])])
 def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
-    milbench: Milbench, root: Path, how: signal.Signals, where: list[str]
+    milbench: Milbench, root: Path, tmp_path: Path, how: signal.Signals, where: list[str]
 ) -> None:
-    running = process(*LONG, *where, "--threads", "1", "--root", str(root))
-    wait_for(running, root / "runs" / "checkpoints", "*.pt")
+    words = (*HELD, f"task.gate={tmp_path / 'gate'}")
+    running = process(*words, *where, "--threads", "1", "--root", str(root))
+    wait_for(running, tmp_path, "gate.reached")
     os.killpg(running.pid, how)
+    wait_for(running, root / "runs" / "checkpoints", "*.stop")
+    (tmp_path / "gate").touch()
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
     assert "interrupted" in out
     assert "Traceback" not in err
-    assert set(runs_by_status(root)) <= {"KILLED", "FINISHED"}
-    ran = milbench(*LONG)
+    assert set(runs_by_status(root)) == {"KILLED"}
+    ran = milbench(*words)
     assert ran.code == 0
     assert set(collect(StoreReader(Workspace(root))).cells.status) == {"done"}
 
@@ -201,16 +206,19 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
 
     from safetensors.torch import load_file
 
-    running = process(*LONG, *ALONE, "--root", str(root))
-    wait_for(running, root / "runs" / "checkpoints", "*.pt")
+    words = (*HELD, f"task.gate={tmp_path / 'gate'}")
+    running = process(*words, *ALONE, "--root", str(root))
+    wait_for(running, tmp_path, "gate.reached")
+    assert list((root / "runs" / "checkpoints").glob("*.pt"))
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate(timeout=60)
+    (tmp_path / "gate").touch()
     monkeypatch.setattr("platform.node", lambda: "another-machine")  # the store travels with its root
     before = milbench("status")
     assert "interrupted" in before.out
     interrupted = collect(StoreReader(Workspace(root))).cells
     resumed_run = interrupted[interrupted.status == "interrupted"].run_id.iloc[0]
-    assert milbench(*LONG).code == 0
+    assert milbench(*words).code == 0
     after = collect(StoreReader(Workspace(root)))
     assert resumed_run in set(after.cells.run_id)
     assert "resumed" in after.provenance[after.cells[after.cells.run_id == resumed_run].index[0]]
@@ -219,7 +227,7 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     other = tmp_path / "unbroken"
     (other / "runs").mkdir(parents=True)
     shutil.copy(fresh_database, other / "runs" / "mlflow.db")
-    assert milbench(*LONG, "--root", str(other)).code == 0
+    assert milbench(*words, "--root", str(other)).code == 0
     unbroken = collect(StoreReader(Workspace(other)))
 
     def weights(where: Path, run: str) -> dict[str, object]:
@@ -234,11 +242,12 @@ def test_a_killed_run_continues_in_its_own_run_and_ends_where_an_unbroken_one_do
     )
 
 
-def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, root: Path) -> None:
-    running = process(*LONG, *ALONE, "--root", str(root))
+def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    gate = f"task.gate={tmp_path / 'gate'}"
+    running = process(*HELD, gate, *ALONE, "--root", str(root))
     try:
-        wait_for(running, root / "runs" / "checkpoints", "*.progress")
-        ran = milbench("run", "--loss", "exact", "--task", TINY, "--epochs", "12", "-p", "task.batches=60")
+        wait_for(running, tmp_path, "gate.reached")
+        ran = milbench("run", "--loss", "exact", "--task", TINY, "--epochs", "3", "-p", gate)
         assert ran.code == 1
         assert "running" in ran.out
         assert "nothing to run" in ran.out
@@ -293,12 +302,14 @@ def test_a_plug_in_that_fills_a_disk_of_its_own_fails_its_cell_alone(
     assert dict(cells.status) == {"full-disk": "failed", "exact": "done"}
 
 
-def test_nohup_keeps_a_launch_alive_when_its_terminal_is_closed(root: Path) -> None:
-    words = ["run", "--loss", "exact", "--task", TINY, "--epochs", "6", "-p", "task.batches=60", "--in-process"]
+def test_nohup_keeps_a_launch_alive_when_its_terminal_is_closed(root: Path, tmp_path: Path) -> None:
+    gate = f"task.gate={tmp_path / 'gate'}"
+    words = ["run", "--loss", "exact", "--task", TINY, "--epochs", "3", "-p", gate, "--in-process"]
     command = ["nohup", sys.executable, "-m", "milbench", *words, "--root", str(root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        wait_for(running, root / "runs" / "checkpoints", "*.progress")
+        wait_for(running, tmp_path, "gate.reached")
         running.send_signal(signal.SIGHUP)
+        (tmp_path / "gate").touch()
         out, err = running.communicate(timeout=120)
     assert running.returncode == 0, (out, err)
     assert "1 of 1 cells done" in out

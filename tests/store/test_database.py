@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,23 +17,19 @@ from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import TINY, Milbench
+from tests._helpers.forked import Forked
 
-MAKE = """
-import sys
-from pathlib import Path
-from milbench.store.workspace import Workspace
-from milbench.store.writer import StoreWriter
-store = StoreWriter(Workspace(Path(sys.argv[1])).make())
-print(sorted(store.experiments))
-"""
 RUN = ("run", "--loss", "exact", "--task", TINY)
 
 
-def maker(root: Path) -> subprocess.Popen[str]:
+def maker(root: Path) -> Forked:
     """Start a process that opens the store of a root, and makes it if there is none."""
-    return subprocess.Popen(
-        [sys.executable, "-c", MAKE, str(root)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Forked(_make, root)
+
+
+def _make(root: Path) -> None:
+    store = StoreWriter(Workspace(root).make())
+    print(sorted(store.experiments))
 
 
 def revision(path: Path) -> str:
@@ -60,7 +53,7 @@ def test_a_launch_killed_while_it_makes_the_store_leaves_nothing_that_stops_the_
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     assert not (root / "runs" / "mlflow.db").exists()
     assert StoreWriter(Workspace(root).make()).names().empty

@@ -57,16 +57,16 @@ def test_a_comparison_on_a_server_is_computed_once_and_reported(
 
 
 @pytest.mark.slow
-def test_none_of_64_cells_of_8_workers_is_lost_or_doubled(server: MlflowServer, milbench: Milbench) -> None:
+def test_none_of_24_cells_of_8_workers_is_lost_or_doubled(server: MlflowServer, milbench: Milbench) -> None:
     words = ("--task", TINY, "-p", "task.batches=1", "--epochs", "1", "--name", "many")
-    ran = milbench("run", "--loss", "exact", "--seeds", "0-63", "--jobs", "8", *words)
+    ran = milbench("run", "--loss", "exact", "--seeds", "0-23", "--jobs", "8", *words)
     assert ran.code == 0, ran
     cells = _cells(server, "many")
-    assert sorted(int(run.data.params["seed"]) for run in cells) == list(range(64))
+    assert sorted(int(run.data.params["seed"]) for run in cells) == list(range(24))
     assert {run.info.status for run in cells} == {"FINISHED"}
-    assert len({run.data.tags["milbench.cell"] for run in cells}) == 64
+    assert len({run.data.tags["milbench.cell"] for run in cells}) == 24
     client = MlflowClient(server.uri)
-    for run in cells[::9]:
+    for run in cells[::5]:
         assert [m.step for m in client.get_metric_history(run.info.run_id, "test/instance_error")] == [1]
         assert len(client.list_artifacts(run.info.run_id)) == 6
         assert [i.dataset.name for i in run.inputs.dataset_inputs] == ["tiny"]

@@ -45,7 +45,7 @@ class TinyTask(Task):
         self.batches = batches
         self.fault = fault
         self.size = size
-        self.gate = gate  # a file; the second epoch begins when it exists
+        self.gate = gate  # a file; the third epoch begins when it exists
 
     def check_data(self, data_dir: Path | None) -> str:
         if data_dir is not None and not data_dir.is_dir():
