@@ -103,10 +103,9 @@ def is_whole(root: Path, unbroken: tuple[float, pd.DataFrame, dict[str, str]]) -
 
 @pytest.mark.timeout(300)
 def test_a_launch_killed_at_each_stage_ends_where_the_unbroken_one_does(
-    tmp_path: Path, unbroken: tuple[float, pd.DataFrame, dict[str, str]]
+    root: Path, unbroken: tuple[float, pd.DataFrame, dict[str, str]]
 ) -> None:
-    root = tmp_path / "root"
-    # tests/store/test_database.py kills one that makes the store.
+    # The root has an empty store; tests/store/test_database.py kills a launch that makes one.
     for stage, delay in (("evaluating", 0.0), ("writing artifacts", 0.0)):
         assert kill_in(root, stage, delay), f"the launch had ended before it was killed while {stage}"
     run(root)
