@@ -50,7 +50,8 @@ def test_a_plug_in_that_ends_or_blocks_the_check_before_all_cells_fails_its_cell
     milbench: Milbench, root: Path, how: str
 ) -> None:
     words = ("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", f"loss.hostile.how={how}")
-    ran = milbench(*words, "-p", "loss.hostile.strike=1", "--jobs", "1", "--timeout", "6")
+    timeout = "6" if how == "hang" else "60"
+    ran = milbench(*words, "-p", "loss.hostile.strike=1", "--jobs", "1", "--timeout", timeout)
     assert ran.code == 1, ran
     cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")
     assert dict(cells.status) == {"hostile": "failed", "exact": "done"}
