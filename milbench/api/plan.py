@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from milbench.api.contrast import Contrast
 from milbench.api.merged_searches import merge_tuned
 from milbench.errors import RENAMED, UsageError
 
@@ -175,6 +176,7 @@ class Plan:
         selection: the rule that chooses the epoch by which losses are compared.
         margin: metric -> the largest difference that counts as none, given in advance.
         compare_by: the metrics that losses are compared by; empty: each task's primary one.
+        contrasts: the differences that the comparison is made for.
         folds: cell id -> the fields of the `Folds` in which its seed is a fold; absent where seeds are no folds.
         overlaps: cell id -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
             seeds do not split the same bags differently.
@@ -199,6 +201,7 @@ class Plan:
     overlaps: dict[str, float] = field(default_factory=dict)
     spec: str = ""
     part: bool = False
+    contrasts: list[Contrast] = field(default_factory=list)
 
     def with_cells(self, cells: list[Cell], **changes: Any) -> Plan:
         """Return the plan with other cells of its tasks, and perhaps other fields.
@@ -250,6 +253,7 @@ class Plan:
             raw.get("overlaps", {}),
             raw.get("spec", ""),
             raw.get("part", False),
+            [Contrast.from_raw(contrast) for contrast in raw.get("contrasts", [])],
         )
 
 

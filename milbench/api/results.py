@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from milbench.api.contrast import Contrast
 from milbench.api.folds import Folds
 from milbench.api.plan import SearchRecord, Selection
 
@@ -63,6 +64,9 @@ class Results:
         selection: the rule that chooses the epoch by which losses are compared, see `milbench.api.plan.Selection`.
         margin: metric -> the largest difference that counts as none, given in advance; absent where none was given.
         compare_by: the metrics that losses are compared by, the first of which is `primary`; empty: `primary` alone.
+        contrasts: the differences that the comparison is made for.
+        before_contrasts: how many cells began before the plan of any launch had these contrasts; None where that is not
+            known.
         title: of the comparison, "" for none.
         tracking_uri: the address of the store.
         launched: when the comparison was launched last, in UTC.
@@ -91,6 +95,8 @@ class Results:
     selection: Selection = "last"
     margin: dict[str, float] = field(default_factory=dict)
     compare_by: list[str] = field(default_factory=list)
+    contrasts: list[Contrast] = field(default_factory=list)
+    before_contrasts: int | None = None
     title: str = ""
     tracking_uri: str = ""
     launched: str = ""

@@ -408,10 +408,12 @@ def _done(plan: Plan, store: StoreReader) -> int:
 
 def requested_spec(request: RunRequest) -> Spec:
     """Return the spec with the flags in it: where both give a value, the flag's is taken."""
-    from milbench.engine.spec import make_spec, parse_setting, read_spec
+    from milbench.engine.spec import CHANGED, check_contrasts, make_spec, parse_setting, read_spec
 
     if request.spec:
-        values = {**read_spec(request.spec, request.preset).model_dump(), **request.values}
+        written = read_spec(request.spec, request.preset)
+        check_contrasts(written)
+        values = {**written.model_dump(), **request.values}
     elif request.preset is not None:
         raise UsageError(f"--preset {request.preset} needs a spec to take it from")
     else:
@@ -426,7 +428,7 @@ def requested_spec(request: RunRequest) -> Spec:
         parse_setting(values, setting)
     changed = request.settings or set(request.values) - {"name"}
     if request.spec and changed:
-        values["source"] = f"{values['source']} with changes"
+        values["source"] += CHANGED
         values["part"] = bool({"losses", "tasks"} & {*request.values})
     return make_spec(values)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,7 @@ from milbench.api.metric_info import METRICS
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, TaskInfo, labels
 from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
+from milbench.engine.contrasts import Margin, NamedContrast, check_losses, resolve
 from milbench.engine.literature import Literature
 from milbench.engine.search_space import Search, settings_of
 from milbench.errors import UsageError, as_usage, unknown
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from milbench.api.task import Task
 
 Params = dict[str, Any]
+CHANGED = " with changes"
+"""At the end of `Spec.source` where flags have changed what a spec says."""
 MOST_SEEDS, MOST_VARIANTS, MOST_CELLS = 100_000, 10_000, 1_000_000
 """How many seeds, combinations of axes and cells there may be: more are a slip, and would not fit into memory."""
 
@@ -74,6 +77,8 @@ class Spec(BaseModel):
             one; empty: the primary one alone.
         margin: metric -> the largest difference that counts as none, in the unit of the metric (0.01 is one point of an
             error); losses closer than that can be found equivalent. No result depends on it.
+        contrasts: the differences between two variants that the comparison is made for, named in advance; reports show
+            them first, with intervals of their own. No result depends on them.
         preset: the preset that was chosen, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: between a publication and its code.
@@ -95,8 +100,9 @@ class Spec(BaseModel):
     recipe: Params = Field(default_factory=dict)
     supervision: list[Supervision] = Field(default_factory=list)
     selection: Selection = "last"
-    margin: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    margin: dict[str, Margin] = Field(default_factory=dict)
     compare_by: list[str] = Field(default_factory=list)
+    contrasts: list[NamedContrast] = Field(default_factory=list)
     preset: str = ""
     notes: list[str] = Field(default_factory=list)
     differences: list[Difference] = Field(default_factory=list)
@@ -276,6 +282,16 @@ def _takers(spec_values: Params, kind: str, names: list[str], parameter: str, se
     return takers
 
 
+def check_contrasts(spec: Spec) -> None:
+    """Raise UsageError where a contrast names a loss that a spec does not compare, or parameters that none has.
+
+    It is for a spec as its file has it, before flags leave out some of its losses.
+    """
+    if spec.contrasts:
+        found = [(losses().entry(name).name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
+        check_losses(spec.contrasts, found, f"spec {spec.name}")
+
+
 def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
@@ -314,19 +330,24 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
             cells |= found
             folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}
             overlaps |= dict.fromkeys(found, overlap) if overlap else {}
+    named = labels(cells.values())
+    # Searched settings are no part of a variant: what is compared has those that the search has chosen.
+    of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
+    contrasts, left_out = resolve(spec.contrasts, cells.values(), of_variants, spec.source.endswith(CHANGED))
     return Plan(
         name=spec.name,
         title=spec.title,
         source=spec.source,
         cells=list(cells.values()),
         tasks=infos,
-        labels=labels(cells.values()),
+        labels=named,
         preset=spec.preset,
-        notes=spec.notes,
+        notes=[*spec.notes, *left_out],
         differences=[d.model_dump() for d in spec.differences],
         selection=spec.selection,
         margin=spec.margin,
         compare_by=spec.compare_by,
+        contrasts=contrasts,
         folds=folds,
         overlaps=overlaps,
         spec=spec.digest,
@@ -361,7 +382,8 @@ def _check_supervision(spec: Spec) -> None:
 def _check_metrics(spec: Spec) -> None:
     """Raise UsageError where a metric of the spec is none that milbench knows or a task of it has as its primary."""
     known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
-    for field, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by)):
+    of_contrasts = [(f"margin of contrast {c.name!r}", [*c.margin]) for c in spec.contrasts]
+    for field, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by), *of_contrasts):
         for name in names:
             if name not in known:
                 raise unknown(f"metric in {field}", name, known)

@@ -23,13 +23,13 @@ _HOW = (
     "the second: better or worse where the interval lies on one side of zero, unresolved otherwise: it may be better "
     "or worse. A loss that is worse than another one is not the best."
 )
-_NEEDED = (
+NEEDED = (
     "Seeds to resolve it: about how many seeds in all would take zero out of the interval if the true difference were "
     "the observed one, with the same variation and the same test bags. It is an approximation: the difference is not "
     "known well, or it would be resolved, and losses that do not differ get a number as well. Plan a new comparison by "
     "it: seeds that are added to this one until a difference is resolved void the 95 %."
 )
-_ALONE = (
+ALONE = (
     "Test bags —: their outcomes were not kept for both losses, or the metric is no mean over bags. Such an interval "
     "covers training seeds alone, and holds for these test bags."
 )
@@ -48,16 +48,19 @@ def pairs_table(study: Study, task: str, name: str | None = None) -> Table | Non
     groups: list[tuple[str, list[list[Entry]]]] = []
     found = {kind: study.comparison(task, kind, name) for kind in study.supervisions_of(task)}
     for kind, comparison in found.items():
-        lines = [_line(comparison, a, b, metric) for a, b in _shown(comparison)]
+        lines = [difference_line(comparison, a, b, metric) for a, b in _shown(comparison)]
         if lines:
             groups.append((kind_named(kind), lines))
     if not groups:
         return None
-    unit = " (points)" if metric.percent else ""
-    columns = ["difference", "common seeds", "test bags", f"mean{unit}", "95 % interval, simultaneous", "verdict"]
-    columns.append("seeds to resolve it")
     title = f"The differences between the losses: {metric.label}"
-    return Table(title, columns, groups, _notes(study, task, name, found))
+    return Table(title, difference_columns("difference", metric.percent), groups, _notes(study, task, name, found))
+
+
+def difference_columns(first: str, points: bool) -> list[str]:
+    """Return the heads of the columns of `difference_line`, the first of which is given."""
+    mean = "mean (points)" if points else "mean"
+    return [first, "common seeds", "test bags", mean, "95 % interval, simultaneous", "verdict", "seeds to resolve it"]
 
 
 def pairs_frame(study: Study) -> pd.DataFrame:
@@ -151,20 +154,27 @@ def _shown(found: Comparison[Variant]) -> list[tuple[Variant, Variant]]:
     return pairs
 
 
-def _line(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> list[Entry]:
-    difference = found.difference(a, b)
+def in_figures(difference: Difference, metric: Metric) -> tuple[str, str]:
+    """Return a difference and its interval as text, in the unit of the metric."""
     low, high = difference.interval
     # A digit more than the width makes meaningful, and enough to see on which side of zero both bounds are.
     fine = min((high - low) / 20, abs(low), abs(high))
     digits = decimals(difference.difference, fine, metric)
     bounds = interval(difference.interval, difference.difference, fine, metric, signed=True)
+    return number(difference.difference, digits, metric, signed=True), bounds
+
+
+def difference_line(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> list[Entry]:
+    """Return the line of a table with the difference of two variants, a less b."""
+    difference = found.difference(a, b)
+    mean, bounds = in_figures(difference, metric)
     verdict = verdict_words(found, a, b, metric)
     resolved = found.verdict(a, b) != "unresolved"
     return [
         Entry(f"{a.label} − {b.label}"),
         Entry(str(difference.seeds)),
         _items(difference),
-        Entry(number(difference.difference, digits, metric, signed=True)),
+        Entry(mean),
         Entry(bounds),
         Entry(verdict, why_no_interval(difference), strong=resolved),
         Entry(seeds_needed_words(difference) or NOTHING if verdict == "unresolved" else NOTHING),
@@ -202,9 +212,9 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
     folds, overlap = study.folds(task), study.overlap(task)
-    notes.append(_of_folds(folds, overlap) if folds else _of_drawn(overlap) if overlap else _NEEDED)
+    notes.append(_of_folds(folds, overlap) if folds else _of_drawn(overlap) if overlap else NEEDED)
     if left_out(study, task, [key for one in found.values() for key in one.keys], name):
         notes.append(LEFT_OUT)
     if any(not d.items and d.seeds for one in found.values() for d in one.differences.values()):
-        notes.append(_ALONE)
+        notes.append(ALONE)
     return [*notes, *dict.fromkeys(study.problems)]

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
+from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
 from milbench.report.amounts import series_of, worth_table
 from milbench.report.figures import charts
 from milbench.report.figures.amounts import draw_amounts
@@ -33,7 +34,7 @@ _OURS = (
     "ranks-*", "amounts-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*",
     "sensitivity-*", "errors-*",
 )  # fmt: skip
-_VERDICTS, _PAIRS, _SEARCH = "verdict.csv", "pairs.csv", "search.csv"
+_VERDICTS, _PAIRS, _CONTRASTS, _SEARCH = "verdict.csv", "pairs.csv", "contrasts.csv", "search.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
     A verdict.csv is added where numbers were published for the planned losses and tasks, a pairs.csv where two
-    losses have results on a task, and a search.csv where settings were searched. All files are written into a
-    draft folder and then moved into place one by one, the page last, so that an earlier report stays complete until
-    then.
+    losses have results on a task, a contrasts.csv where the spec names contrasts, and a search.csv where settings were
+    searched. All files are written into a draft folder and then moved into place one by one, the page last, so that an
+    earlier report stays complete until then.
 
     Args:
         results: the planned cells of a comparison and their results.
@@ -139,12 +140,16 @@ def _sections(study: Study, gallery: bool) -> list[Section]:
 
 def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, Any]:
     ranks, no_ranks = draw_ranks(study)
+    named = families(study)
     return {
         "results": study.results,
         "counts": status_counts(study),
         "planned": len(study.cells),
         "unfinished": unfinished(study),
         "findings": findings(study),
+        "named": named,
+        "contrasts": contrast_tables(study, named),
+        "contrast_sentences": contrast_sentences(named),
         "opening": [
             table for table in (verdict_table(study), literature_table(study), differences_table(study)) if table
         ],
@@ -178,8 +183,12 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
-    optional = {_VERDICTS: verdict_frame(study), _PAIRS: pairs_frame(study), _SEARCH: search_frame(study)}
-    for name, frame in optional.items():
+    for name, frame in (
+        (_VERDICTS, verdict_frame(study)),
+        (_PAIRS, pairs_frame(study)),
+        (_CONTRASTS, contrast_frame(context["named"])),
+        (_SEARCH, search_frame(study)),
+    ):
         if len(frame):
             frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
@@ -202,7 +211,7 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
         (draft / file).replace(out / file)
-    for name in (_VERDICTS, _PAIRS, _SEARCH):
+    for name in (_VERDICTS, _PAIRS, _CONTRASTS, _SEARCH):
         if Path(name) not in files:
             (out / name).unlink(missing_ok=True)
     # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.formatting import shortened
 from milbench.report.outcomes import outcomes_of
-from milbench.report.statistics import RULES, SELECTED_BY, Comparison, compare, select_epochs, student_interval
+from milbench.report.statistics import LEVEL, RULES, SELECTED_BY, Comparison, compare, select_epochs, student_interval
 
 _SUPERVISION_ORDER = list(SUPERVISIONS)
 
@@ -279,14 +280,40 @@ class Study:
         metric = metric or self.primary(task)
         if (task, supervision, metric) not in self._comparisons:
             variants = self.variants_of(task, supervision)
-            self._comparisons[task, supervision, metric] = compare(
-                {variant: self.sample(task, variant, metric).by_seed for variant in variants},
-                {variant: self._outcomes(task, variant, metric) for variant in variants},
-                describe(metric).lower_is_better,
-                self.results.margin.get(metric),
-                overlap=self.overlap(task),
-            )
+            self._comparisons[task, supervision, metric] = self._compared(task, variants, metric)
         return self._comparisons[task, supervision, metric]
+
+    def compare_pairs(
+        self, task: str, pairs: Sequence[tuple[Variant, Variant]], metric: str, level: float
+    ) -> Comparison[Variant]:
+        """Compare pairs of variants, of any supervision, as a family of their own.
+
+        Args:
+            task: the label of the task.
+            pairs: the first and the second variant of each.
+            metric: its name without the split.
+            level: the probability with which the intervals of these pairs hold together.
+        """
+        variants = list(dict.fromkeys(variant for pair in pairs for variant in pair))
+        return self._compared(task, variants, metric, level, pairs)
+
+    def _compared(
+        self,
+        task: str,
+        variants: list[Variant],
+        metric: str,
+        level: float = LEVEL,
+        pairs: Sequence[tuple[Variant, Variant]] | None = None,
+    ) -> Comparison[Variant]:
+        return compare(
+            {variant: self.sample(task, variant, metric).by_seed for variant in variants},
+            {variant: self._outcomes(task, variant, metric) for variant in variants},
+            describe(metric).lower_is_better,
+            self.results.margin.get(metric),
+            level,
+            self.overlap(task),
+            pairs,
+        )
 
     def _outcomes(self, task: str, variant: Variant, metric: str) -> dict[int, Outcomes]:
         """Return the outcomes of the test bags behind the values of a variant, by seed, as far as they were kept."""

@@ -73,6 +73,8 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         selection=plan.selection,
         margin=plan.margin,
         compare_by=plan.compare_by,
+        contrasts=plan.contrasts,
+        before_contrasts=_before_contrasts(store, plan, [run for cell, run in used.items() if cell not in tried]),
         title=plan.title,
         tracking_uri=store.address,
         launched=launched,
@@ -93,6 +95,12 @@ def last_values(store: StoreReader, plan: Plan, metric: str) -> dict[str, float]
     histories = store.histories(list(done.values()))
     values = {cell_id: histories[run_id].get(metric, []) for cell_id, run_id in done.items()}
     return {cell_id: max(found, key=lambda v: v.epoch).value for cell_id, found in values.items() if found}
+
+
+def _before_contrasts(store: StoreReader, plan: Plan, used: list[CellRun]) -> int | None:
+    """Return how many runs began before any launch had the contrasts of a plan, None where that is not known."""
+    since = store.contrasts_since(plan) if plan.contrasts else None
+    return None if since is None else sum(run.start < since for run in used)
 
 
 def _provenance(run: RunRecord) -> dict[str, str]:

@@ -160,6 +160,23 @@ class StoreReader:
             )
         return merge(plans), launches[0].tags.get(COMMAND, ""), _time(launches[0].start)
 
+    def contrasts_since(self, plan: Plan) -> int | None:
+        """Return when the contrasts of a plan were first in one of its comparison, in milliseconds since 1970.
+
+        Returns:
+            The time of the first launch whose plan asks for the same contrasts, whatever they are called, and for no
+            other ones; None where there is no such launch.
+        """
+        names, asked, lost = self._names(), {contrast.asked for contrast in plan.contrasts}, len(self.lost)
+        try:
+            for launch in reversed(self.search("launch")):
+                earlier = self._plan_of(launch) if names[launch.experiment_id] == plan.name else None
+                if earlier is not None and {contrast.asked for contrast in earlier.contrasts} == asked:
+                    return launch.start
+            return None
+        finally:
+            del self.lost[lost:]  # the report of a comparison needs no plan of earlier launches
+
     def _plan_of(self, launch: RunSummary) -> Plan | None:
         """Return the plan of a launch; None, with the loss noted, where its artifact is gone."""
         lost = f"{PLAN} of the launch of {_time(launch.start)} (run {launch.run_id})"

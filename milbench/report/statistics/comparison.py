@@ -19,11 +19,12 @@ Verdict = Literal["better", "worse", "unresolved"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Generic[Key]):
-    """All differences between groups, one a loss, with intervals that hold together.
+    """The differences between groups, one a loss, with intervals that hold together.
 
     Args:
         best: the group with the best mean, None for no values.
-        differences: (a, b) -> a less b, for every a that comes before b among the groups with values.
+        differences: (a, b) -> a less b, for every a that comes before b among the groups with values, or for the pairs
+            that were asked for.
         lower_is_better: whether a smaller value is a better one.
         margin: the largest difference that counts as none, given in advance; None where none was given.
     """
@@ -76,8 +77,9 @@ def compare(
     margin: float | None = None,
     level: float = LEVEL,
     overlap: float = 0.0,
+    pairs: Sequence[tuple[Key, Key]] | None = None,
 ) -> Comparison[Key]:
-    """Compare every two groups on their common seeds.
+    """Compare every two groups, or some pairs of them, on their common seeds.
 
     The group with the best mean is sought among those with the most seeds, so that a lucky seed of a group whose others
     failed does not win.
@@ -89,6 +91,7 @@ def compare(
         margin: the largest difference that counts as none, None where none was given.
         level: the probability with which all intervals hold together.
         overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
+        pairs: those that are compared, whose intervals alone hold together; None: all.
 
     Examples:
         >>> near, far = pd.Series([0.012, 0.009, 0.011, 0.010]), pd.Series([0.080, 0.082, 0.079, 0.081])
@@ -105,7 +108,9 @@ def compare(
     seeds = sorted({int(seed) for key in keys for seed in groups[key].index})
     values = np.array([groups[key].reindex(seeds).to_numpy(dtype=float) for key in keys])
     noise = sampling_noise(_items(keys, seeds, outcomes)) if outcomes else None
-    found = compare_all(values, noise, level, overlap)
+    numbers = {key: number for number, key in enumerate(keys)}
+    chosen = None if pairs is None else [(numbers[a], numbers[b]) for a, b in pairs if a in numbers and b in numbers]
+    found = compare_all(values, noise, level, overlap, chosen)
     return Comparison(
         best, {(keys[i], keys[j]): difference for (i, j), difference in found.items()}, lower_is_better, margin
     )

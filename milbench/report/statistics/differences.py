@@ -21,14 +21,16 @@ Where every seed splits the same bags in another way, into folds of a cross-vali
 that of independent ones (C. Nadeau and Y. Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003,
 pp. 239-281: the corrected resampled t-test).
 
-All pairs are compared with one level, the largest at which no more than 5 % of parametric bootstrap draws of all losses
-have a difference outside its interval (`common_level`; the largest statistic as in Westfall and Young,
-"Resampling-Based Multiple Testing", Wiley 1993). It never falls below Sidak's, which is right for independent pairs.
+All pairs of a family are compared with one level, the largest at which no more than 5 % of parametric bootstrap draws
+of their losses have a difference outside its interval (`common_level`; the largest statistic as in Westfall and Young,
+"Resampling-Based Multiple Testing", Wiley 1993). It never falls below Sidak's, which is right for independent pairs. A
+family is all pairs of losses, or the few that were named in advance, whose intervals are then narrower.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -129,9 +131,13 @@ class Difference:
 
 
 def compare_all(
-    values: Floats, noise: SamplingNoise | None = None, level: float = LEVEL, overlap: float = 0.0
+    values: Floats,
+    noise: SamplingNoise | None = None,
+    level: float = LEVEL,
+    overlap: float = 0.0,
+    pairs: Sequence[tuple[int, int]] | None = None,
 ) -> dict[tuple[int, int], Difference]:
-    """Compare every two losses.
+    """Compare every two losses, or some pairs of them.
 
     Args:
         values: (m, n), of m losses with n seeds; nan where there is none.
@@ -139,19 +145,20 @@ def compare_all(
             these test items alone.
         level: the probability with which all intervals hold together.
         overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
+        pairs: those that are compared, (i, j) for loss i less loss j; None: all, with i < j.
 
     Returns:
-        (i, j) -> loss i less loss j, for i < j.
+        (i, j) -> loss i less loss j.
 
     Examples:
         >>> found = compare_all(np.array([[0.10, 0.12, 0.11, 0.13], [0.20, 0.21, 0.22, 0.21]]))[0, 1]
         >>> found.seeds, round(found.difference, 3), [round(bound, 3) for bound in found.interval]
         (4, -0.095, [-0.116, -0.074])
     """
-    m = len(values)
-    pairs = [pair_parts(values, noise, i, j) for i in range(m) for j in range(i + 1, m)]
-    common = common_level(pairs, noise, 1 - level, overlap)
-    return {(pair.first, pair.second): _difference(pair, noise, common, overlap) for pair in pairs}
+    compared = itertools.combinations(range(len(values)), 2) if pairs is None else pairs
+    parts = [pair_parts(values, noise, i, j) for i, j in compared]
+    common = common_level(parts, noise, 1 - level, overlap)
+    return {(pair.first, pair.second): _difference(pair, noise, common, overlap) for pair in parts}
 
 
 def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: int) -> Parts:
@@ -221,7 +228,7 @@ def common_level(
 
 def _draws(pairs: Sequence[Parts], noise: SamplingNoise | None, overlap: float) -> tuple[Floats, Floats]:
     """Return the size of the mean and S^2 of each pair in every draw, (pairs, draws), for losses that do not differ."""
-    losses, seeds = max(pair.second for pair in pairs) + 1, pairs[0].common.size
+    losses, seeds = max(max(pair.first, pair.second) for pair in pairs) + 1, pairs[0].common.size
     of_training, of_items, of_overlap = _normal_draws(losses, seeds)
     training = float(np.mean([CAUTION * pair.variance - pair.own for pair in pairs])) / 2  # of one loss
     # What splits of the same bags have in common moves all of them alike.

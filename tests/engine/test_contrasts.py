@@ -1,0 +1,99 @@
+"""Contrasts of a spec: which variants they name, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milbench import UsageError
+from milbench.api.plan import Plan
+from milbench.engine.contrasts import Selector
+from milbench.engine.spec import CHANGED, make_plan, make_spec
+from milbench.engine.tuning import search_plan, tuned_plan
+from tests._helpers.command_line import TINY
+
+HEADS = {"noisy-or": {"head": ["softmax", "sigmoid"]}}
+
+
+def contrast(first: str, second: str, name: str = "asked", **more: Any) -> dict[str, Any]:
+    return {"name": name, "first": first, "second": second, **more}
+
+
+def plan(*contrasts: dict[str, Any], **values: Any) -> Plan:
+    given = {"name": "t", "losses": ["exact", "noisy-or"], "tasks": [TINY], "loss": HEADS, "contrasts": contrasts}
+    return make_plan(make_spec(given | values), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "loss", "settings"),
+    [
+        ("exact", "exact", {}),
+        ("noisy-or head=softmax", "noisy-or", {"head": "softmax"}),
+        ("exact, lr=0.01 clip_norm=None", "exact", {"lr": "0.01", "clip_norm": "None"}),
+        ("a divide_by=bag, axis=[1, 2], lr=1e-3", "a", {"divide_by": "bag", "axis": "[1, 2]", "lr": "1e-3"}),
+    ],
+)
+def test_a_variant_is_a_loss_and_settings(text: str, loss: str, settings: dict[str, str]) -> None:
+    assert Selector.parse(text) == Selector(loss, settings)
+
+
+def test_a_contrast_finds_its_variants_on_every_task_and_survives_json() -> None:
+    found = plan(contrast("noisy-or head=softmax", "exact", margin={"set_error": 0.01}))
+    (named,) = found.contrasts
+    assert named.variants == {"tiny": (("noisy-or head=softmax", ""), ("exact", ""))}
+    assert Plan.from_json(found.to_json()) == found
+
+
+def test_settings_of_a_recipe_set_variants_apart_however_a_number_is_written() -> None:
+    of_rates = {"recipe": {"lr": [0.001, 0.1]}}
+    named = plan(contrast("exact, lr=1e-3", "exact lr=0.1"), **of_rates).contrasts[0]
+    assert named.variants["tiny"] == (("exact", "lr=0.001"), ("exact", "lr=0.1"))
+    with pytest.raises(UsageError, match=r"'exact' is 2 variants, expected one of 'exact, lr=0.001', 'exact, lr=0.1'"):
+        plan(contrast("exact", "exact lr=0.1"), **of_rates)
+
+
+def test_no_content_hash_depends_on_contrasts() -> None:
+    assert [c.id for c in plan(contrast("noisy-or head=softmax", "exact")).cells] == [c.id for c in plan().cells]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([contrast("noisy-or head=softmx", "exact")], "unknown variant.*did you mean 'noisy-or head=softmax'"),
+        ([contrast("exakt", "noisy-or head=softmax")], "contrast 'asked' 'exakt'; did you mean 'exact'"),
+        ([contrast("exact, rate=1", "noisy-or head=softmax")], "unknown variant"),
+        ([contrast("noisy-or", "exact")], "'noisy-or' is 2 variants"),
+        ([contrast("exact", "exact")], "first and second are one variant"),
+        ([contrast("exact", "noisy-or head=softmax", margin={"set_eror": 0.1})], "did you mean 'set_error'"),
+        ([contrast("exact", "noisy-or head=softmax", margin={"set_error": 0})], "greater than 0"),
+        ([{"name": "a", "first": "exact"}], "second"),
+        (
+            [contrast("exact", "noisy-or head=softmax"), contrast("noisy-or head=softmax", "exact", name="reversed")],
+            "'asked' and 'reversed' have one name, or the same variants",
+        ),
+    ],
+)  # fmt: skip
+def test_what_names_no_two_variants_is_refused(given: list[dict[str, Any]], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        plan(*given)
+
+
+def test_a_contrast_whose_variant_flags_have_left_out_is_left_out_with_a_remark() -> None:
+    both = contrast("noisy-or head=softmax", "exact"), contrast("one-vs-rest", "exact", name="other")
+    found = plan(*both, source=f"my.toml{CHANGED}")
+    assert [c.name for c in found.contrasts] == ["asked"]
+    (note,) = found.notes
+    assert "'other' was left out" in note
+    assert "unknown variant in contrast 'other' 'one-vs-rest'" in note
+
+
+def test_a_tuned_comparison_keeps_its_contrasts_by_the_labels_of_its_cells() -> None:
+    tune = {"draws": 2, "seeds": "50", "recipe": {"lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}}}
+    given = {"name": "t", "losses": ["exact", "noisy-or"], "tasks": [TINY], "loss": HEADS, "tune": tune}
+    spec = make_spec(given | {"contrasts": [contrast("noisy-or head=sigmoid", "exact")]})
+    draws = search_plan(spec, None)
+    found = tuned_plan(spec, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5), None)
+    labels = {(loss, recipe) for cell in found.cells if cell.seed == 0 for loss, _, recipe in [found.labels[cell.id]]}
+    assert set(found.contrasts[0].variants["tiny"]) < labels
+    assert draws.contrasts == found.contrasts
