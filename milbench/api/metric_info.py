@@ -53,7 +53,12 @@ METRICS: dict[str, Metric] = {
         "label error",
         "Share of all pairs of a bag and a class where the predicted label set has the class and the true one has not, "
         "or the other way round (Hamming loss), with the threshold of the set error. Where bags hold many classes it "
-        "tells losses apart when hardly any whole set is right.",
+        "tells losses apart when hardly any whole set is right. Where none is, that threshold is arbitrary, and the "
+        "label error with a threshold of its own is the one to read.",
+    ),
+    "own_label_error": Metric(
+        "label error, own threshold",
+        "As label error, with the threshold that minimises the label error itself on the validation bags.",
     ),
     "average_precision": Metric(
         "average precision",
@@ -253,6 +258,11 @@ METRICS: dict[str, Metric] = {
     "threshold": Metric(
         "presence threshold",
         "The presence score from which a class counts as detected: see set error. Each loss has its own scale.",
+        percent=False,
+    ),
+    "label_threshold": Metric(
+        "presence threshold by label error",
+        "The presence score from which a class counts as detected in label error, own threshold.",
         percent=False,
     ),
     "temperature": Metric(

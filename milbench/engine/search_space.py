@@ -74,7 +74,7 @@ class Search(BaseModel):
 
     draws: int = Field(default=16, ge=1, le=MOST_DRAWS)
     seeds: str | int | list[int] = "1000"
-    metric: Literal["set_error", "label_error"] = "set_error"
+    metric: Literal["set_error", "label_error", "own_label_error"] = "set_error"
     recipe: dict[str, Dimension | dict[str, Dimension]] = Field(default_factory=dict)
     loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
 

@@ -24,8 +24,9 @@ loss's own label sets of presence scores, to compute further metrics."""
 Centres = Callable[[int, int], tuple[Tensor, Tensor]]
 """From height and width of an image to y of every row and x of every column of positions, all in pixels."""
 CPU = torch.device("cpu")
-THRESHOLD = "chosen/threshold"
-"""The threshold on presence scores from which a class counts as detected, chosen before the test bags are seen."""
+THRESHOLD, LABEL_THRESHOLD = "chosen/threshold", "chosen/label_threshold"
+"""The threshold on presence scores from which a class counts as detected, chosen by the set error, and another one
+by the label error, which serves no other metric; both before the test bags are seen."""
 
 EVEN_ODDS = 0.0
 """The threshold that is preferred among those that are equally good on bags that were trained on, which a network may
@@ -156,7 +157,7 @@ def evaluate_bags(
     chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
     known_first = hook is not None or calibration is not None
     near = None if calibration is None else EVEN_ODDS
-    threshold = choose_threshold(score, chosen_on, near) if known_first else math.nan
+    threshold, by_labels = choose_thresholds(score, chosen_on, near) if known_first else (math.nan, math.nan)
     predictions = {
         name: predict_bags(_with_hook(score, name, hook, threshold), split.bags, centres)
         for name, split in splits.items()
@@ -165,11 +166,11 @@ def evaluate_bags(
         for bags in chosen_on:
             _with_hook(score, "calibration", hook, threshold)(bags)
     if not known_first:
-        threshold = metrics.best_threshold(predictions["validation"].presence, predictions["validation"].labels)
-    values, outcomes = {THRESHOLD: threshold}, {}
+        threshold, by_labels = _thresholds(predictions["validation"].presence, predictions["validation"].labels)
+    values, outcomes = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}
     for name, split in splits.items():
         found = predictions[name]
-        terms = {"instance_error": _instance_terms(score, split, found), **bag_outcomes(found, threshold)}
+        terms = {"instance_error": _instance_terms(score, split, found), **bag_outcomes(found, threshold, by_labels)}
         known = {metric: term for metric, term in terms.items() if term is not None}
         values |= {f"{name}/{metric}": term.value for metric, term in known.items()}
         values[f"{name}/average_precision"] = metrics.average_precision(found.presence, found.labels)
@@ -181,8 +182,8 @@ def evaluate_bags(
     return Evaluation(known_values, outcomes=outcomes or None, reliability=curves or None)
 
 
-def choose_threshold(score: ScoreFunction, batches: Sequence[Bags], near: float | None = None) -> float:
-    """Return the threshold on presence scores with the smallest set error on these bags; no map is kept.
+def choose_thresholds(score: ScoreFunction, batches: Sequence[Bags], near: float | None = None) -> tuple[float, float]:
+    """Return the thresholds on presence scores with the smallest set and label error on these bags; no map is kept.
 
     Args:
         score: the scores of a batch of bags.
@@ -190,17 +191,28 @@ def choose_threshold(score: ScoreFunction, batches: Sequence[Bags], near: float 
         near: see `milbench.evaluation.metrics.best_threshold`.
     """
     presence, labels = zip(*((score(bags).presence.cpu(), bags.labels.cpu()) for bags in batches), strict=True)
-    return metrics.best_threshold(torch.cat(presence), torch.cat(labels), near)
+    return _thresholds(torch.cat(presence), torch.cat(labels), near)
 
 
-def bag_outcomes(predicted: Predictions, threshold: float) -> dict[str, Outcomes | None]:
-    """Return what each bag adds to the metrics of label sets, hits and instances, by metric; None where undefined."""
+def _thresholds(presence: Tensor, labels: Tensor, near: float | None = None) -> tuple[float, float]:
+    return metrics.best_threshold(presence, labels, near), metrics.best_label_threshold(presence, labels, near)
+
+
+def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> dict[str, Outcomes | None]:
+    """Return what each bag adds to the metrics of label sets, hits and instances, by metric; None where undefined.
+
+    Args:
+        predicted: what a loss predicts.
+        threshold: on presence scores, chosen by the set error.
+        by_labels: likewise, chosen by the label error.
+    """
     labels, hits, items = predicted.labels, predicted.hits, predicted.items
     wrong = metrics.wrong_sets(predicted.presence, labels, threshold)
-    misjudged = metrics.wrong_labels(predicted.presence, labels, threshold)
+    misjudged, least = (metrics.wrong_labels(predicted.presence, labels, t) for t in (threshold, by_labels))
     return {
         "set_error": outcomes_of(wrong, torch.ones_like(wrong), items),
         "label_error": outcomes_of(misjudged, torch.full_like(misjudged, labels.shape[1]), items),
+        "own_label_error": outcomes_of(least, torch.full_like(least, labels.shape[1]), items),
         "hit_rate": None if hits is None else outcomes_of((hits & labels).sum(dim=1), labels.sum(dim=1), items),
         "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
         "nll": _nll(predicted.log_prob, items),

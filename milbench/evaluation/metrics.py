@@ -60,13 +60,45 @@ def best_threshold(presence: Tensor, labels: Tensor, near: float | None = None) 
         (3.0, 2.5)
     """
     presence = _ordered(presence)
+    candidates = _candidates(presence)
     lowest_present = presence.masked_fill(~labels, math.inf).amin(dim=1)
     highest_absent = presence.masked_fill(labels, -math.inf).amax(dim=1)
     possible = highest_absent < lowest_present
-    candidates = torch.cat([presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])])
     opened = torch.searchsorted(highest_absent[possible].sort().values, candidates)
     closed = torch.searchsorted(lowest_present[possible].sort().values, candidates)
-    right = opened - closed
+    return _best_of(candidates, opened - closed, near)
+
+
+def best_label_threshold(presence: Tensor, labels: Tensor, near: float | None = None) -> float:
+    """Return the threshold on presence scores with the smallest label error, chosen as `best_threshold` chooses.
+
+    Args:
+        presence: (B, C), on any monotone scale.
+        labels: (B, C) bool, the true label sets.
+        near: the threshold that is preferred among equally good ones.
+
+    Examples:
+        The set is wrong whatever the threshold, which is then no better than any other for `best_threshold`.
+
+        >>> import torch
+        >>> presence, labels = torch.tensor([[4.0, 5.0, 3.0, 1.0]]), torch.tensor([[True, False, True, False]])
+        >>> best_label_threshold(presence, labels)  # three classes of four are right
+        3.0
+    """
+    presence = _ordered(presence)
+    candidates = _candidates(presence)
+    found = torch.searchsorted(presence[labels].sort().values, candidates)  # present, with a smaller score
+    silent = torch.searchsorted(presence[~labels].sort().values, candidates)
+    return _best_of(candidates, silent - found, near)
+
+
+def _candidates(presence: Tensor) -> Tensor:
+    """Return every finite score, in order, and infinity."""
+    return torch.cat([presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])])
+
+
+def _best_of(candidates: Tensor, right: Tensor, near: float | None) -> float:
+    """Return the threshold among candidates, in order, for which most is right; see `best_threshold`."""
     best = (right == right.max()).nonzero().flatten()
     if near is None:
         return float(candidates[best[len(best) // 2]])

@@ -9,11 +9,21 @@ import pandas as pd
 from milbench.api.folds import Folds
 from milbench.api.metric_info import Metric, describe
 from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, with_unit
+from milbench.report.seed_groups import split_groups
 from milbench.report.statistics import Comparison, Difference
 from milbench.report.study import Study, Variant
 from milbench.report.tables import Entry, Table, kind_named
 from milbench.report.troubled_seeds import LEFT_OUT, left_out, stuck
-from milbench.report.verdicts import Standing, margin_text, seeds_needed_words, standing, verdict_words, why_no_interval
+from milbench.report.verdicts import (
+    NOT_RANKED,
+    Standing,
+    margin_text,
+    seeds_needed_words,
+    standing,
+    verdict_words,
+    why_no_interval,
+)
+from milbench.report.wrong_sets import at_least, wrong_sets
 
 MOST_IN_FULL = 8
 """Up to so many losses of one supervision all pairs are in the table; beyond, those with the best mean alone."""
@@ -109,10 +119,13 @@ def _finding(study: Study, task: str, supervision: str, name: str) -> str:
     if others and all(found.verdict(best, other) == "better" for other in others):
         parts[0] += ", better than every other loss"
     for kind, words in _STANDINGS.items():
-        names = [_named(found, other, kind) for other in others if standing(found, other) == kind]
+        ranked = [other for other in others if found.tells_apart(best, other)]
+        names = [_named(found, other, kind) for other in ranked if standing(found, other) == kind]
         if names:
             parts.append(f"{words.format(margin=margin_text(found, metric))}: {', '.join(names)}")
+    parts.append(wrong_sets(study, task, list(found.keys), name))
     parts.append(stuck(study, task, list(found.keys), best, name))
+    parts.append(split_groups(study, task, list(found.keys), name))
     if some := left_out(study, task, list(found.keys), name):
         parts.append(f"seeds left out: {', '.join(some)}")
     lost = [variant.label for variant in study.variants_of(task, supervision) if variant not in found.keys]
@@ -211,6 +224,8 @@ def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Varia
         notes.append(f"Equivalent within {margin}: the interval lies within that margin, which was given in advance.")
     if any(len(one.keys) > MOST_IN_FULL for one in found.values()):
         notes.append(f"Of more than {MOST_IN_FULL} losses, only differences from the best mean; all are in pairs.csv.")
+    if any(not one.tells_apart(a, b) for one in found.values() for a, b in one.differences):
+        notes.append(f"{NOT_RANKED.capitalize()}, by a set error of {at_least(study, task)}.")
     folds, overlap = study.folds(task), study.overlap(task)
     notes.append(_of_folds(folds, overlap) if folds else _of_drawn(overlap) if overlap else NEEDED)
     if left_out(study, task, [key for one in found.values() for key in one.keys], name):

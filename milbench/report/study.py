@@ -22,6 +22,10 @@ from milbench.report.outcomes import outcomes_of
 from milbench.report.statistics import LEVEL, RULES, SELECTED_BY, Comparison, compare, select_epochs, student_interval
 
 _SUPERVISION_ORDER = list(SUPERVISIONS)
+SETS, LABELS = "set_error", ("own_label_error", "label_error")
+"""The error of label sets, and what leads in its place where nearly all of them are wrong, the first that is known."""
+NEARLY_ALL = 0.95
+"""The share of the set error of guessing from which set errors do not tell losses apart."""
 
 
 class Variant(NamedTuple):
@@ -93,7 +97,8 @@ class Study:
         variants = dict.fromkeys(Variant(*key) for key in keys.itertuples(index=False, name=None))
         self.variants = sorted(variants, key=lambda v: (_supervision_rank(v.supervision), v.supervision))
         first = self.cells.drop_duplicates("task_label")
-        self._primary = dict(zip(first["task_label"].astype(str), first["primary"].astype(str), strict=True))
+        self._planned = dict(zip(first["task_label"].astype(str), first["primary"].astype(str), strict=True))
+        self._leading: dict[str, str] = {}
         self.problems: list[str] = []
         self._comparisons: dict[tuple[str, str, str], Comparison[Variant]] = {}
         self._samples: dict[tuple[str, Variant, str, Rule], Sample] = {}
@@ -119,15 +124,52 @@ class Study:
         return list(dict.fromkeys(variant.supervision for variant in self.variants_of(task)))
 
     def primary(self, task: str) -> str:
-        """Return the name of the task's primary metric."""
-        return self._primary[task]
+        """Return the name of the metric that leads on a task: its primary one, as a rule.
+
+        Where nearly all label sets are wrong with every variant, differences in set error say nothing, and the label
+        error takes its place, if it was recorded: that with a threshold of its own where every finished cell has it.
+        """
+        if task not in self._leading:
+            self._leading[task] = self._planned[task]
+            if self._planned[task] == SETS and self.nearly_all_wrong(task) >= self._with_results(task, SETS):
+                of_labels = [
+                    name for name in LABELS if self._with_results(task, name) == self._with_results(task, SETS)
+                ]
+                self._leading[task] = next(iter(of_labels), SETS)
+        return self._leading[task]
+
+    def is_replaced(self, task: str) -> bool:
+        """Return whether the label error leads on a task in place of its primary metric, the set error."""
+        return self.primary(task) != self._planned[task]
+
+    def nearly_all_wrong(self, task: str) -> frozenset[Variant]:
+        """Return the variants whose mean set error is `nearly_all` or more."""
+        known = self._with_results(task, SETS)
+        return frozenset(v for v in known if self._of_sets(task, v, SETS).mean >= self.nearly_all(task))
+
+    def nearly_all(self, task: str) -> float:
+        """Return the set error from which nearly all label sets are wrong: `NEARLY_ALL` of that of guessing.
+
+        Guessing is taken to be always wrong where its set error is not known.
+        """
+        guess = self._chance(task) if self._planned[task] == SETS else None
+        return NEARLY_ALL * (1.0 if guess is None else guess)
+
+    def _with_results(self, task: str, metric: str) -> frozenset[Variant]:
+        return frozenset(v for v in self.variants_of(task) if len(self._of_sets(task, v, metric).by_seed))
+
+    def _of_sets(self, task: str, variant: Variant, metric: str) -> Sample:
+        return self.sample(task, variant, metric, self.rule(task))
 
     def metric(self, task: str) -> Metric:
         """Return the description of the task's primary metric."""
         return describe(self.primary(task))
 
     def chance(self, task: str) -> float | None:
-        """Return the value of the primary metric that guessing gives, None where it is not known."""
+        """Return the value of the leading metric that guessing gives, None where it is not known."""
+        return None if self.is_replaced(task) else self._chance(task)
+
+    def _chance(self, task: str) -> float | None:
         names = self.cells.loc[self.cells["task_label"] == task, "task"]  # it is stored by the name of the task
         return self.results.chance.get(str(names.iloc[0]))
 
@@ -171,7 +213,7 @@ class Study:
             for task, history in self._histories.items()
             for rule in RULES
             for cell, epoch in select_epochs(
-                history, rule, self.primary(task), self.metric(task).lower_is_better
+                history, rule, self._planned[task], describe(self._planned[task]).lower_is_better
             ).items()
             if cell in done
         }
@@ -265,7 +307,7 @@ class Study:
         return Sample(pd.Series(values, dtype=float), len(group), _by_reason(lost), self.overlap(task))
 
     def compared(self, task: str) -> list[str]:
-        """Return the metrics by which losses are compared on a task: the primary one, and others that were recorded."""
+        """Return the metrics by which losses are compared on a task: the leading one, and others that were recorded."""
         known = self.metrics(task)
         return [self.primary(task), *(name for name in self.results.compare_by[1:] if name in known)]
 
@@ -313,6 +355,7 @@ class Study:
             level,
             self.overlap(task),
             pairs,
+            self.nearly_all_wrong(task) if metric == SETS else (),
         )
 
     def _outcomes(self, task: str, variant: Variant, metric: str) -> dict[int, Outcomes]:

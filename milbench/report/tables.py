@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import pandas as pd
@@ -22,9 +22,11 @@ from milbench.report.formatting import (
     size,
     with_unit,
 )
+from milbench.report.seed_groups import RULE, groups_of
 from milbench.report.statistics import FEWEST_SEEDS, RULES
 from milbench.report.study import Sample, Study, Variant
 from milbench.report.verdicts import MARKS, standing
+from milbench.report.wrong_sets import beside_the_mean, why_replaced
 
 _LEGEND = (
     "Mean ± standard deviation over seeds [Student's 95 % interval of the mean over training seeds; none for fewer "
@@ -112,8 +114,13 @@ def main_table(study: Study) -> Table:
         if not len(study.group(task, variant)):
             return Entry("not planned")
         sample = study.sample(task, variant)
-        where = standing(study.comparison(task, variant.supervision), variant)
-        return value_entry(study, task, variant, sample, reasons=True, mark=MARKS[where], strong=where == "best")
+        where, name = standing(study.comparison(task, variant.supervision), variant), study.primary(task)
+        hidden = beside_the_mean(study, task, variant, name)
+        strong = where == "best" and not hidden
+        found = value_entry(study, task, variant, sample, reasons=True, mark=MARKS[where], strong=strong)
+        groups = groups_of(study, task, variant, name)
+        told = [found.warning, hidden, f"two groups: {groups}" if groups else ""]
+        return replace(found, warning="; ".join(filter(None, told)))
 
     columns = ["loss", *(f"{task}: {study.metric(task).heading}" for task in study.tasks)]
     lines = {
@@ -273,7 +280,9 @@ def kind_named(supervision: str) -> str:
 
 
 def _main_notes(study: Study) -> list[str]:
-    notes = [_LEGEND]
+    notes = [_LEGEND, *filter(None, (why_replaced(study, task) for task in study.tasks))]
+    if any(groups_of(study, t, v, study.primary(t)) for t in study.tasks for v in study.variants_of(t)):
+        notes.append(RULE)
     if corrected := [f"{task}: 1/n + {study.overlap(task):.3g}" for task in study.tasks if study.overlap(task)]:
         notes.append(
             "Intervals of means are corrected where seeds split the same data (Nadeau and Bengio, 2003), with more "

@@ -10,6 +10,7 @@ from milbench.report.statistics import FEWEST_SEEDS, Comparison, Difference
 from milbench.report.statistics.differences import MOST_SEEDS
 from milbench.report.study import Variant
 
+NOT_RANKED = "not ranked: nearly all label sets are wrong with both"
 Standing = Literal["best", "worse", "equivalent", "better", "unresolved"]
 MARKS: dict[Standing, str] = {"best": "", "worse": "", "equivalent": "≈", "better": "‡", "unresolved": "?"}
 """The signs behind a mean, by how it stands to the best mean."""
@@ -35,6 +36,8 @@ def standing(found: Comparison[Variant], variant: Variant) -> Standing:
 def verdict_words(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> str:
     """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
     verdict = found.verdict(a, b)
+    if not found.tells_apart(a, b):
+        return NOT_RANKED
     if not found.equivalent(a, b):
         return verdict
     within = f"equivalent within {margin_text(found, metric)}"

@@ -56,7 +56,7 @@ def test_the_metric_of_the_search_is_one_of_validation_label_sets() -> None:
     plan = search_plan(spec(tune={**SPACE, "metric": "label_error"}), None)
     assert plan.search is not None
     assert plan.search.metric == "validation/label_error"
-    with pytest.raises(UsageError, match=r"tune\.metric.*'set_error' or 'label_error'"):
+    with pytest.raises(UsageError, match=r"tune\.metric.*'set_error', 'label_error' or 'own_label_error'"):
         spec(tune={**SPACE, "metric": "instance_error"})
 
 

@@ -72,8 +72,8 @@ def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
     lone, bags = made([4, 9], 0), made([6, 5, 4], 1)
     found = evaluate_bags(score, {"validation": EvalSplit((), bags[:1]), "test": EvalSplit(lone, bags)})
     assert found.outcomes is not None
-    threshold = found.metrics["chosen/threshold"]
-    names = ("set_error", "label_error", "hit_rate", "posterior_error")
+    threshold, by_labels = (found.metrics[f"chosen/{name}"] for name in ("threshold", "label_threshold"))
+    names = ("set_error", "label_error", "own_label_error", "hit_rate", "posterior_error")
     expected: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
     for one in joined(bags, 40):
         scores, truth = score(one), one.truth
@@ -86,6 +86,8 @@ def test_outcomes_are_those_of_a_loop_over_the_bags() -> None:
         wrong = [int(scores.instances[0, :, k].argmax()) != known[k] for k in range(4)]
         expected["set_error"].append((int(named != present), 1))
         expected["label_error"].append((len(named ^ present), 2))
+        own = {c for c in range(2) if scores.presence[0, c] >= by_labels}
+        expected["own_label_error"].append((len(own ^ present), 2))
         expected["hit_rate"].append((sum(hits), len(hits)))
         expected["posterior_error"].append((sum(wrong), 4))
     for name, terms in expected.items():

@@ -47,6 +47,34 @@ def test_best_threshold_is_the_best_of_all(seed: int) -> None:
     assert naive_set_error(presence, labels, threshold) == pytest.approx(min(tried))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_best_label_threshold_is_the_best_of_all(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.rand(30, 3, generator=rng) < 0.4
+    presence = (labels + torch.randn(30, 3, generator=rng)).mul(3).round()
+    presence[presence <= -4] = -INF
+    scores = sorted({*presence.flatten().tolist()} - {-INF})
+    wrong = {t: int(((presence >= t) != labels).sum()) for t in [scores[0] - 1, *scores, INF]}
+    found = metrics.best_label_threshold(presence, labels)
+    assert int(((presence >= found) != labels).sum()) == min(wrong.values())
+
+
+def test_where_every_set_is_wrong_the_threshold_of_labels_still_tells_networks_apart() -> None:
+    """A class that never occurs has the highest score in every bag; one network knows the others, one knows nothing."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.rand(200, 5, generator=rng) < 0.4
+    labels[:, 0] = False
+    errors = {}
+    for name, known in (("knows", 4.0), ("guesses", 0.0)):
+        presence = labels * known + torch.rand(200, 5, generator=rng)
+        presence[:, 0] = 9.0
+        assert metrics.set_error(presence, labels, metrics.best_threshold(presence, labels)) > 0.85
+        by_labels = metrics.best_label_threshold(presence, labels)
+        errors[name] = metrics.share((presence >= by_labels) != labels)
+    assert errors["knows"] == pytest.approx(0.2), "the class that never occurs is named in every bag"
+    assert errors["guesses"] > 0.3
+
+
 def test_best_threshold_does_not_depend_on_the_scale_of_the_scores() -> None:
     rng = torch.Generator().manual_seed(0)
     labels = torch.rand(50, 4, generator=rng) < 0.4
@@ -179,8 +207,8 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     chosen = evaluate_splits(score, {"test": splits["test"]}, calibration=[validation])
     # No threshold of 0 is right for the bags of calibration: the gap from 0.2 to 0.6 is nearest to it, and 0.4 its
     # middle, with which the second test bag is right.
-    assert chosen.pop("chosen/threshold") == pytest.approx(0.4)
-    assert (chosen.pop("test/set_error"), chosen.pop("test/label_error")) == (0.5, 0.25)
+    assert (chosen.pop("chosen/threshold"), chosen.pop("chosen/label_threshold")) == pytest.approx((0.4, 0.4))
+    assert [chosen.pop(f"test/{name}") for name in ("set_error", "label_error", "own_label_error")] == [0.5, 0.25, 0.25]
     assert chosen == {name: value for name, value in values.items() if name.startswith("test/") and name in chosen}
     assert "test/average_precision" in chosen
 
@@ -192,8 +220,8 @@ def test_evaluate_leaves_out_what_is_undefined() -> None:
         return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
 
     values = evaluate_splits(score, {"test": EvalSplit([bags], [bags])}, calibration=[bags])
-    known = ("instance_error", "set_error", "label_error", "posterior_error")
-    assert set(values) == {*(f"test/{name}" for name in known), "chosen/threshold"}
+    known = ("instance_error", "set_error", "label_error", "own_label_error", "posterior_error")
+    assert set(values) == {*(f"test/{name}" for name in known), "chosen/threshold", "chosen/label_threshold"}
     assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
 
 
@@ -229,13 +257,13 @@ def test_without_instance_truth_the_metrics_of_label_sets_are_the_same() -> None
         evaluate_bags(score, {"validation": EvalSplit((), some), "test": EvalSplit((), some)})
         for some in (known, without)
     )
-    names = {"set_error", "label_error", "average_precision", "auroc"}
+    names = {"set_error", "label_error", "own_label_error", "average_precision", "auroc"}
     assert {name for name in found.metrics if name.startswith("test/")} == {f"test/{name}" for name in names}
     assert found.metrics.items() <= with_truth.metrics.items()
     assert with_truth.metrics.keys() - found.metrics.keys() == {
         f"{split}/{name}" for split in ("validation", "test") for name in ("hit_rate", "posterior_error")
     }
     assert found.outcomes is not None
-    assert set(found.outcomes) == {"set_error", "label_error"}
+    assert set(found.outcomes) == {"set_error", "label_error", "own_label_error"}
     with pytest.raises(UsageError, match="of 2 batches to evaluate on, 1 have instance truth: expected all or none"):
         evaluate_bags(score, {"validation": EvalSplit((), [known[0], without[1]])})

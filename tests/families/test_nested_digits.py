@@ -207,14 +207,23 @@ def test_without_validation_digits_the_threshold_comes_from_training_digits() ->
     values = task.evaluate(score).metrics
     assert set(values) == {
         "chosen/threshold",
+        "chosen/label_threshold",
         *(
             f"test/{m}"
-            for m in ("instance_error", "set_error", "label_error", "average_precision", "auroc", "hit_rate")
+            for m in (
+                "instance_error",
+                "set_error",
+                "label_error",
+                "own_label_error",
+                "average_precision",
+                "auroc",
+                "hit_rate",
+            )
         ),
     }
     both = toy().evaluate(score).metrics
     assert both["test/instance_error"] == values["test/instance_error"]
-    assert len(both) == 13
+    assert len(both) == 16
 
 
 def test_a_perfect_detector_scores_perfectly() -> None:

@@ -30,16 +30,17 @@ TRIED: dict[str, dict[str, Any]] = {
 }
 
 
-EVERY = {"instance_error", "set_error", "label_error"}
+SETS = {"set_error", "label_error", "own_label_error"}
+EVERY = SETS | {"instance_error"}
 OUTCOMES = {
     "synthetic-bags": EVERY | {"hit_rate", "posterior_error"},
     "extended-digits": EVERY | {"hit_rate"},
     "extended-mnist": EVERY | {"hit_rate"},
     "feature-bags": EVERY | {"hit_rate", "posterior_error"},
-    "image-bags": {"set_error", "label_error", "hit_rate"},
+    "image-bags": SETS | {"hit_rate"},
     "mnist": EVERY,
     "cifar10": EVERY,
-    "house-numbers": {"set_error", "label_error", "hit_rate", "transcription_error"},
+    "house-numbers": SETS | {"hit_rate", "transcription_error"},
     "sound-events": EVERY | {"hit_rate"},
     "sequence-bags": EVERY | {"hit_rate"},
 }

@@ -13,7 +13,7 @@ from milbench.api.targets import make_target
 from milbench.engine.callback import Callback
 from milbench.engine.spec import make_plan, make_spec
 from milbench.engine.trainer import Trainer
-from milbench.evaluation.evaluate import THRESHOLD
+from milbench.evaluation.evaluate import LABEL_THRESHOLD, THRESHOLD
 from tests._helpers.idx_files import small_mnist
 
 CPU = torch.device("cpu")
@@ -91,9 +91,10 @@ def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: i
     task = make(tmp_path, validation=validation)
     right, wrong = task.evaluate(perfect).metrics, task.evaluate(all_wrong).metrics
     splits = ["validation", "test"] if validation else ["test"]
-    names = ("instance_error", "set_error", "label_error", "average_precision", "auroc")
-    assert set(right) == set(wrong) == {THRESHOLD, *(f"{split}/{name}" for split in splits for name in names)}
-    assert [right[f"test/{name}"] for name in names] == [0, 0, 0, 1, 1]
+    names = ("instance_error", "set_error", "label_error", "own_label_error", "average_precision", "auroc")
+    chosen = {THRESHOLD, LABEL_THRESHOLD}
+    assert set(right) == set(wrong) == chosen | {f"{split}/{name}" for split in splits for name in names}
+    assert [right[f"test/{name}"] for name in names] == [0, 0, 0, 0, 1, 1]
     assert wrong["test/instance_error"] == pytest.approx(task.chance)  # 4 of the 40 test images are zeros
     assert wrong["test/auroc"] == 0
     assert wrong["test/set_error"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
@@ -27,12 +27,14 @@ class Comparison(Generic[Key]):
             that were asked for.
         lower_is_better: whether a smaller value is a better one.
         margin: the largest difference that counts as none, given in advance; None where none was given.
+        unranked: the groups of which no two are told apart, since the metric says nothing where both are.
     """
 
     best: Key | None
     differences: dict[tuple[Key, Key], Difference] = field(default_factory=dict)
     lower_is_better: bool = True
     margin: float | None = None
+    unranked: frozenset[Key] = frozenset()
 
     @property
     def keys(self) -> list[Key]:
@@ -51,14 +53,18 @@ class Comparison(Generic[Key]):
     def verdict(self, a: Key, b: Key) -> Verdict:
         """Return what a is beside b: better or worse where zero lies outside the interval of their difference."""
         low, high = self.difference(a, b).interval
-        if not (low > 0 or high < 0):
+        if not (low > 0 or high < 0) or not self.tells_apart(a, b):
             return "unresolved"
         return "better" if (high < 0) == self.lower_is_better else "worse"
 
     def equivalent(self, a: Key, b: Key) -> bool:
         """Return whether the interval of the difference lies within the margin: two one-sided tests at once."""
         low, high = self.difference(a, b).interval
-        return self.margin is not None and -self.margin < low and high < self.margin
+        return self.margin is not None and -self.margin < low and high < self.margin and self.tells_apart(a, b)
+
+    def tells_apart(self, a: Key, b: Key) -> bool:
+        """Return whether the metric can tell two groups apart at all."""
+        return not {a, b} <= self.unranked
 
     def better_than(self, a: Key) -> list[Key]:
         """Return the groups that are better than a. Where there is one, a is not the best of all.
@@ -78,6 +84,7 @@ def compare(
     level: float = LEVEL,
     overlap: float = 0.0,
     pairs: Sequence[tuple[Key, Key]] | None = None,
+    unranked: Iterable[Key] = (),
 ) -> Comparison[Key]:
     """Compare every two groups, or some pairs of them, on their common seeds.
 
@@ -92,6 +99,7 @@ def compare(
         level: the probability with which all intervals hold together.
         overlap: how many bags are tested on for each that is trained on where seeds split the same bags, else 0.
         pairs: those that are compared, whose intervals alone hold together; None: all.
+        unranked: the groups of which no two are told apart, since the metric says nothing where both are.
 
     Examples:
         >>> near, far = pd.Series([0.012, 0.009, 0.011, 0.010]), pd.Series([0.080, 0.082, 0.079, 0.081])
@@ -101,7 +109,7 @@ def compare(
     """
     keys = [key for key, values in groups.items() if len(values)]
     if not keys:
-        return Comparison(None, {}, lower_is_better, margin)
+        return Comparison(None, {}, lower_is_better, margin, frozenset(unranked))
     most = max(len(groups[key]) for key in keys)
     sign = 1 if lower_is_better else -1
     best = min((key for key in keys if len(groups[key]) == most), key=lambda key: sign * groups[key].mean())
@@ -111,9 +119,8 @@ def compare(
     numbers = {key: number for number, key in enumerate(keys)}
     chosen = None if pairs is None else [(numbers[a], numbers[b]) for a, b in pairs if a in numbers and b in numbers]
     found = compare_all(values, noise, level, overlap, chosen)
-    return Comparison(
-        best, {(keys[i], keys[j]): difference for (i, j), difference in found.items()}, lower_is_better, margin
-    )
+    differences = {(keys[i], keys[j]): difference for (i, j), difference in found.items()}
+    return Comparison(best, differences, lower_is_better, margin, frozenset(unranked))
 
 
 def _items(

@@ -1,0 +1,54 @@
+"""Seeds of one loss that fall into two groups, which a mean with a standard deviation does not show."""
+
+from __future__ import annotations
+
+from milbench.api.metric_info import Metric, describe
+from milbench.report.formatting import counted, decimals, number, with_unit
+from milbench.report.statistics.groups import FEWEST_TO_SPLIT, GAP, two_groups
+from milbench.report.statistics.sampling import Floats
+from milbench.report.study import Study, Variant
+
+LEAST_POINTS = 5
+"""Groups of a metric in per cent are more than so many points apart: smaller gaps change no conclusion."""
+RULE = (
+    f"Two groups: of {FEWEST_TO_SPLIT} seeds or more, the widest gap between neighbouring values is more than {GAP:g} "
+    f"times as wide as the wider of the groups that it leaves, and in per cent wider than {LEAST_POINTS} points. The "
+    "mean then describes no seed. Normal values show two groups by chance in 3.2 % of samples of 5, and 0.9 % of samples "
+    "of 6."
+)
+
+
+def groups_of(study: Study, task: str, variant: Variant, name: str) -> str:
+    """Return the two groups of the seeds of a variant in words, such as "8 seeds at 48 to 50 %, 2 at 88 to 90 %".
+
+    Args:
+        study: the results.
+        task: the label of the task.
+        variant: the variant.
+        name: the metric without the split.
+
+    Returns:
+        The words, "" for one group, and where guessing is known, to which values are then compared instead.
+    """
+    if name == study.primary(task) and study.chance(task) is not None:
+        return ""
+    metric, values = describe(name), study.sample(task, variant, name).by_seed
+    found = two_groups(values.to_numpy(float), LEAST_POINTS / 100 if metric.percent else 0.0)
+    if found is None:
+        return ""
+    low, high = found
+    return f"{counted(len(low), 'seed')} at {_range(low, metric)}, {len(high)} at {_range(high, metric)}"
+
+
+def split_groups(study: Study, task: str, variants: list[Variant], name: str) -> str:
+    """Return in words which variants have seeds in two groups by a metric, and which groups; "" for none."""
+    found = {variant.label: groups_of(study, task, variant, name) for variant in variants}
+    parts = [f"{label} ({groups})" for label, groups in found.items() if groups]
+    return f"seeds in two groups, which the mean hides: {', '.join(parts)}" if parts else ""
+
+
+def _range(values: Floats, metric: Metric) -> str:
+    low, high = float(values.min()), float(values.max())
+    digits = decimals(low, (high - low) / 2, metric)
+    ends = dict.fromkeys(number(value, digits, metric) for value in (low, high))
+    return with_unit(" to ".join(ends), metric)
