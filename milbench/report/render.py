@@ -50,6 +50,7 @@ class Section:
     cost: Table | None
     search: list[Table]
     pictures: dict[str, Picture]
+    no_curves: str = ""
 
     @property
     def errors(self) -> list[Picture]:
@@ -134,7 +135,8 @@ def _sections(study: Study, gallery: bool) -> list[Section]:
             cost_table(study, task),
             search_tables(study, task),
         )
-        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures))
+        no_curves = charts.no_curves(study, task)
+        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures, no_curves))
     return sections
 
 

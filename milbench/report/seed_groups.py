@@ -13,8 +13,7 @@ LEAST_POINTS = 5
 RULE = (
     f"Two groups: of {FEWEST_TO_SPLIT} seeds or more, the widest gap between neighbouring values is more than {GAP:g} "
     f"times as wide as the wider of the groups that it leaves, and in per cent wider than {LEAST_POINTS} points. The "
-    "mean then describes no seed. Normal values show two groups by chance in 3.2 % of samples of 5, and 0.9 % of samples "
-    "of 6."
+    "mean then describes no seed. Normal values show two groups by chance in 3.2 % of samples of 5, and 0.9 % of 6."
 )
 
 

@@ -64,7 +64,7 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
     )
     plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
         ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
-        ("curves", f"Learning curves: {named}", f"{_CURVES} {references}", curves_figure),
+        ("curves", *_words_of_curves(study, task, references), curves_figure),
         ("reliability", "Do its probabilities come true? Presence of classes", reliability.PRESENCE,
          reliability.presence_figure),
         ("reliability-sets", "Do its probabilities come true? Label sets", reliability.SETS, reliability.sets_figure),
@@ -121,31 +121,32 @@ def seeds_figure(study: Study, task: str) -> Figure | None:
                 axes.fill_betweenx([y - 0.42, y + 0.42], value - spread, value + spread, color=colour, alpha=0.12, lw=0)
     _bayes_line(axes, study, task)
     shown += draw_methods(axes, study, task, "x")
-    scale_axis(axes, "x", shown)
+    told = scale_axis(axes, "x", shown)
     _name_variants(axes, study, task, variants)
-    axes.set_xlabel(metric.heading)
+    axes.set_xlabel(f"{metric.heading}{told}")
     if axes.get_legend_handles_labels()[1]:
         legend_below(figure, 3)
     return figure
 
 
 def curves_figure(study: Study, task: str) -> Figure | None:
-    """Draw the primary test metric and the training loss by epoch; None where neither was recorded."""
-    primary = study.primary(task)
+    """Draw the leading test metric and the training loss by epoch; None where neither has a run with two values.
+
+    What was recorded once a run is no curve, and is left out: the figure of the seeds shows it.
+    """
     variants = study.variants_of(task)
-    test = f"test/{primary}"
-    frames = {name: _curves(study, task, name) for name in (test, "train/loss")}
-    interim = _curves(study, task, INTERIM + test)
-    if len(interim):
-        frames[test] = pd.concat([interim, frames[test]], ignore_index=True)
-    if all(frame.empty for frame in frames.values()):
+    frames = {name: frame for name, frame in _recorded(study, task).items() if _is_curve(frame)}
+    if not frames:
         return None
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
-    panels = figure.subplots(1, 2)
+    panels = figure.subplots(1, len(frames), squeeze=False)[0]
     published = of_losses(study, task)
-    tested = f"{study.metric(task).heading}, test" + (", on some bags before the last epoch" if len(interim) else "")
-    titles = (tested, "training loss, each loss in its own units")
-    for axes, (name, frame), title in zip(panels, frames.items(), titles, strict=True):
+    some = (
+        ", on some bags before the last epoch" if len(_curves(study, task, f"{INTERIM}{_tested(study, task)}")) else ""
+    )
+    titles = {"train/loss": "training loss, each loss in its own units"}
+    for axes, (name, frame) in zip(panels, frames.items(), strict=True):
+        title = titles.get(name, f"{study.metric(task).heading}, test{some}")
         metric = describe(name.partition("/")[2])
         curves = frame.assign(value=scaled(frame["value"], metric))
         for variant in variants:
@@ -154,8 +155,8 @@ def curves_figure(study: Study, task: str) -> Figure | None:
             for fact in published.get(variant, []) if name.startswith("test/") else []:
                 axes.axhline(scaled(fact.value, metric), ls=(0, (3, 2)), lw=1.2, color=colour, alpha=0.8)
         lines = draw_methods(axes, study, task, "y") if name.startswith("test/") else []
-        scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
-        axes.set(title=literal(title), xlabel="epoch", ylabel="")
+        told = scale_axis(axes, "y", [*curves["value"], *lines], widest_linear=10)
+        axes.set(title=literal(wrapped(f"{title}{told}", 52)), xlabel="epoch", ylabel="")
         axes.set_xlim(0.5, curves["epoch"].max() + 0.5 if len(curves) else 1.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     for variant in variants:
@@ -163,6 +164,43 @@ def curves_figure(study: Study, task: str) -> Figure | None:
         panels[0].plot([], [], color=colour_of(study, variant), ls=dash_of(study, variant), lw=2.2, label=label)
     legend_below(figure, min(4, len(variants)))
     return figure
+
+
+def no_curves(study: Study, task: str) -> str:
+    """Return in a sentence which curves are not drawn since no run has two values; "" where none are missing."""
+    single = [name for name, frame in _recorded(study, task).items() if len(frame) and not _is_curve(frame)]
+    if not single:
+        return ""
+    return f"No curve of {' and '.join(_label(study, task, name) for name in single)}: every run recorded it once."
+
+
+def _label(study: Study, task: str, name: str) -> str:
+    return "training loss" if name == "train/loss" else f"{study.metric(task).label} on test bags"
+
+
+def _words_of_curves(study: Study, task: str, references: str) -> tuple[str, str]:
+    """Return the title and the caption of the curves; `references` describes lines among those of the test metric."""
+    drawn = [name for name, frame in _recorded(study, task).items() if _is_curve(frame)]
+    lines = references if _tested(study, task) in drawn else ""
+    caption = " ".join(filter(None, (_CURVES, no_curves(study, task), lines)))
+    return f"Learning curves: {' and '.join(_label(study, task, name) for name in drawn)}", caption
+
+
+def _tested(study: Study, task: str) -> str:
+    return f"test/{study.primary(task)}"
+
+
+def _recorded(study: Study, task: str) -> dict[str, pd.DataFrame]:
+    """Return the values of the leading test metric, with those on some bags, and of the training loss."""
+    test = _tested(study, task)
+    tested = [_curves(study, task, INTERIM + test), _curves(study, task, test)]
+    joined = pd.concat([frame for frame in tested if len(frame)] or tested, ignore_index=True)
+    return {test: joined, "train/loss": _curves(study, task, "train/loss")}
+
+
+def _is_curve(frame: pd.DataFrame) -> bool:
+    """Return whether some run has values at two epochs."""
+    return bool(len(frame)) and int(frame.groupby("cell")["epoch"].nunique().max()) > 1
 
 
 def costs_figure(study: Study, task: str) -> Figure | None:
@@ -211,11 +249,11 @@ def _tradeoff(axes: Axes, study: Study, task: str, times: dict[Variant, pd.Serie
     points = {variant: point for variant, point in points.items() if all(map(math.isfinite, point))}
     for variant, point in points.items():
         axes.plot(*point, "o", color=colour_of(study, variant), ms=10, mew=0)
-    scale_axis(axes, "y", [y for _, y in points.values()], widest_linear=10)
+    told = scale_axis(axes, "y", [y for _, y in points.values()], widest_linear=10)
     unit_axis(axes, [x for x, _ in points.values()], seconds)
     axes.margins(x=0.15, y=0.2)
     axes.set_title("result by time of the loss")
-    axes.set_ylabel(metric.heading)
+    axes.set_ylabel(f"{metric.heading}{told}")
 
 
 def _curves(study: Study, task: str, name: str) -> pd.DataFrame:

@@ -55,11 +55,10 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
             mark = mark_of(study, variant)
             axes.plot(point.cost, point.result, mark, color=colour, ms=8, mec=INK, mew=rim, zorder=4)
         across = [value for p in points.values() for value in (p.cost, *p.costs) if value > 0]
-        unit_axis(axes, across, unit)
-        axes.set_xlabel(title)
+        unit_axis(axes, across, unit, title)
     results = [p.result for points in found.values() for p in points.values()]
-    scale_axis(panels[0], "y", results, widest_linear=10)
-    panels[0].set_ylabel(study.metric(task).heading)
+    told = scale_axis(panels[0], "y", results, widest_linear=10)
+    panels[0].set_ylabel(f"{study.metric(task).heading}{told}")
     for variant, label in labels.items():
         panels[0].plot([], [], mark_of(study, variant), color=colour_of(study, variant), ms=8, mew=0, label=label)
     legend_below(figure, 3)

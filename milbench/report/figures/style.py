@@ -144,8 +144,10 @@ def scale_axis(
     values: Sequence[float],
     widest_linear: float = 20.0,
     subs: Sequence[float] = (1, 2, 5),
-) -> None:
+) -> str:
     """Set a logarithmic scale where the values of an axis span a wide range; zeros then lie on a linear part below it.
+
+    A logarithmic scale is to be announced beside the axis by the words that are returned.
 
     Args:
         axes: the axes.
@@ -153,35 +155,43 @@ def scale_axis(
         values: all values along it; with a negative one the scale stays linear.
         widest_linear: the ratio of the largest to the smallest positive value from which the scale is logarithmic.
         subs: the multiples of powers of ten that have a label, as long as the values span less than a factor of 300.
+
+    Returns:
+        ", log scale", and from where it is linear; "" for a linear one.
     """
     positive = [value for value in values if value > 0]
     if not positive or min(values) < 0 or max(positive) / min(positive) < widest_linear:
-        return
+        return ""
     set_scale = axes.set_xscale if axis == "x" else axes.set_yscale
     ticks = axes.xaxis if axis == "x" else axes.yaxis
     subs = subs if max(positive) / min(positive) < 300 else (1,)
+    told = ", log scale"
     if len(positive) == len(values):
         set_scale("log")
         ticks.set_major_locator(LogLocator(subs=subs))
     else:
+        told += f", linear below {min(positive):.3g}"
         set_scale("symlog", linthresh=min(positive), linscale=0.4)
         ticks.set_major_locator(SymmetricalLogLocator(base=10, linthresh=min(positive), subs=subs))
     ticks.set_minor_locator(NullLocator())
     ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    return told
 
 
-def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str]) -> None:
+def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str], label: str = "") -> None:
     """Label a horizontal axis of costs with units; it starts at zero unless the values span more than a factor of five.
 
     Args:
         axes: the axes.
         values: all values along the axis.
         unit: returns a value as text with its unit.
+        label: of the axis, to which is added that its scale is logarithmic where it is.
     """
     positive = [value for value in values if value > 0]
     # Where fewer than two labels fit between the ends, matplotlib would set one at every digit.
     few = bool(positive) and max(positive) < 10 * min(positive)
-    scale_axis(axes, "x", values, widest_linear=5, subs=(1, 2, 5) if few else (1, 3))
+    told = scale_axis(axes, "x", values, widest_linear=5, subs=(1, 2, 5) if few else (1, 3))
+    axes.set_xlabel(f"{label}{told}".removeprefix(", "))
     if axes.get_xscale() == "linear":
         axes.set_xlim(0, max(values, default=0) * 1.2 or 1)
         axes.xaxis.set_major_locator(MaxNLocator(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -12,8 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.collections import LineCollection
 
 from milbench.report.figures import charts
+from milbench.report.render import render
 from milbench.report.study import Study
-from tests._helpers.report_data import ONE, TWO, make_results
+from tests._helpers.report_data import ONE, TWO, constant, make_results
 
 
 def test_a_published_value_is_drawn_where_it_is() -> None:
@@ -37,6 +39,40 @@ def test_curves_are_drawn_seed_by_seed_with_a_cross_at_the_end_of_each_unfinishe
     (crosses,) = (line for line in panel.lines if line.get_marker() == "x")
     assert [len(curve) for curve in curves] == [6, 3, 6, 3]
     np.testing.assert_allclose(np.asarray(crosses.get_xydata(), float), [curves[1][-1], curves[3][-1]])
+
+
+def test_what_every_run_recorded_once_is_no_curve(tmp_path: Path) -> None:
+    results = make_results(None, TWO, ONE, 3, 6)
+    tested = results.history["metric"].str.startswith("test/")
+    once = replace(results, history=results.history[~tested | (results.history["epoch"] == 6)])
+    figure = charts.curves_figure(Study(once), "extended-digits")
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["training loss, each loss in its own units, log scale"]
+    (curves,) = (p for p in charts.draw(Study(once), "extended-digits", "x") if p.kind == "curves")
+    assert curves.title == "Learning curves: training loss"
+    assert "No curve of one-instance error on test bags: every run recorded it once." in curves.caption
+    single = replace(results, history=results.history[results.history["epoch"] == 6])
+    assert charts.curves_figure(Study(single), "extended-digits") is None
+    render(single, tmp_path, gallery="none")
+    page = (tmp_path / "report.md").read_text("utf-8")
+    assert "No curve of one-instance error on test bags and training loss: every run recorded it once." in page
+    assert not charts.no_curves(Study(results), "extended-digits")
+
+
+@pytest.mark.parametrize(
+    ("errors", "label"),
+    [
+        ({"a": 0.1, "b": 0.2}, "one-instance error (%) ↓"),
+        ({"a": 0.001, "b": 0.4}, "one-instance error (%) ↓, log scale"),
+        ({"a": 0.0, "b": 0.4}, "one-instance error (%) ↓, log scale, linear below 0.25"),
+    ],
+)
+def test_a_logarithmic_axis_says_so(errors: dict[str, float], label: str) -> None:
+    values = {(loss, s): [(0.1, 0.5), (0.2, e + 0.0025 * s)] for loss, e in errors.items() for s in range(3)}
+    figure = charts.seeds_figure(Study(constant(values, published=[])), "extended-digits")
+    assert figure is not None
+    assert figure.axes[0].get_xlabel() == label
+    assert (figure.axes[0].get_xscale() == "linear") == ("log" not in label)
 
 
 def test_a_written_picture_leaves_no_pixels_in_memory(tmp_path: Path) -> None:
