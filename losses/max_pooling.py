@@ -35,7 +35,15 @@ class MaxPooling(Loss):
         Q_{c,k} = exp z_{c,k} / sum_{c',j} exp z_{c',j},    p_{c,k} = K Q_{c,k} / (1 + K sum_{c'} Q_{c',k}),
 
     and p_{background,k} the rest, so that a position shows a class which has more than a uniform share 1 / K there.
-    With `position`, evidence and map are P.
+    With `position`, evidence and map are P, whose level the cost does not determine. It asks for one position a class
+    of the label set and one for the background, and has no term for a class that is absent: at a position where neither
+    the background nor a class of the label set has its largest probability, its gradient is zero, whatever is shown
+    there. So evidence tells where a class is in a bag that has it. Whether a position shows a class or nothing, and
+    whether a class is absent, the map tells only by what the network carries over from the positions that the cost asks
+    for. No constant added to the background corrects that: the cost comes as near to its least value, 0, with any. What
+    reads the map against the background (posterior error, the decoders columns, posterior, components and rescored,
+    galleries) reads a level that nothing has trained. The decoder strongest needs evidence and the label set alone, but
+    the label set comes from a presence of the same fault.
 
     Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, where it has no terms (with `batch` the bag
     still enters the normalisation of the others), and that of the background with `position`. Positions that tie for a

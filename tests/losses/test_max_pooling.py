@@ -178,3 +178,34 @@ def test_with_a_background_in_every_label_set_the_map_is_the_softmax() -> None:
     loss, logits = load_loss("max-pooling", normalization="position"), some_logits(6)
     torch.testing.assert_close(loss.instance_probs(logits), logits.softmax(dim=1))
     torch.testing.assert_close(loss.instance_evidence(logits), logits.softmax(dim=1)[:, :C])
+
+
+def test_at_every_position_the_cost_does_not_ask_what_absent_classes_and_other_positions_show() -> None:
+    """A bag of {0}: position 0 shows class 0 and position 1 background; elsewhere class 2 everywhere, or nothing."""
+    loss, labels = load_loss("max-pooling", normalization="position"), torch.tensor([[True, False, False]])
+    blank = torch.full((1, C + 1, K), -20.0)
+    blank[0, 0, 0] = blank[0, C, 1:] = 20.0
+    full = blank.clone()
+    full[0, 2, 2:], full[0, C, 2:] = 20.0, -20.0
+    assert loss(blank, labels).item() == pytest.approx(0, abs=1e-9)
+    assert loss(full, labels).item() == pytest.approx(0, abs=1e-9)
+    assert loss.presence_scores(blank)[0, 2] < -30
+    assert loss.presence_scores(full)[0, 2] == pytest.approx(0, abs=1e-9)
+    full.requires_grad_()
+    full.data[0, C, 1] = 18.0  # so that the maximum of the background has a gradient, and is still the only one
+    full.data[0, 0, 0] = 1.0
+    (gradient,) = torch.autograd.grad(loss(full, labels).sum(), full)
+    assert (gradient[..., 2:] == 0).all(), "neither class 0 nor the background is strongest there"
+
+
+@pytest.mark.parametrize("offset", [-4.0, 0.0, 4.0])
+def test_at_every_position_no_constant_on_the_background_is_better_than_another(offset: float) -> None:
+    """The cost falls towards 0 with any, as the network becomes surer at the positions that it asks for."""
+    loss, labels = load_loss("max-pooling", normalization="position"), torch.tensor([[True, False, False]])
+    logits = torch.zeros(1, C + 1, K)
+    logits[0, 0, 0] = logits[0, C, 1] = 1.0
+    shift = torch.zeros(1, C + 1, 1)
+    shift[0, C] = offset
+    costs = [loss(scale * logits + shift, labels).item() for scale in (1, 5, 25, 40)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 1e-5
