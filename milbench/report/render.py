@@ -13,8 +13,8 @@ from markupsafe import Markup
 from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
-from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
 from milbench.report.amounts import series_of, worth_table
+from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
 from milbench.report.figures import charts
 from milbench.report.figures.amounts import draw_amounts
 from milbench.report.figures.ranks import draw_ranks

@@ -41,12 +41,11 @@ def draw_amounts(study: Study, series: Series) -> Picture:
                 low, high = sample.student
                 axes.plot([x, x], [scaled(low, metric), scaled(high, metric)], color=colour, lw=1.2, alpha=0.7)
             shown += means
-        scale_axis(axes, "x", [*series.tasks], widest_linear=5)
+        across = scale_axis(axes, "x", [*series.tasks], widest_linear=5)
         axes.set_xticks([*series.tasks], [f"{amount:,.0f}" for amount in series.tasks])
-        scale_axis(axes, "y", shown, widest_linear=10)
-        logarithmic = ", log scale" if axes.get_yscale() != "linear" else ""
-        axes.set_xlabel("training bags" + (", log scale" if axes.get_xscale() != "linear" else ""))
-        axes.set_ylabel(f"{metric.heading}{logarithmic}")
+        up = scale_axis(axes, "y", shown, widest_linear=10)
+        axes.set_xlabel(f"training bags{across}")
+        axes.set_ylabel(f"{metric.heading}{up}")
         legend_below(figure, 4)
         title = f"{metric.label} against the number of training bags: {series.name}"
         name = f"amounts-{slug(series.name)}"

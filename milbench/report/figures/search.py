@@ -38,7 +38,7 @@ def search_figure(study: Study, task: str) -> Figure | None:
         failed = [error == 100 * FAILED for error in errors]
         if any(failed):
             strip.plot([column] * sum(failed), errors[failed], "x", color=colour, ms=7, mew=2)
-    axes.set_xlabel("draws")
+    axes.set_xlabel("draws, log scale")
     axes.set_ylabel(f"{search_metric(study).label} on validation bags (%)")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:.0f}")
