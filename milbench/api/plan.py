@@ -275,19 +275,21 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
 
     Args:
-        plans: at least one, the newest first; name, title and notes are those of the newest. Of a tuned comparison
-            each loss on each task comes from the newest launch that has it.
+        plans: at least one, the newest first; name, title, notes and contrasts are those of the newest one that is no
+            part of a spec. Of a tuned comparison each loss on each task comes from the newest launch that has it.
     """
     plans = list(plans)
+    whole = next((plan for plan in plans if not plan.part), plans[0])
+    remarks: dict[str, Any] = {"title": whole.title, "notes": whole.notes, "contrasts": whole.contrasts}
     if plans[0].search is not None:
-        return merge_tuned(plans)
+        return replace(merge_tuned(plans), **remarks)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
     infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
     folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}
     overlaps = {k: v for plan in reversed(plans) for k, v in plan.overlaps.items()}
     named = labels(cells.values())
     return replace(
-        plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps
+        plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps, **remarks
     )  # fmt: skip
 
 
