@@ -116,7 +116,8 @@ class Spec(BaseModel):
         """A digest of what two launches have in common that are parts of one comparison; "" for flags alone."""
         if self.source == "flags":
             return ""
-        own = {"name", "title", "losses", "tasks", "seeds", "notes", "differences", "published", "contrasts", "source", "part"}
+        remarks = {"name", "title", "notes", "differences", "published", "contrasts"}
+        own = remarks | {"losses", "tasks", "seeds", "source", "part"}
         return hashlib.sha256(json.dumps(self.model_dump(exclude=own), sort_keys=True).encode()).hexdigest()[:16]
 
 
