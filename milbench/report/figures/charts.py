@@ -25,7 +25,12 @@ from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
 from milbench.report.study import Study, Variant
 
-_CURVES = "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross."
+MOST_LINES = 12
+"""With more finished seeds their curves are a band: hundreds of lines hide one another and make a page heavy."""
+_CURVES = (
+    "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross. Of more than "
+    f"{MOST_LINES} finished seeds a band shows the least and the largest value."
+)
 _COSTS = "Small dots: seeds; large: their median. Right: the result against the time of the loss alone."
 _GALLERY = (
     "The same test bags for every loss, with the network of its first finished seed after the last epoch. Colour: the "
@@ -271,12 +276,17 @@ def _curves(study: Study, task: str, name: str) -> pd.DataFrame:
 def _draw_curves(axes: Axes, frame: pd.DataFrame, colour: str, dash: str) -> None:
     if frame.empty:
         return
+    done = frame[frame["done"]]
+    banded = done["seed"].nunique() > MOST_LINES
+    if banded:
+        at = done.groupby("epoch")["value"]
+        axes.fill_between(at.min().index, at.min(), at.max(), color=colour, alpha=0.15, lw=0)
+    single = frame[~frame["done"]] if banded else frame
     # One collection, since thousands of lines one by one would take matplotlib most of the time of a report.
-    axes.add_collection(LineCollection(_by_seed(frame), colors=colour, lw=0.8, alpha=0.45, capstyle="projecting"))
+    axes.add_collection(LineCollection(_by_seed(single), colors=colour, lw=0.8, alpha=0.45, capstyle="projecting"))
     ends = frame[~frame["done"]].sort_values("epoch").groupby("seed").last()
     if len(ends):
         axes.plot(ends["epoch"], ends["value"], "x", color=colour, ms=7, mew=2)
-    done = frame[frame["done"]]
     # The mean is drawn only where every seed has a value: it would jump at the end of an unfinished one.
     counts = done.groupby("epoch")["value"].transform("size")
     mean = done[counts == done["seed"].nunique()].groupby("epoch")["value"].mean()

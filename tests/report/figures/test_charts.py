@@ -10,7 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 
 from milbench.report.figures import charts
 from milbench.report.render import render
@@ -39,6 +39,22 @@ def test_curves_are_drawn_seed_by_seed_with_a_cross_at_the_end_of_each_unfinishe
     (crosses,) = (line for line in panel.lines if line.get_marker() == "x")
     assert [len(curve) for curve in curves] == [6, 3, 6, 3]
     np.testing.assert_allclose(np.asarray(crosses.get_xydata(), float), [curves[1][-1], curves[3][-1]])
+
+
+def test_many_seeds_are_a_band_from_the_least_to_the_largest_value_and_unfinished_ones_stay_lines() -> None:
+    lost = {("exact", "extended-digits", 1): ("interrupted", "")}
+    results = make_results(None, {"exact": 0.01}, ONE, charts.MOST_LINES + 2, 6, statuses=lost)
+    figure = charts.curves_figure(Study(results), "extended-digits")
+    assert figure is not None
+    losses = results.history[results.history["metric"] == "train/loss"]
+    done = losses[losses["cell"] != results.cells.index[1]].groupby("epoch")["value"]
+    (band,) = (found for found in figure.axes[1].collections if isinstance(found, PolyCollection))
+    points = np.asarray(band.get_paths()[0].vertices, float)
+    for epoch in range(1, 7):
+        at = points[points[:, 0] == epoch, 1]
+        assert (at.min(), at.max()) == pytest.approx((done.min()[epoch], done.max()[epoch]))
+    (single,) = (found for found in figure.axes[1].collections if isinstance(found, LineCollection))
+    assert len(single.get_segments()) == 1
 
 
 def test_what_every_run_recorded_once_is_no_curve(tmp_path: Path) -> None:
