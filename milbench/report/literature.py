@@ -21,7 +21,7 @@ _LEGEND = (
 
 def literature_table(study: Study) -> Table | None:
     """Return the published values of other methods among our means, task by task; None where none are named."""
-    facts = {task: [fact for fact in study.published(task) if fact.method] for task in study.tasks}
+    facts = {task: study.published_methods(task) for task in study.tasks}
     sources = list(dict.fromkeys(_source(fact) for found in facts.values() for fact in found))
     groups = []
     for task, found in facts.items():

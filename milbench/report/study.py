@@ -199,6 +199,11 @@ class Study:
             and all(params.get(f"task.{name}") == value for name, value in entry.get("params", {}).items())
         ]
 
+    def published_methods(self, task: str) -> list[Published]:
+        """Return what was published of methods that are no losses here, on the data of a task and no other."""
+        digests = self.cells.loc[self.cells["task_label"] == task, "data_digest"].astype(str)
+        return [p for p in self.published(task) if p.method and digests.str.startswith(p.data).all()]
+
     def history(self, task: str, metric: str) -> pd.DataFrame:
         """Return every value of a metric, such as "test/set_error", with the columns cell, epoch and value."""
         history = self._histories.get(task, self.results.history.iloc[:0])

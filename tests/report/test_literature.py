@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from scipy import stats
 
 from milbench.engine.spec import make_plan, make_spec
 from milbench.errors import UsageError
+from milbench.report.figures.published_lines import of_methods
 from milbench.report.literature import literature_table
 from milbench.report.render import render
 from milbench.report.study import Study
@@ -53,6 +55,15 @@ def test_a_published_figure_stands_among_ours_with_both_intervals() -> None:
         assert shown(line[2].text) == bounds(errors, 0.0)
         assert shown(line[3].text) == bounds(errors, 0.25)
         assert line[4].text == "4"
+
+
+def test_figures_on_other_data_stand_nowhere() -> None:
+    seen = study(overlap=0.0)
+    for data, shown_ in (("", True), ("sha256:0", True), ("SVHN, ", False)):
+        published = [entry | {"data": data} for entry in seen.results.published]
+        other = Study(replace(seen.results, published=published))
+        assert (literature_table(other) is not None) == shown_
+        assert bool(of_methods(other, TASK)) == shown_
 
 
 def test_without_shared_data_there_is_no_corrected_interval(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def of_losses(study: Study, task: str) -> dict[Variant, list[Published]]:
 
 def of_methods(study: Study, task: str) -> list[Published]:
     """Return the published values of the primary metric by methods that are no losses here, best first."""
-    lower = study.metric(task).lower_is_better
-    return sorted((p for p in _of_primary(study, task) if p.method), key=lambda p: p.value if lower else -p.value)
+    lower, primary = study.metric(task).lower_is_better, study.primary(task)
+    found = [p for p in study.published_methods(task) if p.metric == primary]
+    return sorted(found, key=lambda p: p.value if lower else -p.value)
 
 
 def caption_of_lines(study: Study, task: str) -> str:

@@ -25,7 +25,7 @@ def test_methods_that_are_no_losses_here_are_lines_with_a_legend() -> None:
     results = make_results(None, TWO, ONE, 3, 2)
     other = {"task": "extended-digits", "loss": "", "metric": "instance_error"}
     theirs = [
-        other | {"value": value, "source": f"{name} 2014", "method": name, "data": "SVHN, "}
+        other | {"value": value, "source": f"{name} 2014", "method": name, "data": "sha256"}
         for name, value in (("Goodfellow", 0.04), ("Ba", 0.039))
     ]
     study = Study(replace(results, published=[*theirs, theirs[0] | {"metric": "set_error"}, *results.published]))
