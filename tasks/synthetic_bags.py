@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -19,9 +20,11 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
+from milbench.families.bag_model import BagModel, marginal_rates
 from milbench.families.bag_pool import batches_from
 from milbench.families.conditioned_draws import ConditionedDraws
 from milbench.families.gaussian_instances import class_rates, clusters, log_joint
+from milbench.families.instancewise import above_reference, merged_errors, reference_errors
 from milbench.families.label_noise import noisy_labels
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
@@ -34,14 +37,14 @@ _TOGETHER = 10
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 _Key = tuple[type, str]
-_PREPARED = ("_key", "_eval_splits", "_placed", "_draws", "_pool")
+_PREPARED = ("_key", "_eval_splits", "_placed", "_training", "_test", "_instance_model", "_pool")
 """The attributes that follow from the others."""
 _OF_TRAINING = ("seed", "bags_per_epoch", "training_bags", "_noise")
 """Those on which the fixed bags do not depend."""
 # The cells of a comparison that one process computes share the bags and their optimum.
 _last_bags: dict[_Key, dict[Split, EvalSplit]] = {}
-_optima: dict[tuple[type, str, int | None], dict[str, float]] = {}
-"""By the key of the bags, and how many of them are evaluated."""
+_optima: dict[tuple[str, type, str, int | None], dict[str, float]] = {}
+"""By what is known of bags, their key, and how many of them are evaluated."""
 
 
 class SyntheticBags(Task):
@@ -60,8 +63,14 @@ class SyntheticBags(Task):
     As the distribution is known, so are the optimal decisions: from the exact posterior of every instance and of the
     label set given all instances of the bag, and of a single instance that is not background. Each `bayes_*` metric is
     the error of these decisions on the bags on which the loss is evaluated, and each `excess_*` metric is the
-    difference. It is paired, has little noise, and may be slightly negative on finitely many bags. Where the instances
-    of a bag depend on each other, a network that sees them one by one cannot be expected to reach the optimum.
+    difference. It is paired, has little noise, and may be slightly negative on finitely many bags.
+
+    Where the instances of a bag depend on each other, a network that sees them one by one cannot be expected to reach
+    the optimum. The `reference_*` metrics are the errors of decisions that know the distribution and see one instance
+    at a time (`milbench.families.instancewise`), from the frequencies of classes in training bags. A loss that is
+    `above_reference_*` zero does as well; it may do better, as a network can learn what the reference takes no notice
+    of. Where label sets cannot tell a class from another one or from the background, `learnable_posterior_error` counts
+    these as one.
 
     Args:
         num_classes: C, the background not counted.
@@ -73,7 +82,8 @@ class SyntheticBags(Task):
         background_scale: the standard deviation of the background.
         bags_per_epoch: the number of training bags in an epoch.
         label_sets: `independent`, as above; `together`, classes 2i and 2i+1 only together; `exclusive`, never both;
-            `constant`, class 0 always; `uniform`, 1 to `labels_per_bag` classes, each number equally often.
+            `mostly-together`, pairs as in `together` nine times in ten, else as in `exclusive`; `constant`, class 0
+            always; `uniform`, 1 to `labels_per_bag` classes, each number equally often.
         labels_per_bag: the largest number of classes in a bag, for `uniform`.
         imbalance: the probability of class 0 divided by that of the last class; those between fall geometrically, and
             the sum stays C * class_rate. Single instances to evaluate on are of each class as often.
@@ -82,7 +92,10 @@ class SyntheticBags(Task):
         labels_added: the probability that it has one that does not, unless it would be larger than the bag.
         context: in bags with class 0, the share of the background that is normal with unit variance around the point
             at separation/sqrt(2) on axis C, as one more class would be.
+        context_without: the same share in bags without class 0.
+        context_swapped: whether these two shares change places in test bags.
         test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
+        test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other bags.
         training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
             and again, up to `bags_per_epoch`. 0: all are new.
     """
@@ -94,7 +107,7 @@ class SyntheticBags(Task):
     amount = "training_bags"
     added_later = (
         *("label_sets", "labels_per_bag", "imbalance", "empty_share", "labels_dropped", "labels_added", "context"),
-        *("test_sizes", "training_bags"),
+        *("context_without", "context_swapped", "test_sizes", "test_label_sets", "training_bags"),
     )
 
     def __init__(
@@ -114,13 +127,17 @@ class SyntheticBags(Task):
         labels_dropped: Share = 0.0,
         labels_added: Share = 0.0,
         context: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        context_without: Annotated[float, Field(ge=0, le=1)] = 0.0,
+        context_swapped: bool = False,
         test_sizes: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}-[1-9]\d{0,3}$")] | None = None,
+        test_label_sets: LabelSets | None = None,
         training_bags: Annotated[int, Field(ge=0)] = 0,
     ) -> None:
         if min_size > max_size:
             raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
-        if dimension < num_classes + (context > 0):
-            what = "and context need as many axes and one more" if context else "need as many axes"
+        has_context = max(context, context_without) > 0
+        if dimension < num_classes + has_context:
+            what = "and context need as many axes and one more" if has_context else "need as many axes"
             raise self._wrong(f"{num_classes} classes {what}, dimension = {dimension} is too small")
         if num_classes * class_rate >= 1:
             raise self._wrong(f"{num_classes} classes of class_rate = {class_rate:g} leave no room for background")
@@ -135,16 +152,21 @@ class SyntheticBags(Task):
         self.training_bags = training_bags
         self.positions = (min_size + max_size) // 2
         self.imbalance = imbalance
-        self.context = context
+        self.context = context_without, context
+        self.test_context = self.context[::-1] if context_swapped else self.context
         self._noise = labels_dropped, labels_added
         self._priors = class_rates(num_classes, class_rate, imbalance)
         self._presence = presence_among(self._priors, (min_size + max_size) / 2)
-        self._rule = LabelSetRule(label_sets, labels_per_bag, empty_share)
+        self._rule = self._test_rule = LabelSetRule(label_sets, labels_per_bag, empty_share)
+        if test_label_sets is not None:
+            most = labels_per_bag if test_label_sets == "uniform" else None
+            self._test_rule = LabelSetRule(test_label_sets, most, empty_share)
         try:
-            self._rule.check(self._presence, min(min_size, self.test_range[0]))
+            self._rule.check(self._presence, min_size)
+            self._test_rule.check(self._presence, self.test_range[0])
         except UsageError as error:
             raise self._wrong(str(error)) from None
-        self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=context > 0)
+        self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=has_context)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a constant, because no data are read."""
@@ -154,11 +176,11 @@ class SyntheticBags(Task):
         """Draw the fixed bags, or take those of the task that this process prepared last, if they are the same."""
         self._device = device
         self._placed = self._means.to(device), self._scales.to(device)
-        self._draws = None
-        if not self._rule.is_of_independent_instances:
-            largest = max(self.size_range[1], self.test_range[1])
-            prior = LabelSetPrior(self._rule, self._priors, self._presence, largest)
-            self._draws = ConditionedDraws(prior, self._priors)
+        prior, draws = self._label_sets(self._rule)
+        self._training = BagModel(self.size_range, draws, self.context)
+        other = draws if self._test_rule == self._rule else self._label_sets(self._test_rule)[1]
+        self._test = BagModel(self.test_range, other, self.test_context)
+        self._instance_model = marginal_rates(self._training, prior, self._priors)
         self._key = self._drawn_from()
         splits = _last_bags.get(self._key)
         if splits is None:
@@ -196,9 +218,10 @@ class SyntheticBags(Task):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
         found = evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
-        reached, best = found.metrics, self._bayes
+        reached = found.metrics | merged_errors(score, self._limited_splits, self._groups)
+        best, reference = self._bayes, self._reference
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
-        return replace(found, metrics=reached | best | excess)
+        return replace(found, metrics=reached | best | excess | reference | above_reference(reached, reference))
 
     def gallery(self) -> Bags:
         """Return eight test bags."""
@@ -207,14 +230,34 @@ class SyntheticBags(Task):
     @property
     def _bayes(self) -> dict[str, float]:
         """The errors of the optimal decisions on the bags that are evaluated, by `split/bayes_metric`."""
-        key = (*self._key, self.evaluation_limit)
+        key = ("bayes", *self._key, self.evaluation_limit)
         if key not in _optima:
             _optima[key] = {
-                f"{s}/bayes_{k}": v
-                for s, split_bags in self._eval_splits.items()
-                for k, v in self.bayes_errors(limited(split_bags, self.evaluation_limit)).items()
+                f"{split}/bayes_{metric}": v
+                for split, split_bags in self._limited_splits.items()
+                for metric, v in self.bayes_errors(split_bags, split).items()
             }
         return _optima[key]
+
+    @property
+    def _reference(self) -> dict[str, float]:
+        """The errors of the instance-wise reference on the same bags, by `split/reference_metric`."""
+        key = ("reference", *self._key, self.evaluation_limit)
+        if key not in _optima:
+            _optima[key] = reference_errors(self.marginal_log_posterior, self._limited_splits, self._groups)
+        return _optima[key]
+
+    @property
+    def _limited_splits(self) -> dict[Split, EvalSplit]:
+        return {split: limited(bags, self.evaluation_limit) for split, bags in self._eval_splits.items()}
+
+    @property
+    def _groups(self) -> list[int]:
+        """For each channel, background last, the first one that label sets cannot tell from it."""
+        channels = list(range(self.num_classes + 1))
+        if self._rule.kind == "together":
+            return [c // 2 * 2 for c in channels]
+        return [self.num_classes, *channels[1:]] if self._rule.kind == "constant" else channels
 
     def _drawn_from(self) -> _Key:
         """Return all that the fixed bags depend on: class, revision, their number, attributes, the device."""
@@ -222,34 +265,38 @@ class SyntheticBags(Task):
         state = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in vars(self).items() if k not in without}
         return type(self), repr((self.revision, self.eval_bags, self.evaluation_limit, sorted(state.items())))
 
-    def draw(self, count: int, rng: torch.Generator, sizes: tuple[int, int] | None = None) -> Bags:
+    def _label_sets(self, rule: LabelSetRule) -> tuple[LabelSetPrior, ConditionedDraws | None]:
+        """Return the prior of a rule, and what draws from it; None where instances are independent."""
+        prior = LabelSetPrior(rule, self._priors, self._presence, max(self.size_range[1], self.test_range[1]))
+        return prior, None if rule.is_of_independent_instances else ConditionedDraws(prior, self._priors)
+
+    def draw(self, count: int, rng: torch.Generator, split: Split = "validation") -> Bags:
         """Return random bags with instances (B, K, d); those beyond the size of a bag are 0 and masked.
 
         Args:
             count: B, the number of bags, which are made on the device of `prepare`.
             rng: a generator on the CPU.
-            sizes: the smallest and the largest size, K; None: min_size and max_size.
+            split: whose bags they are like; those of training are like those of validation.
         """
-        (bags,) = self.draw_batches([count], rng, sizes)
+        (bags,) = self.draw_batches([count], rng, split)
         return bags
 
-    def draw_batches(
-        self, counts: Sequence[int], rng: torch.Generator, sizes: tuple[int, int] | None = None
-    ) -> list[Bags]:
+    def draw_batches(self, counts: Sequence[int], rng: torch.Generator, split: Split = "validation") -> list[Bags]:
         """Return the bags that `draw` returns for each count in turn, in less time than these calls take."""
-        low, high = sizes or self.size_range
-        drawn = [self._numbers(count, low, high, rng) for count in counts]
+        model = self._model_of(split)
+        high = model.sizes[1]
+        drawn = [self._numbers(count, model, rng) for count in counts]
         all_sizes, chosen, noise, near = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
-        if self._draws is not None:
-            chosen = self._draws(all_sizes[:, 0], chosen)
+        if model.draws is not None:
+            chosen = model.draws(all_sizes[:, 0], chosen)
         all_sizes, all_drawn = all_to_device([all_sizes, chosen], self._device)
         mask = torch.arange(high, device=self._device) < all_sizes
         classes = all_drawn.masked_fill(~mask, self.num_classes)
         known = classes.masked_fill(classes == self.num_classes, -1)
         labels = label_matrix(known, self.num_classes)
         kinds = all_drawn
-        if self.context:
-            is_context = to_device(near < self.context, self._device) & labels[:, :1]
+        if any(model.context):
+            is_context = model.is_context(to_device(near, self._device), labels)
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self._emit(kinds, noise) * mask.unsqueeze(2)
         bags = Bags(instances, labels, mask, Truth(known, position_classes=classes))
@@ -263,31 +310,46 @@ class SyntheticBags(Task):
         """
         return log_joint(instances.cpu(), self._means, self._scales, self._priors).log_softmax(dim=1)
 
-    def posterior(self, bags: Bags) -> BagPosterior:
-        """Return the exact posterior given all instances of each bag, of bags with a mask that this task has drawn."""
-        known, model = bags.to(torch.device("cpu")), (self._means, self._scales, self._priors)
+    def marginal_log_posterior(self, instances: Tensor) -> Tensor:
+        """Return the log posterior (B, C+1, K) float64 of the class of each instance, whatever else is in its bag.
+
+        Classes and context are as frequent as in training bags. It is `log_posterior` where instances are independent
+        and there is no context.
+        """
+        rates, context = self._instance_model
+        return log_joint(instances.cpu(), self._means, self._scales, rates, context).log_softmax(dim=1)
+
+    def posterior(self, bags: Bags, split: Split = "validation") -> BagPosterior:
+        """Return the exact posterior given all instances of each bag, of bags with a mask drawn as those of a split."""
+        model, known = self._model_of(split), bags.to(torch.device("cpu"))
         mask = torch.ones_like(known.instances[..., 0], dtype=torch.bool) if known.mask is None else known.mask
-        weight = None if self._draws is None else self._draws.prior.log_weight[mask.sum(dim=1)]
-        with_0 = log_joint(known.instances, *model, self.context) if self.context else None
-        return bag_posterior(log_joint(known.instances, *model), mask, weight, with_0)
+        weight = None if model.draws is None else model.draws.prior.log_weight[mask.sum(dim=1)]
+        without, having = (
+            log_joint(known.instances, self._means, self._scales, self._priors, share) for share in model.context
+        )
+        return bag_posterior(without, mask, weight, having if any(model.context) else None)
 
-    def bayes_errors(self, split_bags: EvalSplit) -> dict[str, float]:
-        """Return the errors of the optimal decisions on a split, by metric."""
-        return optimal_errors(split_bags, self.log_posterior, self.posterior)
+    def bayes_errors(self, split_bags: EvalSplit, split: Split = "validation") -> dict[str, float]:
+        """Return the errors of the optimal decisions on bags drawn as those of a split, by metric."""
+        return optimal_errors(split_bags, self.log_posterior, partial(self.posterior, split=split))
 
-    def _numbers(self, count: int, low: int, high: int, rng: torch.Generator) -> tuple[Tensor, ...]:
+    def _model_of(self, split: Split) -> BagModel:
+        return self._test if split == "test" else self._training
+
+    def _numbers(self, count: int, model: BagModel, rng: torch.Generator) -> tuple[Tensor, ...]:
         """Return sizes (B, 1), what classes are drawn by, normal noise (B, K, d), and what context is drawn by.
 
         The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
         label set and of the positions.
         """
+        low, high = model.sizes
         sizes = torch.randint(low, high + 1, (count, 1), generator=rng)
-        if self._draws is None:
+        if model.draws is None:
             chosen = torch.multinomial(self._priors, count * high, replacement=True, generator=rng).view(count, high)
         else:
             chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
         noise = torch.randn(count, high, self.dimension, generator=rng)
-        return sizes, chosen, noise, torch.rand(count, high if self.context else 0, generator=rng)
+        return sizes, chosen, noise, torch.rand(count, high if any(model.context) else 0, generator=rng)
 
     def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
         """Return bags with the errors of label sets that training bags have."""
@@ -312,8 +374,7 @@ class SyntheticBags(Task):
         noise = torch.randn(count, 1, self.dimension, generator=rng)
         lone = Bags(self._emit(classes, noise), label_matrix(classes, self.num_classes))
         sizes = [min(_EVAL_BATCH, count - start) for start in range(0, count, _EVAL_BATCH)]
-        of_bags = self.test_range if split == "test" else self.size_range
-        return EvalSplit([lone], [self.draw(size, rng, of_bags) for size in sizes])
+        return EvalSplit([lone], [self.draw(size, rng, split) for size in sizes])
 
     def _range(self, sizes: str) -> tuple[int, int]:
         """Return the smallest and the largest of `test_sizes`."""

@@ -140,6 +140,39 @@ METRICS: dict[str, Metric] = {
         "excess posterior error",
         "Posterior error minus that of the exact posterior on the same instances.",
     ),
+    "learnable_posterior_error": Metric(
+        "posterior error of what can be learnt",
+        "Posterior error where the probabilities of channels that label sets cannot tell apart are added up and count "
+        "as one: of two classes that occur only together, or of the background and a class that is in every bag.",
+    ),
+    "reference_set_error": Metric(
+        "set error of the reference",
+        "Set error, on the same bags, of the instance-wise reference: it knows the distribution of training bags and "
+        "sees one instance at a time, as the network does. A class is present with the probability "
+        "1 - prod_k (1 - p_k), with one threshold, which minimises the error on the validation bags.",
+    ),
+    "reference_posterior_error": Metric(
+        "posterior error of the reference",
+        "Posterior error, on the same instances, of the most probable class of each instance, whatever else is in its "
+        "bag, by the distribution of training bags.",
+    ),
+    "reference_learnable_posterior_error": Metric(
+        "reference for what can be learnt", "As posterior error of the reference, of what can be learnt."
+    ),
+    "above_reference_set_error": Metric(
+        "set error above the reference",
+        "Set error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
+        "where a network learns what the reference takes no notice of, such as which classes occur together.",
+    ),
+    "above_reference_posterior_error": Metric(
+        "posterior error above the reference",
+        "Posterior error minus that of the instance-wise reference on the same instances; it can be negative by "
+        "chance.",
+    ),
+    "above_reference_learnable_posterior_error": Metric(
+        "posterior error of what can be learnt, above the reference",
+        "Posterior error of what can be learnt minus that of the instance-wise reference.",
+    ),
     "transcription_error": Metric(
         "transcription error",
         "Share of the images whose string of digits is not read exactly by the chosen decoder: of the decoders below, "

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from milbench.api.contrast import Contrast
+from milbench.api.marks import Mark
 from milbench.api.merged_searches import merge_tuned
 from milbench.errors import RENAMED, UsageError
 
@@ -182,6 +183,7 @@ class Plan:
             seeds do not split the same bags differently.
         spec: a digest of all that a spec says but its losses, tasks, seeds and remarks; "" for a launch from flags.
         part: whether losses or tasks of a spec were chosen by flags, so that the plan is one part of a comparison.
+        marks: what passes on which task, given in advance.
     """
 
     name: str
@@ -202,6 +204,7 @@ class Plan:
     spec: str = ""
     part: bool = False
     contrasts: list[Contrast] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
     def with_cells(self, cells: list[Cell], **changes: Any) -> Plan:
         """Return the plan with other cells of its tasks, and perhaps other fields.
@@ -214,6 +217,15 @@ class Plan:
             return {cell.id: of_task[_task_of(cell)] for cell in cells if _task_of(cell) in of_task}
 
         return replace(self, cells=cells, folds=carried(self.folds), overlaps=carried(self.overlaps), **changes)
+
+    def marks_by_task(self) -> dict[str, list[Mark]]:
+        """Return the marks by the label of their task, those of tasks without cells left out."""
+        tasks = {_task_of(cell): self.labels[cell.id][1] for cell in self.cells}
+        found: dict[str, list[Mark]] = {}
+        for mark in self.marks:
+            if (key := _task_of(mark)) in tasks:
+                found.setdefault(tasks[key], []).append(mark)
+        return found
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -254,6 +266,7 @@ class Plan:
             raw.get("spec", ""),
             raw.get("part", False),
             [Contrast.from_raw(contrast) for contrast in raw.get("contrasts", [])],
+            [Mark(**mark) for mark in raw.get("marks", [])],
         )
 
 
@@ -267,8 +280,8 @@ def fields_today(cell: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in cell.items()}
 
 
-def _task_of(cell: Cell) -> tuple[str, str]:
-    return cell.task, _to_json(cell.task_params)
+def _task_of(found: Cell | Mark) -> tuple[str, str]:
+    return found.task, _to_json(found.task_params)
 
 
 def merge(plans: Iterable[Plan]) -> Plan:

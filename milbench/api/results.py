@@ -10,6 +10,7 @@ import pandas as pd
 
 from milbench.api.contrast import Contrast
 from milbench.api.folds import Folds
+from milbench.api.marks import Mark
 from milbench.api.plan import SearchRecord, Selection
 
 STATUSES = ("done", "failed", "interrupted", "running", "missing")
@@ -67,6 +68,7 @@ class Results:
         contrasts: the differences that the comparison is made for.
         before_contrasts: how many cells began before the plan of any launch had these contrasts; None where that is not
             known.
+        marks: task_label -> what passes there, given in advance; absent for a task without marks.
         title: of the comparison, "" for none.
         tracking_uri: the address of the store.
         launched: when the comparison was launched last, in UTC.
@@ -97,6 +99,7 @@ class Results:
     compare_by: list[str] = field(default_factory=list)
     contrasts: list[Contrast] = field(default_factory=list)
     before_contrasts: int | None = None
+    marks: dict[str, list[Mark]] = field(default_factory=dict)
     title: str = ""
     tracking_uri: str = ""
     launched: str = ""

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from milbench.api.marks import Mark
 from milbench.api.metric_info import METRICS
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, TaskInfo, labels
 from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
 from milbench.engine.contrasts import Margin, NamedContrast, check_losses, resolve
 from milbench.engine.literature import Literature
+from milbench.engine.marks import PassMark, check_metrics, checked_marks, task_of
 from milbench.engine.search_space import Search, settings_of
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -84,6 +86,7 @@ class Spec(BaseModel):
         differences: between a publication and its code.
         published: figures from the literature, to stand beside the results.
         source: where the spec comes from: "built-in NAME", a path, or "flags".
+        marks: tests that every loss takes, with the values that pass.
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
         part: whether flags chose some of its losses or tasks, or others.
     """
@@ -108,6 +111,7 @@ class Spec(BaseModel):
     differences: list[Difference] = Field(default_factory=list)
     published: list[Literature] = Field(default_factory=list)
     source: str = "flags"
+    marks: list[PassMark] = Field(default_factory=list)
     tune: Search | None = None
     part: bool = False
 
@@ -116,7 +120,7 @@ class Spec(BaseModel):
         """A digest of what two launches have in common that are parts of one comparison; "" for flags alone."""
         if self.source == "flags":
             return ""
-        remarks = {"name", "title", "notes", "differences", "published", "contrasts"}
+        remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks"}
         own = remarks | {"losses", "tasks", "seeds", "source", "part"}
         return hashlib.sha256(json.dumps(self.model_dump(exclude=own), sort_keys=True).encode()).hexdigest()[:16]
 
@@ -193,6 +197,8 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     Raises:
         UsageError: a value is unknown, missing or wrong, or a section belongs to no loss or task.
     """
+    if "marks" in values:
+        values = {**values, "marks": checked_marks(values["marks"], owner)}
     spec: Spec = validated(owner, Spec, values)
     tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
@@ -316,9 +322,16 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     infos: dict[str, TaskInfo] = {}
     folds: dict[str, tuple[int, int]] = {}
     overlaps: dict[str, float] = {}
-    for name, params in _variants(tasks(), spec.tasks, spec.task):
+    marks: list[Mark] = []
+    planned: set[str] = set()
+    for name, params, mark in _tests(spec):
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
+        if mark is not None:
+            marks += mark.marks(task_fields["task"], task_fields["task_params"])
+        if repr(task_fields) in planned:
+            continue
+        planned.add(repr(task_fields))
         seeds, overlap = _seeds_of(spec, task), task.overlap(data_dir)
         beside = [one.entry() for one in spec.published if one.task == task.name]
         infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by).beside(beside)
@@ -353,7 +366,20 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         overlaps=overlaps,
         spec=spec.digest,
         part=spec.part,
+        marks=marks,
     )
+
+
+def _tests(spec: Spec) -> Iterator[tuple[str, Params, PassMark | None]]:
+    """Yield every task with its parameters, those of the spec first and then those of each mark."""
+    for name, params in _variants(tasks(), spec.tasks, spec.task):
+        yield name, params, None
+    for mark in spec.marks:
+        given = task_of(mark, spec.tasks, tasks())
+        if given is not None:
+            name = tasks().entry(given).name
+            for _, params in _variants(tasks(), [given], {name: spec.task.get(name, {}) | mark.params}):
+                yield given, params, mark
 
 
 def _seeds_of(spec: Spec, task: Task) -> list[int]:
@@ -388,6 +414,7 @@ def _check_metrics(spec: Spec) -> None:
         for name in names:
             if name not in known:
                 raise unknown(f"metric in {field}", name, known)
+    check_metrics(spec.marks, known)
 
 
 def _loss_fields(name: str, params: Params) -> Params:

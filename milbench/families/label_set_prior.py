@@ -14,7 +14,9 @@ from torch import Tensor
 from milbench.errors import UsageError
 from milbench.likelihood import label_set_distribution
 
-LabelSets = Literal["independent", "together", "exclusive", "constant", "uniform"]
+LabelSets = Literal["independent", "together", "mostly-together", "exclusive", "constant", "uniform"]
+MOSTLY = 0.9
+"""In `mostly-together`, the share of pairs that are drawn as in `together`; the others are as in `exclusive`."""
 MOST_CLASSES = 8
 """Tables have an entry for every label set, bag size and class."""
 
@@ -25,6 +27,7 @@ class LabelSetRule:
 
     - `independent`: those of independent instances.
     - `together`: classes 2i and 2i+1 occur together or not at all; different pairs are independent.
+    - `mostly-together`: nine pairs in ten are those of `together`, the tenth those of `exclusive`.
     - `exclusive`: at most one of the classes 2i and 2i+1 occurs; different pairs are independent.
     - `constant`: class 0 occurs in every bag; the other classes are independent.
     - `uniform`: 1 to `labels_per_bag` classes occur, each number equally often, and any set of a number equally often.
@@ -63,13 +66,13 @@ class LabelSetRule:
         if classes > MOST_CLASSES:
             what = "empty_share" if self.kind == "independent" else f"label_sets = {self.kind}"
             raise UsageError(f"{what} is for at most {MOST_CLASSES} classes, num_classes = {classes}")
-        if self.kind in ("together", "exclusive") and classes % 2:
+        if self.kind in ("together", "mostly-together", "exclusive") and classes % 2:
             raise UsageError(f"label_sets = {self.kind} needs pairs of classes, num_classes = {classes} is odd")
-        if self.kind == "together" and smallest < 2:
-            raise UsageError("label_sets = together needs two instances a bag, the smallest bag has 1")
-        if self.kind == "exclusive" and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1:
+        if self.kind in ("together", "mostly-together") and smallest < 2:
+            raise UsageError(f"label_sets = {self.kind} needs two instances a bag, the smallest bag has 1")
+        if self.kind in ("mostly-together", "exclusive") and (both := float(presence.view(-1, 2).sum(dim=1).max())) > 1:
             raise UsageError(
-                f"label_sets = exclusive: the probabilities of two such classes add up to {both:.2f}, above 1; "
+                f"label_sets = {self.kind}: the probabilities of two such classes add up to {both:.2f}, above 1; "
                 "expected a smaller class_rate or smaller bags"
             )
         if self.kind == "constant" and self.empty_share:
@@ -87,9 +90,10 @@ class LabelSetPrior:
 
     A rule has one prior pi(L) for all sizes. It is restricted to sets of at most n classes and divided by their sum,
     whence pi_n; for `independent` it is q_n. Then an `empty_share` is set, and the sets that are not empty are scaled
-    to the rest, so that it holds for every size. In `together`, `exclusive` and `constant` a class is present with the
-    probability pi that it has among independent instances in a bag of the mean size, the two classes of `together`
-    with the mean of theirs, and class 0 of `constant` always. In `uniform` it follows from the number of labels.
+    to the rest, so that it holds for every size. In `together`, `mostly-together`, `exclusive` and `constant` a class
+    is present with the probability pi that it has among independent instances in a bag of the mean size, the two
+    classes of `together` with the mean of theirs, and class 0 of `constant` always. In `uniform` it follows from the
+    number of labels.
 
     Args:
         rule: which label sets bags have.
@@ -176,12 +180,12 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
         return torch.where(sets, certain, 1 - certain).prod(dim=1)
     first, second = presence.view(-1, 2).unbind(dim=1)
     has_first, has_second = sets.view(len(sets), -1, 2).unbind(dim=2)
-    if rule.kind == "together":
-        both = (first + second) / 2
-        of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
-    else:
+    both = (first + second) / 2
+    of_pair = torch.where(has_first, both, 1 - both).masked_fill(has_first != has_second, 0.0)
+    if rule.kind != "together":
         one = torch.where(has_first, first, torch.where(has_second, second, (1 - first - second).clamp(min=0)))
-        of_pair = one.masked_fill(has_first & has_second, 0.0)
+        exclusive = one.masked_fill(has_first & has_second, 0.0)
+        of_pair = exclusive if rule.kind == "exclusive" else MOSTLY * of_pair + (1 - MOSTLY) * exclusive
     return of_pair.prod(dim=1)
 
 

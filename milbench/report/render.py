@@ -17,11 +17,13 @@ from milbench.report.amounts import series_of, worth_table
 from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
 from milbench.report.figures import charts
 from milbench.report.figures.amounts import draw_amounts
+from milbench.report.figures.matrix import draw_matrices
 from milbench.report.figures.ranks import draw_ranks
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
 from milbench.report.gap import gap_table
 from milbench.report.literature import literature_table
+from milbench.report.marks import marks_frame, marks_tables
 from milbench.report.pairs import findings, pairs_frame, pairs_table
 from milbench.report.provenance import provenance, results_frame, status_counts, unfinished, write_manifest
 from milbench.report.published import differences_table, verdict_frame, verdict_table
@@ -32,9 +34,10 @@ from milbench.report.tuning import search_frame, search_tables
 TEMPLATES = Path(__file__).parent / "templates"
 _OURS = (
     "ranks-*", "amounts-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*",
-    "sensitivity-*", "errors-*",
+    "sensitivity-*", "errors-*", "marks-*",
 )  # fmt: skip
-_VERDICTS, _PAIRS, _CONTRASTS, _SEARCH = "verdict.csv", "pairs.csv", "contrasts.csv", "search.csv"
+_VERDICTS, _PAIRS, _CONTRASTS = "verdict.csv", "pairs.csv", "contrasts.csv"
+_SEARCH, _MARKS = "search.csv", "marks.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,9 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
     A verdict.csv is added where numbers were published for the planned losses and tasks, a pairs.csv where two
-    losses have results on a task, a contrasts.csv where the spec names contrasts, and a search.csv where settings were
-    searched. All files are written into a draft folder and then moved into place one by one, the page last, so that an
-    earlier report stays complete until then.
+    losses have results on a task, a contrasts.csv where the spec names contrasts, a search.csv where settings were
+    searched, and a marks.csv where the spec has pass marks. All files are written into a draft folder and then moved
+    into place one by one, the page last, so that an earlier report stays complete until then.
 
     Args:
         results: the planned cells of a comparison and their results.
@@ -159,6 +162,8 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "amounts": [(draw_amounts(study, series), worth_table(study, series)) for series in series_of(study)],
         "ranks": ranks,
         "no_ranks": no_ranks,
+        "marks": marks_tables(study),
+        "matrices": draw_matrices(study),
         "sections": sections,
         "gallery": gallery,
         "metrics": _metrics(study),
@@ -174,8 +179,13 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
 def _write(draft: Path, study: Study, sections: list[Section], context: dict[str, Any]) -> None:
     (draft / "figures").mkdir()
-    amounts = [picture for picture, _ in context["amounts"]]
-    for picture in (*amounts, *context["ranks"], *(p for section in sections for p in section.pictures.values())):
+    pictures = [picture for picture, _ in context["amounts"]]
+    pictures += [
+        *context["ranks"],
+        *context["matrices"],
+        *(p for section in sections for p in section.pictures.values()),
+    ]
+    for picture in pictures:
         picture.write(draft / "figures")
     html = _environment(autoescape=True)
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
@@ -190,6 +200,7 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
         (_PAIRS, pairs_frame(study)),
         (_CONTRASTS, contrast_frame(context["named"])),
         (_SEARCH, search_frame(study)),
+        (_MARKS, marks_frame(study)),
     ):
         if len(frame):
             frame.to_csv(draft / name, index=False)
@@ -213,7 +224,7 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
         (draft / file).replace(out / file)
-    for name in (_VERDICTS, _PAIRS, _CONTRASTS, _SEARCH):
+    for name in (_VERDICTS, _PAIRS, _CONTRASTS, _SEARCH, _MARKS):
         if Path(name) not in files:
             (out / name).unlink(missing_ok=True)
     # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Literal
 
 import pandas as pd
 
@@ -94,12 +95,14 @@ class Table:
         columns: the headings of the columns.
         groups: name and lines of each group; a line has an entry a column, the first of which is its heading.
         notes: sentences below the table.
+        style: "matrix" for a table wider than a screen, whose first column stays in sight; "" for others.
     """
 
     title: str
     columns: list[str]
     groups: list[tuple[str, list[list[Entry]]]]
     notes: list[str] = field(default_factory=list)
+    style: Literal["", "matrix"] = ""
 
     @property
     def titled(self) -> bool:

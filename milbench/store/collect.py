@@ -75,6 +75,7 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         compare_by=plan.compare_by,
         contrasts=plan.contrasts,
         before_contrasts=_before_contrasts(store, plan, [run for cell, run in used.items() if cell not in tried]),
+        marks=plan.marks_by_task(),
         title=plan.title,
         tracking_uri=store.address,
         launched=launched,

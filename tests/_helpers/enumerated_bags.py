@@ -54,6 +54,12 @@ def rule_of_sets(
                         (False, True): presence[b],
                         (False, False): 1 - presence[a] - presence[b],
                     },
+                    "mostly-together": {
+                        (True, True): 0.9 * both,
+                        (True, False): 0.1 * presence[a],
+                        (False, True): 0.1 * presence[b],
+                        (False, False): 0.9 * (1 - both) + 0.1 * (1 - presence[a] - presence[b]),
+                    },
                 }[kind]
                 value *= cases.get((a in members, b in members), 0.0)
         found[frozenset(members)] = value
@@ -68,6 +74,7 @@ def bags_of(
     labels_per_bag: int | None = None,
     empty_share: float | None = None,
     context: float = 0.0,
+    context_without: float = 0.0,
 ) -> dict[Assignment, float]:
     """The probability of every assignment of kinds to the instances of a bag of `size`."""
     classes = len(rates) - 1
@@ -84,7 +91,7 @@ def bags_of(
     for kinds, probability in drawn.items():
         members = label_set(kinds, classes)
         value = rule[members] / total * probability / q[members]
-        share = context if 0 in members else 0.0
+        share = context if 0 in members else context_without
         ways = [[(k, 1.0)] if k < classes else [(k, 1 - share), (k + 1, share)] for k in kinds]
         for way in itertools.product(*ways):
             weight = value * math.prod(p for _, p in way)

@@ -16,6 +16,7 @@ from tests._helpers.enumerated_bags import bags_of, of_sets
 RATES = [0.15, 0.1, 0.05, 0.2, 0.5]
 KINDS: list[dict[str, Any]] = [
     {"kind": "together"},
+    {"kind": "mostly-together"},
     {"kind": "exclusive"},
     {"kind": "constant"},
     {"kind": "uniform", "labels_per_bag": 3},

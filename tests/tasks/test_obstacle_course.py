@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,12 +15,15 @@ from scipy.stats import chisquare
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from milbench import EvalSplit, UsageError, generator, load_task
+from milbench import EvalSplit, Scores, UsageError, generator, load_task
+from milbench.api.metric_info import METRICS
 from milbench.engine.spec import make_plan, make_spec
+from milbench.families.instancewise import instancewise_scores
 from tests._helpers.enumerated_bags import bags_of, label_set
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"min_size": 2, "max_size": 3, "class_rate": 0.15, "dimension": 4, "separation": 3.0}
+SHARES = ("context", "context_without")
 COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 2, "label_sets": "together"},
     "exclusive": {"num_classes": 2, "label_sets": "exclusive", "empty_share": 0.3},
@@ -34,6 +38,9 @@ COURSE: dict[str, dict[str, Any]] = {
     "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
     "context": {"num_classes": 2, "context": 0.6, "test_sizes": "1-4"},
     "only context": {"num_classes": 2, "context": 1.0, "empty_share": 0.2},
+    "absence": {"num_classes": 2, "context_without": 0.5, "context_swapped": True},
+    "frequency": {"num_classes": 2, "context": 0.6, "context_without": 0.2, "context_swapped": True},
+    "company": {"num_classes": 2, "label_sets": "mostly-together", "test_label_sets": "exclusive", "test_sizes": "1-3"},
     "empty": {"num_classes": 3, "empty_share": 0.4, "imbalance": 100.0},
     "rare": {"num_classes": 3, "imbalance": 100.0, "test_sizes": "4-4"},
 }
@@ -47,13 +54,17 @@ def make(limit: int = 40, **params: Any) -> Any:
 
 
 @cache
-def model_of(size: int, name: str) -> dict[tuple[int, ...], float]:
+def model_of(size: int, name: str, split: str = "validation") -> dict[tuple[int, ...], float]:
     """The probability of every assignment of kinds to the instances of a bag of `size`, from the parameters alone."""
     given = {**SMALL, "imbalance": 1.0, **COURSE[name]}
+    if split == "test":
+        given["label_sets"] = given.get("test_label_sets", given.get("label_sets", "independent"))
+        if given.get("context_swapped"):
+            given["context"], given["context_without"] = given.get("context_without", 0.0), given.get("context", 0.0)
     classes = given["num_classes"]
     steps = [given["imbalance"] ** (-c / max(1, classes - 1)) for c in range(classes)]
     rates = [step * classes * given["class_rate"] / sum(steps) for step in steps]
-    chosen = {key: given[key] for key in ("labels_per_bag", "empty_share", "context") if key in given}
+    chosen = {key: given[key] for key in ("labels_per_bag", "empty_share", *SHARES) if key in given}
     kind, mean_size = given.get("label_sets", "independent"), (given["min_size"] + given["max_size"]) / 2
     return bags_of(size, [*rates, 1 - sum(rates)], kind=kind, mean_size=mean_size, **chosen)
 
@@ -69,10 +80,10 @@ def log_densities(instances: Tensor, classes: int) -> Tensor:
     return torch.stack(found, dim=1)
 
 
-def by_enumeration(instances: Tensor, name: str) -> tuple[dict[frozenset[int], float], Tensor]:
+def by_enumeration(instances: Tensor, name: str, split: str) -> tuple[dict[frozenset[int], float], Tensor]:
     """The posterior of the label sets, and that (K, C+1) of the class of each instance, of one bag (K, d)."""
     classes, size = COURSE[name]["num_classes"], len(instances)
-    model, density = model_of(size, name), log_densities(instances.double(), classes).exp().tolist()
+    model, density = model_of(size, name, split), log_densities(instances.double(), classes).exp().tolist()
     joint = {kinds: p * math.prod(density[k][kind] for k, kind in enumerate(kinds)) for kinds, p in model.items()}
     total = sum(joint.values())
     sets: defaultdict[frozenset[int], float] = defaultdict(float)
@@ -90,9 +101,9 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
     for split, evaluated in task._eval_splits.items():
         wrong_sets, wrong_instances = [], []
         (bags,) = evaluated.bags
-        found = task.posterior(bags)
+        found = task.posterior(bags, split)
         for bag, size in enumerate(bags.mask.sum(dim=1).tolist()):
-            sets, instances = by_enumeration(bags.instances[bag, :size], name)
+            sets, instances = by_enumeration(bags.instances[bag, :size], name, split)
             for members, p in sets.items():
                 assert float(found.log_sets[bag, sum(1 << c for c in members)].exp()) == pytest.approx(p, rel=1e-6)
             assert float(found.log_sets[bag].exp().sum()) == pytest.approx(1)
@@ -105,16 +116,18 @@ def test_the_optimum_is_that_of_all_assignments(name: str) -> None:
         assert task._bayes[f"{split}/bayes_posterior_error"] == pytest.approx(share)
 
 
-@pytest.mark.parametrize("name", COURSE)
-def test_bags_are_drawn_as_often_as_the_model_says(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "split"), [*((name, "validation") for name in COURSE), ("context", "test"), ("company", "test")]
+)
+def test_bags_are_drawn_as_often_as_the_model_says(name: str, split: Any) -> None:
     params, count = COURSE[name], 6000
     task = make(**params)
-    bags = task.draw(count, generator("course", name))
+    bags = task.draw(count, generator("course", name), split)
     sizes = bags.mask.sum(dim=1)
     classes = params["num_classes"]
     for size in sizes.unique().tolist():
         expected: defaultdict[tuple[int, ...], float] = defaultdict(float)
-        for kinds, p in model_of(size, name).items():
+        for kinds, p in model_of(size, name, split).items():
             expected[tuple(min(kind, classes) for kind in kinds)] += p
         found = [tuple(row) for row in bags.truth.position_classes[sizes == size, :size].tolist()]
         assert set(found) <= set(expected)
@@ -141,6 +154,96 @@ def test_context_is_where_class_0_is_and_lies_on_an_axis_of_its_own() -> None:
         assert float(x[:, 2].mean()) == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
         assert x[:, :2].mean(dim=0).tolist() == pytest.approx([0, 0], abs=0.2)
         assert float(x[:, 0].var()) == pytest.approx(share + (1 - share) * 4, rel=0.1)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_in_test_bags_the_other_background_changes_sides(split: Any) -> None:
+    params: dict[str, Any] = {"context": 0.6, "context_without": 0.2, "context_swapped": True}
+    task = make(num_classes=2, dimension=3, separation=6.0, **params)
+    bags = task.draw(4000, generator("swapped"), split)
+    background = (bags.truth.position_classes == 2) & bags.mask
+    for has_0 in (True, False):
+        share = 0.6 if has_0 == (split == "validation") else 0.2
+        x = bags.instances[background & (bags.labels[:, :1] == has_0)].double()
+        assert float(x[:, 2].mean()) == pytest.approx(share * 6 / math.sqrt(2), abs=0.2)
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_known(name: str) -> None:
+    """By enumeration of training bags: of every size as often, and each instance of a bag counts."""
+    task = make(**COURSE[name])
+    classes, (low, high) = COURSE[name]["num_classes"], task.size_range
+    often = torch.zeros(classes + 2, dtype=torch.float64)
+    for size in range(low, high + 1):
+        for kinds, p in model_of(size, name).items():
+            for kind in kinds:
+                often[kind] += p
+    x = torch.randn(5, 4, generator=generator("reference", name)) * 2
+    joint = (log_densities(x.double(), classes) + (often / often.sum()).log()).softmax(dim=1)
+    expected = torch.cat([joint[:, :classes], joint[:, classes:].sum(dim=1, keepdim=True)], dim=1)
+    found = task.marginal_log_posterior(x.unsqueeze(0))[0].T.exp()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])],
+)
+def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike: list[set[int]]) -> None:
+    task = make(200, **COURSE[name])
+    found, of = task._reference, {c: group for group in alike for c in group}
+    classes = COURSE[name]["num_classes"]
+    presence: dict[str, list[list[float]]] = {}
+    for split, (bags,) in evaluated_bags(task).items():
+        probs = task.marginal_log_posterior(bags.instances).exp()
+        wrong, merged_wrong, rows = [], [], []
+        for b, size in enumerate(bags.mask.sum(dim=1).tolist()):
+            of_bag = probs[b, :, :size].T.tolist()
+            rows.append([
+                math.inf if classes in of[c] else 1 - math.prod(1 - sum(p[d] for d in of[c]) for p in of_bag)
+                for c in range(classes)
+            ])  # fmt: skip
+            for p, true in zip(of_bag, bags.truth.position_classes[b].tolist(), strict=False):
+                wrong.append(p.index(max(p)) != true)
+                merged_wrong.append(max(alike, key=lambda group: sum(p[d] for d in group)) != of[true])
+        presence[split] = rows
+        assert found[f"{split}/reference_posterior_error"] == pytest.approx(sum(wrong) / len(wrong))
+        if name == "context":
+            assert f"{split}/reference_learnable_posterior_error" not in found
+        else:
+            share = sum(merged_wrong) / len(merged_wrong)
+            assert found[f"{split}/reference_learnable_posterior_error"] == pytest.approx(share)
+    labels = {split: bags.labels.tolist() for split, (bags,) in evaluated_bags(task).items()}
+
+    def errors(split: str, threshold: float) -> float:
+        sets = [[p >= threshold for p in row] for row in presence[split]]
+        return float(sum(a != b for a, b in zip(sets, labels[split], strict=True)) / len(sets))
+
+    least = min(errors("validation", p) for row in presence["validation"] for p in row)
+    assert found["validation/reference_set_error"] == pytest.approx(least)
+    assert 0 < found["test/reference_set_error"] < 0.5
+
+
+def test_errors_above_the_reference_are_differences() -> None:
+    task = make(60, num_classes=2, label_sets="together")
+    score = instancewise_scores(task.marginal_log_posterior, task._groups)
+    values = task.evaluate(score).metrics
+    assert set(METRICS) >= {name.split("/")[1] for name in values}
+    for metric in ("set_error", "posterior_error", "learnable_posterior_error"):
+        assert values[f"test/above_reference_{metric}"] == 0
+    everywhere_0 = task.evaluate(lambda bags: always_class_0(score(bags))).metrics
+    for metric in ("posterior_error", "learnable_posterior_error"):
+        difference = everywhere_0[f"test/{metric}"] - values[f"test/{metric}"]
+        assert everywhere_0[f"test/above_reference_{metric}"] == pytest.approx(difference)
+    (bags,) = evaluated_bags(task)["test"]
+    background = float((bags.truth.position_classes[bags.mask] == 2).double().mean())
+    assert everywhere_0["test/learnable_posterior_error"] == pytest.approx(background)
+
+
+def always_class_0(scores: Scores) -> Scores:
+    instances = torch.zeros_like(scores.instances)
+    instances[:, 0] = 1
+    return replace(scores, instances=instances)
 
 
 def test_with_the_prior_of_independent_instances_the_optimum_is_that_of_independent_instances() -> None:
@@ -304,6 +407,9 @@ def test_the_errors_of_fixed_training_bags_are_fixed() -> None:
         ({"label_sets": "uniform", "labels_per_bag": 3, "min_size": 3}, "labels_per_bag = 3 is more than num_classes"),
         ({"label_sets": "constant", "empty_share": 0.1}, "empty_share = 0.1: with label_sets = constant no bag is"),
         ({"num_classes": 10, "class_rate": 0.05, "dimension": 10, "empty_share": 0.1}, "at most 8 classes"),
+        ({"context_without": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more"),
+        ({"test_label_sets": "constant", "empty_share": 0.1}, "with label_sets = constant no bag is empty"),
+        ({"label_sets": "mostly-together", "min_size": 1}, "mostly-together needs two instances a bag"),
         ({"context": 0.1, "dimension": 2}, "2 classes and context need as many axes and one more, dimension = 2"),
         ({"num_classes": 1, "imbalance": 2}, "imbalance = 2 needs at least 2 classes, num_classes = 1"),
         ({"test_sizes": "9-6"}, "test_sizes = 9-6: the smallest is larger than the largest"),

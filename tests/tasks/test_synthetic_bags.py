@@ -146,9 +146,9 @@ def test_the_optimum_is_computed_once_for_tasks_with_the_same_bags(monkeypatch: 
     first, errors = make(separation=2.5), type(make()).bayes_errors
     computed = []
 
-    def counted(task: Any, split_bags: EvalSplit) -> Any:
+    def counted(task: Any, split_bags: EvalSplit, split: Any) -> Any:
         computed.append(task)
-        return errors(task, split_bags)
+        return errors(task, split_bags, split)
 
     monkeypatch.setattr(type(first), "bayes_errors", counted)
     again, other = make(separation=2.5), make(separation=2.25)

@@ -20,9 +20,17 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, SymmetricalLogLocator
 
-from milbench._utils.palette import INK, LINE, MUTED, PAPER
+from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, PAPER, WARN_SOFT
 
-_VARIABLES = {PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}
+_VARIABLES = {
+    PAPER: "var(--card)",
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    GOOD_SOFT: "var(--good-soft)",
+    BAD_SOFT: "var(--bad-soft)",
+    WARN_SOFT: "var(--warn-soft)",
+}
 
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 9.6

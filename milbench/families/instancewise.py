@@ -1,0 +1,112 @@
+"""The instance-wise reference: what can be decided with the distribution known, from one instance at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from milbench.api.bags import Bags, Truth
+from milbench.api.task import ScoreFunction, Scores, Split
+from milbench.evaluation import metrics
+from milbench.evaluation.evaluate import EvalSplit, predict_bags
+
+CERTAIN = 1e6
+"""The presence of a class that is in every bag: larger than any log-odds."""
+
+
+def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Sequence[int]) -> ScoreFunction:
+    """Return scores by the posterior of single instances, as if the instances of a bag were independent.
+
+    A class is present with the probability 1 - prod_k (1 - p_{c,k}), and its presence is the log-odds of that. Where
+    classes occur only together, p_{c,k} is the probability that it is one of them; a class in a group with the
+    background is always present.
+
+    Args:
+        log_posterior: from instances (B, K, d) to the log posterior (B, C+1, K) float64 of their classes.
+        groups: of each of the C+1 channels, background last, the number of the group that label sets do not divide.
+    """
+    group = torch.tensor(groups)
+    alike = (group.unsqueeze(0) == group.unsqueeze(1)).double()
+    always = (group[:-1] == group[-1]).unsqueeze(0)
+
+    def score(bags: Bags) -> Scores:
+        probs = log_posterior(bags.instances).exp()
+        absent = torch.log1p(-torch.einsum("cd,bdk->bck", alike, probs)[:, :-1].clamp(max=1 - 1e-16))
+        if bags.mask is not None:
+            absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
+        log_absent = absent.sum(dim=2)
+        presence = torch.log(-torch.expm1(log_absent)) - log_absent
+        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(always, CERTAIN), probs)
+
+    return score
+
+
+def reference_errors(
+    log_posterior: Callable[[Tensor], Tensor], splits: Mapping[Split, EvalSplit], groups: Sequence[int]
+) -> dict[str, float]:
+    """Return the errors of the reference, by `split/reference_metric`.
+
+    Its label sets are those of a loss: classes whose presence reaches the threshold that suits the validation bags
+    best.
+
+    Args:
+        log_posterior: as in `instancewise_scores`.
+        splits: the bags of each split, with a mask and truth by position.
+        groups: as in `instancewise_scores`.
+    """
+    score = instancewise_scores(log_posterior, groups)
+    found = {split: predict_bags(score, evaluated.bags) for split, evaluated in splits.items()}
+    threshold = metrics.best_threshold(found["validation"].presence, found["validation"].labels)
+    errors = merged_errors(score, splits, groups)
+    for split, predicted in found.items():
+        errors[f"{split}/set_error"] = metrics.set_error(predicted.presence, predicted.labels, threshold)
+        errors[f"{split}/posterior_error"] = int(predicted.wrong.sum()) / int(predicted.sizes.sum())
+    return {name.replace("/", "/reference_"): value for name, value in errors.items()}
+
+
+def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], groups: Sequence[int]) -> dict[str, float]:
+    """Return the share of wrong instances where channels of one group count as one.
+
+    There is nothing to return where every channel is a group of its own: it is the posterior error then.
+
+    Args:
+        score: the scores of a batch of bags.
+        splits: the bags of each split, with a mask and truth by position.
+        groups: as in `instancewise_scores`.
+
+    Returns:
+        The share by `split/learnable_posterior_error`.
+    """
+    if len(set(groups)) == len(groups):
+        return {}
+    group, found = torch.tensor(groups), {}
+    for split, evaluated in splits.items():
+        wrong = []
+        for bags in evaluated.bags:
+            probs, known = score(bags).instances.cpu(), bags.to(torch.device("cpu"))
+            if known.truth is None or known.truth.position_classes is None:
+                raise ValueError("the posterior error needs the class of every instance")
+            merged = torch.zeros_like(probs).index_add(1, group, probs)
+            true = Truth(known.truth.classes, position_classes=group[known.truth.position_classes])
+            wrong.append(metrics.wrong_instances(merged, true, known.mask))
+        found[f"{split}/learnable_posterior_error"] = metrics.share(torch.cat(wrong))
+    return found
+
+
+def above_reference(reached: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
+    """Return how far errors are above those of the reference, by `split/above_reference_metric`.
+
+    Args:
+        reached: errors by `split/metric`.
+        reference: errors by `split/reference_metric`.
+
+    Examples:
+        >>> above_reference({"test/set_error": 0.25}, {"test/reference_set_error": 0.125})
+        {'test/above_reference_set_error': 0.125}
+    """
+    return {
+        name.replace("/reference_", "/above_reference_"): reached[name.replace("/reference_", "/")] - value
+        for name, value in reference.items()
+    }

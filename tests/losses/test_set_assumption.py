@@ -1,0 +1,83 @@
+"""Which losses can use, by their pooling, what says nothing about which classes occur: absence, frequency, size.
+
+A network gives every instance the same logits wherever it is, so that a bag is a set of columns of logits. Three
+changes of it say nothing new about which classes occur, or can only add a class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from milbench import Loss, load_loss
+from milbench.api.registry import losses
+
+C, K = 3, 8
+POSITION, SOFTMAX = {"normalization": "position"}, {"head": "softmax"}
+
+MONOTONE: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ("exact", "superset", "exact-em", "hard-em", "noisy-or", "isr", "one-vs-rest")),
+    ("noisy-or", SOFTMAX),
+    ("max-pooling", POSITION),
+]
+"""Another instance never lowers the presence of a class: what a bag lacks cannot speak for a class."""
+BLIND_TO_COPIES = [("one-vs-rest", {}), ("max-pooling", POSITION)]
+"""A copy of one instance changes no presence: how often something occurs cannot speak for a class."""
+BLIND_TO_SIZE = [
+    *BLIND_TO_COPIES,
+    *((name, {}) for name in ("mean", "linear-softmax", "exponential-softmax", "auto-pool", "generalised-mean")),
+    *((name, {}) for name in ("log-sum-exp", "noisy-and", "attention", "top-k")),
+]
+"""A bag twice as large, each of its instances twice, has the same presence."""
+POOLINGS = sorted(name for name in losses().names() if losses().cls(name).supervision == "set")
+ALL = [*((name, {}) for name in POOLINGS), ("max-pooling", POSITION), ("noisy-or", SOFTMAX)]
+
+
+def made(name: str, params: dict[str, Any]) -> Loss:
+    loss = load_loss(name, **params).double()
+    loss.build(C, 0)
+    generator = torch.Generator().manual_seed(1)
+    for weight in loss.parameters():  # a loss may learn any weights
+        weight.data = weight.data + torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return loss.double()
+
+
+def bags(count: int = 300) -> Tensor:
+    return 2 * torch.randn(count, C + 1, K + 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def named(case: tuple[str, dict[str, Any]]) -> str:
+    return " ".join([case[0], *map(str, case[1].values())])
+
+
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_another_instance(case: tuple[str, dict[str, Any]]) -> None:
+    loss, logits = made(*case), bags()
+    with torch.no_grad():
+        falls = loss.presence_scores(logits[:, :, :K]) - loss.presence_scores(logits)
+    assert bool((falls > 1e-9).any()) == (case not in MONOTONE)
+
+
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_copies_of_one_instance(case: tuple[str, dict[str, Any]]) -> None:
+    loss, logits = made(*case), bags()
+    more = torch.cat([logits, logits[:, :, :1].expand(-1, -1, K)], dim=2)
+    with torch.no_grad():
+        changes = (loss.presence_scores(more) - loss.presence_scores(logits)).abs()
+    assert bool((changes > 1e-9).any()) == (case not in BLIND_TO_COPIES)
+
+
+@pytest.mark.parametrize("case", ALL, ids=named)
+def test_every_instance_twice(case: tuple[str, dict[str, Any]]) -> None:
+    loss, logits = made(*case), bags()[:, :, :K]
+    with torch.no_grad():
+        changes = (loss.presence_scores(torch.cat([logits, logits], dim=2)) - loss.presence_scores(logits)).abs()
+    assert bool((changes > 1e-9).any()) == (case not in BLIND_TO_SIZE)
+
+
+@pytest.mark.parametrize("listed", [MONOTONE, BLIND_TO_COPIES, BLIND_TO_SIZE], ids=["absence", "frequency", "size"])
+def test_what_is_listed_exists(listed: list[tuple[str, dict[str, Any]]]) -> None:
+    assert all(case in ALL for case in listed)
