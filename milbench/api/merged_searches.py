@@ -31,6 +31,8 @@ def merge_tuned(plans: Sequence[Plan]) -> Plan:
             own = {one["arm"]: plan.labels[cell][:2] for cell, one in search.draws.items()}
             found = [(plan, search, arm, pair) for arm, pair in own.items() if pair not in taken] + found
             taken.update(own.values())
+    if all(plan is newest for plan, *_ in found):
+        return newest
     found.sort(key=lambda one: not one[1].chosen)  # those without a choice come last
     cells: dict[str, Cell] = {}
     labels: dict[str, tuple[str, str, str]] = {}

@@ -20,6 +20,7 @@ from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Ran, process
 from tests._helpers.forked import Forked
+from tests._helpers.short_timings import USERS_WINDOW
 
 Milbench = Callable[..., Ran]
 BREAKING = str(PLUGINS / "breaking_loss.py")
@@ -31,7 +32,10 @@ def runs_by_status(root: Path) -> dict[str, int]:
         return dict(database.execute("select status, count(*) from runs group by status").fetchall())
 
 
-def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path) -> None:
+def test_a_comparison_from_flags_to_store(milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "milbench.engine.profiling.WINDOW", USERS_WINDOW
+    )  # a shorter one is over before the machine counts its load
     ran = milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1")
     assert ran.code == 0, ran
     assert "4 cells, 4 to run" in ran.out
