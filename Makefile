@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 READY := $(VENV)/.ready
+READY_DOCS := $(VENV)/.ready-docs
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck lock clean
+.PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck docs lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +19,7 @@ help:
 	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (an hour)"
 	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck    mypy --strict"
+	@echo "make docs         the site, into site/: broken links and requests to other hosts are errors"
 	@echo "make lock         pin what is installed now into constraints.txt"
 	@echo "make setup        only the environment; every target above does it where it is missing"
 
@@ -27,6 +29,10 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --editable . --group dev
+	touch $@
+
+$(READY_DOCS): $(READY)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --group docs
 	touch $@
 
 demo: $(READY)
@@ -55,10 +61,14 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 typecheck: $(READY)
-	$(BIN)/mypy milbench losses tasks tests
+	$(BIN)/mypy milbench losses tasks tests website
 
-lock: $(READY)
+docs: $(READY_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
+	$(BIN)/python -m website.check site
+
+lock: $(READY_DOCS)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip freeze --exclude-editable | grep -v '@' > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,130 @@
+"""Every command and every piece of code in the documents runs, or says in a comment why it is not run here."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests._helpers.command_line import REPOSITORY, Milbench
+from tests._helpers.doc_blocks import Block, blocks
+
+PAGES = sorted([*(REPOSITORY / "docs").glob("*.md"), *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))])
+NOT_RUN = 20
+"""How many blocks say why they are not run. Raise it only for what no test can run."""
+
+
+@pytest.fixture
+def folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The reader's folder, with an empty store and a table of bags of theirs."""
+    rng = random.Random(0)
+    rows = ["bag,labels,f0,f1"]
+    for bag in range(40):
+        kinds = [rng.randrange(3) for _ in range(3)]
+        labels = ";".join(name for number, name in enumerate(["wren", "nuthatch"]) if number in kinds)
+        rows += [f"rec-{bag},{labels},{rng.gauss(3 * (k == 0), 1)},{rng.gauss(3 * (k == 1), 1)}" for k in kinds]
+    (root / "birds.csv").write_text("\n".join(rows), "utf-8")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
+    names: dict[str, Any] = {"__name__": "a_page"}
+    said = ""
+    for block in blocks(page):
+        where = f"{page.name}, line {block.line}"
+        if block.language == "python":
+            said = run_python(block, names, where)
+        elif block.language == "toml":
+            read_toml(block, folder, milbench, where)
+        elif block.language == "text":
+            assert_shown(block, said, where)
+        elif block.language == "":
+            said = run_commands(block, milbench, where)
+        else:
+            pytest.fail(f"{where}: nothing runs blocks of {block.language!r}")
+
+
+def test_no_more_blocks_than_known_are_not_run() -> None:
+    reasons = [
+        f"{page.name}, line {block.line}: {block.not_run}" for page in PAGES for block in blocks(page) if block.not_run
+    ]
+    assert len(reasons) == NOT_RUN, "\n".join(reasons)
+
+
+def run_python(block: Block, names: dict[str, Any], where: str) -> str:
+    """Run a block after those before it on its page, and return what it printed."""
+    code = compile(block.text, where, "exec")
+    printed = io.StringIO()
+    if not block.not_run:
+        with contextlib.redirect_stdout(printed):
+            exec(code, names)
+    return printed.getvalue()
+
+
+def read_toml(block: Block, folder: Path, milbench: Milbench, where: str) -> None:
+    """Read a block; plan it if it is a spec."""
+    found = tomllib.loads(block.text)
+    if "losses" not in found or block.not_run:
+        return
+    (folder / "my.toml").write_text(block.text, "utf-8")
+    ran = milbench("tune" if "tune" in found else "run", "my.toml", "--dry-run")
+    assert ran.code == 0, (where, ran.err)
+
+
+def run_commands(block: Block, milbench: Milbench, where: str) -> str:
+    """Run the commands of a block, or let the parser read them; return what the last one printed."""
+    said = ""
+    for words in block.commands:
+        if words[0] != "milbench":
+            assert block.not_run, f"{where}: no test runs {words[0]}"
+        elif block.not_run:
+            parse(words[1:], where)
+        else:
+            ran = milbench(*words[1:], *(block.words if words[1] in ("run", "tune") else ()))
+            assert ran.code == 0, f"{where}: {' '.join(words)}: {ran.err}"
+            said = ran.out
+    return said
+
+
+def parse(words: list[str], where: str) -> None:
+    """Let the parser of the command line read words, whose command is not called."""
+    from milbench.cli.main import ParserError, app
+
+    command: Any = typer.main.get_command(app)
+    context: Any = None
+    name = "milbench"
+    try:
+        while hasattr(command, "resolve_command"):
+            context = command.make_context(name, list(words[:1]), parent=context)
+            name, command, _ = command.resolve_command(context, list(words))
+            words = words[1:]
+        command.make_context(name, list(words), parent=context)
+    except ParserError as error:
+        pytest.fail(f"{where}: {' '.join(words)}: {error.format_message()}")
+
+
+def assert_shown(block: Block, said: str, where: str) -> None:
+    """Every line that a page shows is among those that the last command printed, whatever the numbers."""
+    printed = {masked(line) for line in said.splitlines()}
+    for line in block.text.splitlines():
+        assert line.strip() == "..." or masked(line) in printed, f"{where}: nothing printed is like {line!r}:\n{said}"
+
+
+def masked(line: str) -> str:
+    """Return a line without its numbers, and without what their widths decide."""
+    return re.sub(r"[\s━─]+", " ", re.sub(r"[-−+]?\d[\d.,e-]*", "N", line)).strip()
+
+
+def test_the_tutorial_shows_the_file_that_milbench_new_writes(folder: Path, milbench: Milbench) -> None:
+    (shown,) = (b.text for b in blocks(REPOSITORY / "docs" / "tutorial.md") if "class MeanPooling" in b.text)
+    assert milbench("new", "loss", "mean-pooling").code == 0
+    assert shown in (folder / "mean_pooling.py").read_text("utf-8")

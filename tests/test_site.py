@@ -1,0 +1,89 @@
+"""The parts of the site that need no mkdocs: links, and the check of what was built."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from milbench.api.registry import losses, tasks
+from tests._helpers.command_line import REPOSITORY
+from website import check, links, reports
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "there"),
+    [
+        ("running.md", "reports.md#calibration", "reports.md#calibration"),
+        ("running.md", "../CONTRIBUTING.md#add-a-loss", "contributing.md#add-a-loss"),
+        ("results.md", "../reports/initialisation/report.md", "reports/initialisation/index.html"),
+        ("results.md", "../reports/README.md", "gallery.md"),
+        ("contributing.md", "docs/likelihood.md", "likelihood.md"),
+        ("contributing.md", "README.md", "index.md"),
+        ("gallery.md", "initialisation/report.md", "reports/initialisation/index.html"),
+        ("gallery.md", "initialisation/picture.png", "reports/initialisation/picture.png"),
+        ("gallery.md", "../docs/reports.md", "reports.md"),
+        ("likelihood.md", "alternating_series_error.png", "alternating_series_error.png"),
+        ("results.md", "https://arxiv.org/abs/1811.12346", "https://arxiv.org/abs/1811.12346"),
+        ("results.md", "#sounds", "#sounds"),
+    ],
+)
+def test_a_link_leads_to_the_page_of_its_file(page: str, link: str, there: str) -> None:
+    assert links.lead_to_the_site(f"see [this]({link}).", page) == f"see [this]({there})."
+
+
+def test_links_of_the_documents_hold_on_github() -> None:
+    """Those to files, as they lie in the repository."""
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "examples" / "README.md"]
+    broken = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^()\s#:]+)", page.read_text("utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_the_gallery_has_every_published_report() -> None:
+    made = reports.files()
+    listed = re.findall(r"\]\(([^/)]+)/report\.md\)", (REPOSITORY / "reports" / "README.md").read_text("utf-8"))
+    assert {"initialisation", "joint-or-marginal"} <= set(listed)
+    for name in listed:
+        assert made[f"reports/{name}/index.html"] == (REPOSITORY / "reports" / name / "index.html").read_bytes()
+        assert f"]({name}/report.md)" in str(made["gallery.md"])
+    cards = str(made["gallery.md"]).split('<div class="card wide"')
+    assert [("earlier rules" in card) for card in cards if "[house-numbers]" in card or "[classic]" in card][:2] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("registry", [losses(), tasks()], ids=["losses", "tasks"])
+def test_every_loss_and_task_has_a_page(registry: object) -> None:
+    from website import losses as of_losses
+    from website import tasks as of_tasks
+
+    titles = of_losses.titles() if registry is losses() else of_tasks.titles()
+    assert set(registry.names()) <= {title for entry in titles for title in entry}  # type: ignore[attr-defined]
+
+
+def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="other.html#here">a</a> <a href="other.html#nowhere">b</a> <a href="gone.html">c</a>'
+        '<a href="#top">d</a> <a href="https://arxiv.org">e</a>'
+        '<script src="https://cdn.example/x.js"></script> <img src="missing.png">',
+        "utf-8",
+    )
+    (tmp_path / "other.html").write_text('<h2 id="here">x</h2>', "utf-8")
+    (tmp_path / "site.css").write_text(
+        "@font-face { src: url('//fonts.example/f.woff2') } a { background: url(a.png) }", "utf-8"
+    )
+    assert check.problems(tmp_path) == [
+        "index.html: fetches https://cdn.example/x.js",
+        "index.html: broken link #top",
+        "index.html: broken link gone.html",
+        "index.html: broken link missing.png",
+        "index.html: broken link other.html#nowhere",
+        "site.css: fetches //fonts.example/f.woff2",
+    ]

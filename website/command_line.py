@@ -1,0 +1,17 @@
+"""The page of the command line, as typer writes it from the commands themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from website import REPOSITORY
+
+
+def files() -> dict[str, str]:
+    """Return the page."""
+    words = ["milbench/cli/main.py", "utils", "docs", "--name", "milbench", "--title", "Command line"]
+    made = subprocess.run(
+        [sys.executable, "-m", "typer", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    return {"reference/command-line.md": made.stdout}

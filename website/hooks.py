@@ -1,0 +1,41 @@
+"""The hooks of mkdocs: add the pages that are made, and let links to files outside docs/ lead to their pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from website import command_line, losses, metrics, outside, python_names, reports, tasks
+from website.links import lead_to_the_site
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of all losses, tasks and public names where the navigation names them."""
+    made = {"LOSSES": losses.titles(), "TASKS": tasks.titles(), "API": python_names.titles()}
+    config.nav = _filled(config.nav, made)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files that are made."""
+    for maker in (outside, command_line, metrics, python_names, losses, tasks, reports):
+        for path, content in maker.files().items():
+            files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Let every link lead to the page that its file has on the site."""
+    return lead_to_the_site(markdown, page.file.src_uri)
+
+
+def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:
+    """Return the navigation with lists of pages in place of the words that stand for them."""
+    if isinstance(nav, dict):
+        return {title: _filled(below, made) for title, below in nav.items()}
+    if isinstance(nav, list):
+        return [entry for below in nav for entry in made.get(str(below), [_filled(below, made)])]
+    return nav

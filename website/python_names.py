@@ -1,0 +1,51 @@
+"""The pages of the public names, which mkdocstrings fills from their docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import milbench
+from milbench import likelihood, testing
+
+GROUPS = {
+    "Comparisons": ("compare", "results", "Comparison", "UsageError"),
+    "Losses": ("load_loss", "Loss", "Head", "Supervision", "TargetKind", "bag_sizes"),
+    "Bags": ("Bags", "Truth", "label_matrix", "generator"),
+    "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),
+    "Evaluation": ("EvalSplit", "evaluate_bags", "evaluate_splits", "Evaluation", "Outcomes", "Scores",
+                   "ScoreFunction", "Split"),
+    "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
+    "Networks": ("load_network", "Network", "AllConvolutional", "Layer", "InstanceMLP"),
+}  # fmt: skip
+"""The public names of `milbench`, by page."""
+MODULES = {"The exact likelihood": likelihood, "Contract tests": testing}
+"""The other public modules, each with a page of its own."""
+
+
+def titles() -> list[dict[str, str]]:
+    """Return title and path of every page, in the order of the navigation."""
+    return [{title: _path(title)} for title in (*GROUPS, *MODULES)]
+
+
+def files() -> dict[str, str]:
+    """Return the pages.
+
+    Raises:
+        ValueError: a public name is on no page, or on several.
+    """
+    named = sorted(["__version__", *(name for names in GROUPS.values() for name in names)])
+    if named != sorted(milbench.__all__):
+        raise ValueError(f"website.python_names.GROUPS and milbench.__all__ differ: {set(named) ^ {*milbench.__all__}}")
+    pages = {title: _page(title, "milbench", names) for title, names in GROUPS.items()}
+    for title, module in MODULES.items():
+        pages[title] = _page(title, module.__name__, module.__all__)
+    return {_path(title): page for title, page in pages.items()}
+
+
+def _page(title: str, module: str, names: Iterable[str]) -> str:
+    entries = [f"::: {module}.{name}\n" for name in names]
+    return "\n".join([f"# {title}\n", f"From `{module}`.\n", *entries])
+
+
+def _path(title: str) -> str:
+    return f"reference/python/{title.lower().replace(' ', '-')}.md"
