@@ -14,7 +14,7 @@ import pytest
 from safetensors import safe_open
 
 from milbench.api.outcomes import load_outcomes
-from milbench.engine.trainer import Trainer
+from milbench.engine.trainer import STOP_INTERVAL, Trainer
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
@@ -173,6 +173,7 @@ def test_an_interrupt_leaves_a_clean_store_and_the_same_command_continues(
     wait_for(running, tmp_path, "gate.reached")
     os.killpg(running.pid, how)
     wait_for(running, root / "runs" / "checkpoints", "*.stop")
+    time.sleep(STOP_INTERVAL)  # a cell that asked just before the gate would not ask again before its end
     (tmp_path / "gate").touch()
     out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
