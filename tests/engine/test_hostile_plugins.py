@@ -25,10 +25,7 @@ REASONS = {
 
 
 @pytest.mark.timeout(240)
-def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(
-    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("milbench.engine.pools.GRACE", 1.0)
+def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
     variants = ",".join(REASONS)
     ran = milbench(
         "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "2", "-p", f"loss.hostile.how={variants}",
