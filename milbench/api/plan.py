@@ -288,12 +288,12 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
 
     Args:
-        plans: at least one, the newest first; name, title, notes and contrasts are those of the newest one that is no
+        plans: at least one, the newest first; title, notes, contrasts and marks are those of the newest one that is no
             part of a spec. Of a tuned comparison each loss on each task comes from the newest launch that has it.
     """
     plans = list(plans)
     whole = next((plan for plan in plans if not plan.part), plans[0])
-    remarks: dict[str, Any] = {"title": whole.title, "notes": whole.notes, "contrasts": whole.contrasts}
+    remarks: dict[str, Any] = {key: getattr(whole, key) for key in ("title", "notes", "contrasts", "marks")}
     if plans[0].search is not None:
         return replace(merge_tuned(plans), **remarks)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}

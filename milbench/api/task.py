@@ -205,7 +205,6 @@ class Task(ABC):
     evaluated as a whole."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-
     added_later: ClassVar[tuple[str, ...]] = ()
     """Parameters that earlier versions of the task lack. With its default such a parameter is left out of what is
     stored, so that the same bags keep the content hashes of their cells and the results."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from milbench.api.metric_info import Metric, describe
 from milbench.report.formatting import counted, decimals, number, with_unit
 from milbench.report.statistics.groups import FEWEST_TO_SPLIT, GAP, two_groups
@@ -12,8 +14,9 @@ LEAST_POINTS = 5
 """Groups of a metric in per cent are more than so many points apart: smaller gaps change no conclusion."""
 RULE = (
     f"Two groups: of {FEWEST_TO_SPLIT} seeds or more, the widest gap between neighbouring values is more than {GAP:g} "
-    f"times as wide as the wider of the groups that it leaves, and in per cent wider than {LEAST_POINTS} points. The "
-    "mean then describes no seed. Normal values show two groups by chance in 3.2 % of samples of 5, and 0.9 % of 6."
+    f"times as wide as the wider of the groups that it leaves, and in per cent wider than {LEAST_POINTS} points and "
+    f"{GAP:g} standard errors of a share of the test bags. The mean then describes no seed. Normal values "
+    "show two groups by chance in 3.2 % of samples of 5, and 0.9 % of 6."
 )
 
 
@@ -32,11 +35,24 @@ def groups_of(study: Study, task: str, variant: Variant, name: str) -> str:
     if name == study.primary(task) and study.chance(task) is not None:
         return ""
     metric, values = describe(name), study.sample(task, variant, name).by_seed
-    found = two_groups(values.to_numpy(float), LEAST_POINTS / 100 if metric.percent else 0.0)
+    items = min((len(found.sums) for found in study.outcomes(task, variant, name).values()), default=0)
+    found = two_groups(values.to_numpy(float), least_gap(items) if metric.percent else 0.0)
     if found is None:
         return ""
     low, high = found
     return f"{counted(len(low), 'seed')} at {_range(low, metric)}, {len(high)} at {_range(high, metric)}"
+
+
+def least_gap(items: int) -> float:
+    """Return how far groups of shares are apart at least, where each is of `items` test bags; 0: of an unknown number.
+
+    Small folds have few possible errors, and by chance all but one of them may have the same.
+
+    Examples:
+        >>> least_gap(4000), round(least_gap(12), 2)
+        (0.05, 0.58)
+    """
+    return max(LEAST_POINTS / 100, GAP * math.sqrt(0.25 / items) if items else 0.0)
 
 
 def split_groups(study: Study, task: str, variants: list[Variant], name: str) -> str:

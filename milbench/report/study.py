@@ -354,7 +354,7 @@ class Study:
     ) -> Comparison[Variant]:
         return compare(
             {variant: self.sample(task, variant, metric).by_seed for variant in variants},
-            {variant: self._outcomes(task, variant, metric) for variant in variants},
+            {variant: self.outcomes(task, variant, metric) for variant in variants},
             describe(metric).lower_is_better,
             self.results.margin.get(metric),
             level,
@@ -363,7 +363,7 @@ class Study:
             self.nearly_all_wrong(task) if metric == SETS else (),
         )
 
-    def _outcomes(self, task: str, variant: Variant, metric: str) -> dict[int, Outcomes]:
+    def outcomes(self, task: str, variant: Variant, metric: str) -> dict[int, Outcomes]:
         """Return the outcomes of the test bags behind the values of a variant, by seed, as far as they were kept."""
         rule, group = self.rule(task), self.group(task, variant)
         known: dict[int, Outcomes] = {}

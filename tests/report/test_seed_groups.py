@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from milbench.report.pairs import findings
+from milbench.report.seed_groups import least_gap
 from milbench.report.statistics.groups import two_groups
 from milbench.report.study import Study
 from milbench.report.tables import main_table
@@ -29,6 +30,15 @@ TASK = "extended-digits"
 def test_the_rule_by_hand(values: list[float], sizes: tuple[int, int] | None) -> None:
     found = two_groups(values, least=0.05)
     assert (None if found is None else (len(found[0]), len(found[1]))) == sizes
+
+
+def test_small_folds_that_are_equal_by_chance_are_one_group() -> None:
+    """Folds of twelve bags that are all drawn alike, each wrong with probability 0.6, hardly ever look like two."""
+    rng = np.random.default_rng(0)
+    errors = rng.binomial(12, 0.6, size=(4000, 5)) / 12
+    alarms = [sum(two_groups(values, least) is not None for values in errors) for least in (0.05, least_gap(12))]
+    assert alarms[0] > 40, "more than 1 % without that floor"
+    assert alarms[1] <= 4
 
 
 @pytest.mark.parametrize(("n", "share"), [(5, 0.032), (6, 0.009), (8, 0.001)])

@@ -14,8 +14,9 @@ from milbench.report.study import Study
 
 _CAPTION = (
     "A line a loss: means over the finished seeds, {rule}; bars: Student's {level:.0%} intervals over training seeds, "
-    "from three on, moved sideways a little so that they can be told apart. Both axes are logarithmic where their "
-    "values span a wide range. Whether two losses differ shows in the intervals of their differences, task by task."
+    "from three on, corrected where seeds split the same data, moved sideways a little so that they can be told apart. "
+    "Both axes are logarithmic where their values span a wide range. Whether two losses differ shows in the intervals "
+    "of their differences, task by task."
 )
 _APART = 1.03
 """The factor by which the bars of neighbours are moved apart."""

@@ -17,9 +17,10 @@ from milbench.report.study import Study, Variant
 
 CAPTION = (
     f"A mark a loss: means over the finished seeds; bars: Student's {LEVEL:.0%} intervals over training seeds, from "
-    "three on. Line and dark rims: the Pareto front of the means, the losses that no other one of the same supervision "
-    "beats in one of the two without losing in the other. Losses whose bars overlap may change places on it. Memory is "
-    "the peak of the whole process or device, the data included."
+    "three on, those of results corrected where seeds split the same data. Line and dark rims: the Pareto front of the "
+    "means, the losses that no other one of the same supervision beats in one of the two without losing in the other. "
+    "Losses whose bars overlap may change places on it. Memory is the peak of the whole process or device, the data "
+    "included."
 )
 _COSTS = {"step_seconds": ("time of a training step", seconds), "peak_bytes": ("peak memory", size)}
 
