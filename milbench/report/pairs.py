@@ -99,11 +99,16 @@ def findings(study: Study) -> list[tuple[str, str]]:
         Pairs of a heading, the task with the kind of supervision where there are several, and the sentence: the best
         mean, what is worse, and what is unresolved or equivalent.
     """
-    sentences = []
+    return [pair for pairs in findings_by_task(study).values() for pair in pairs]
+
+
+def findings_by_task(study: Study) -> dict[str, list[tuple[str, str]]]:
+    """Return the pairs of `findings` by the label of their task."""
+    sentences: dict[str, list[tuple[str, str]]] = {}
     for task in study.tasks:
         for name, supervision in itertools.product(study.compared(task), study.supervisions_of(task)):
             where = task if len(study.supervisions_of(task)) == 1 else f"{task}, {supervision} supervision"
-            sentences.append((where, _finding(study, task, supervision, name)))
+            sentences.setdefault(task, []).append((where, _finding(study, task, supervision, name)))
     return sentences
 
 

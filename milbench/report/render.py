@@ -14,17 +14,20 @@ from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
 from milbench.report.amounts import series_of, worth_table
+from milbench.report.answer import answer
 from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
+from milbench.report.explorer import explorer_json
 from milbench.report.figures import charts
 from milbench.report.figures.amounts import draw_amounts
 from milbench.report.figures.matrix import draw_matrices
 from milbench.report.figures.ranks import draw_ranks
+from milbench.report.figures.slim import with_classes
 from milbench.report.figures.style import Picture
 from milbench.report.formatting import latex, markdown, slug
 from milbench.report.gap import gap_table
 from milbench.report.literature import literature_table
 from milbench.report.marks import marks_frame, marks_tables
-from milbench.report.pairs import findings, pairs_frame, pairs_table
+from milbench.report.pairs import findings, findings_by_task, pairs_frame, pairs_table
 from milbench.report.provenance import provenance, results_frame, status_counts, unfinished, write_manifest
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
@@ -32,6 +35,9 @@ from milbench.report.tables import Table, cost_table, main_table, metrics_table,
 from milbench.report.tuning import search_frame, search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
+_SCRIPTS = ("vendor/plot.min.js", "report.js")
+MOST_IN_FULL = 8
+"""With more tasks a page shows the seeds of each, and names the files of its other figures."""
 _OURS = (
     "ranks-*", "amounts-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*",
     "sensitivity-*", "errors-*", "marks-*",
@@ -147,11 +153,17 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
     ranks, no_ranks = draw_ranks(study)
     named = families(study)
     return {
+        "answer": answer(study),
+        "brief": len(study.tasks) > MOST_IN_FULL,
+        "most_in_full": MOST_IN_FULL,
+        "explorer": explorer_json(study) if len(study.cells) else "",
+        "scripts": "\n".join((TEMPLATES / name).read_text("utf-8") for name in _SCRIPTS),
         "results": study.results,
         "counts": status_counts(study),
         "planned": len(study.cells),
         "unfinished": unfinished(study),
         "findings": findings(study),
+        "findings_by_task": findings_by_task(study),
         "named": named,
         "contrasts": contrast_tables(study, named),
         "contrast_sentences": contrast_sentences(named),
@@ -191,7 +203,8 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
     text = _environment(autoescape=False)
     text.filters["md"] = markdown
-    (draft / "index.html").write_text(html.get_template("report.html.j2").render(context), "utf-8")
+    page, rules = with_classes(html.get_template("report.html.j2").render(context))
+    (draft / "index.html").write_text(page.replace("/*CLASSES*/", rules, 1), "utf-8")
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
@@ -230,6 +243,6 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     # Figures of an earlier report that this one lacks are removed, such as a gallery that is left out now.
     for pattern in _OURS:
         for old in (out / "figures").glob(pattern):
-            if old.suffix in (".png", ".svg") and old.relative_to(out) not in files:
+            if old.suffix in (".png", ".svg", ".csv") and old.relative_to(out) not in files:
                 old.unlink()
     return [out / file for file in files]

@@ -44,7 +44,7 @@ class Variant(NamedTuple):
     @property
     def label(self) -> str:
         """The name that tables and figures show."""
-        return f"{self.loss}, {self.recipe}" if self.recipe else self.loss
+        return f"{self.loss} ({self.recipe})" if self.recipe else self.loss
 
 
 @dataclass(frozen=True)

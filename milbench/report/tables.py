@@ -13,6 +13,7 @@ from milbench.api.metric_info import describe
 from milbench.api.published import Rule
 from milbench.api.results import COSTS
 from milbench.api.supervision import SUPERVISIONS
+from milbench.report.at_chance import all_at_chance, chance_note
 from milbench.report.formatting import (
     NOTHING,
     counted,
@@ -26,15 +27,15 @@ from milbench.report.formatting import (
 from milbench.report.seed_groups import RULE, groups_of
 from milbench.report.statistics import FEWEST_SEEDS, RULES
 from milbench.report.study import Sample, Study, Variant
-from milbench.report.verdicts import MARKS, standing
+from milbench.report.verdicts import STANDINGS, standing
 from milbench.report.wrong_sets import beside_the_mean, why_replaced
 
 _LEGEND = (
     "Mean ± standard deviation over seeds [Student's 95 % interval of the mean over training seeds; none for fewer "
     "than three] n = finished seeds, on test bags. Where all seeds share them, it holds for training on these bags. "
-    "Bold: best mean under the same supervision. Without a mark: worse than another loss, hence not the best. "
-    "?: unresolved, it may be the best. ≈: equivalent to the best mean within the margin given in advance. "
-    "‡: better than the best mean on the common seeds. The differences stand below, task by task."
+    "Bold: best mean under the same supervision. The last words of a field say how a loss stands to it: worse (than "
+    "some other loss, hence not the best), unresolved (it may be the best), equivalent (within the margin given in "
+    "advance). The differences stand below, task by task."
 )
 _RULES_NOTE = (
     "Last epoch: needs no labels. Chosen on validation: the smallest validation set error, the latest of equals; it "
@@ -119,8 +120,12 @@ def main_table(study: Study) -> Table:
         sample = study.sample(task, variant)
         where, name = standing(study.comparison(task, variant.supervision), variant), study.primary(task)
         hidden = beside_the_mean(study, task, variant, name)
-        strong = where == "best" and not hidden
-        found = value_entry(study, task, variant, sample, reasons=True, mark=MARKS[where], strong=strong)
+        guessing = all_at_chance(study, task)
+        strong = where == "best" and not hidden and not guessing
+        found = value_entry(study, task, variant, sample, reasons=True, strong=strong)
+        if len(sample.by_seed) and len(study.comparison(task, variant.supervision).keys) > 1:
+            stands = "not told from guessing" if guessing else STANDINGS[where]
+            found = replace(found, detail=f"{found.detail}, {stands}")
         groups = groups_of(study, task, variant, name)
         told = [found.warning, hidden, f"two groups: {groups}" if groups else ""]
         return replace(found, warning="; ".join(filter(None, told)))
@@ -232,7 +237,7 @@ def group_anchor(study: Study, task: str, variant: Variant) -> str:
 
 
 def value_entry(
-    study: Study, task: str, variant: Variant, sample: Sample, name: str = "", reasons: bool = False, mark: str = "",
+    study: Study, task: str, variant: Variant, sample: Sample, name: str = "", reasons: bool = False,
     strong: bool = False,
 ) -> Entry:  # fmt: skip
     """Return the mean of a sample with its spread, interval and number of seeds.
@@ -244,7 +249,6 @@ def value_entry(
         sample: the values by seed.
         name: the metric, without the split; the task's primary metric where it is "".
         reasons: whether the warning gives the reasons for missing seeds, not only their number.
-        mark: a sign behind the text.
         strong: whether the text is set in bold.
 
     Returns:
@@ -259,7 +263,7 @@ def value_entry(
     detail = f"n={count}"
     if count >= FEWEST_SEEDS:
         detail = f"{interval(sample.student, sample.mean, sample.spread, metric)} {detail}"
-    return Entry(measured(sample.mean, sample.spread, metric), detail, warning, mark, strong, anchor)
+    return Entry(measured(sample.mean, sample.spread, metric), detail, warning, "", strong, anchor)
 
 
 def lacking(sample: Sample, reasons: bool = True) -> str:
@@ -283,7 +287,9 @@ def kind_named(supervision: str) -> str:
 
 
 def _main_notes(study: Study) -> list[str]:
-    notes = [_LEGEND, *filter(None, (why_replaced(study, task) for task in study.tasks))]
+    notes = [_LEGEND]
+    for task in study.tasks:
+        notes += filter(None, (why_replaced(study, task), chance_note(study, task)))
     if any(groups_of(study, t, v, study.primary(t)) for t in study.tasks for v in study.variants_of(t)):
         notes.append(RULE)
     if corrected := [f"{task}: 1/n + {study.overlap(task):.3g}" for task in study.tasks if study.overlap(task)]:

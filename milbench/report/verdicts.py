@@ -12,8 +12,11 @@ from milbench.report.study import Variant
 
 NOT_RANKED = "not ranked: nearly all label sets are wrong with both"
 Standing = Literal["best", "worse", "equivalent", "better", "unresolved"]
-MARKS: dict[Standing, str] = {"best": "", "worse": "", "equivalent": "≈", "better": "‡", "unresolved": "?"}
-"""The signs behind a mean, by how it stands to the best mean."""
+STANDINGS: dict[Standing, str] = {
+    "best": "best mean", "worse": "worse", "equivalent": "equivalent", "better": "better on common seeds",
+    "unresolved": "unresolved",
+}  # fmt: skip
+"""The words below a mean, by how it stands to the best mean."""
 
 
 def standing(found: Comparison[Variant], variant: Variant) -> Standing:

@@ -101,7 +101,7 @@ def test_the_matrix_shows_every_verdict_in_words_with_how_much(tmp_path: Path) -
     assert fields[2] == "✗ fail<br>+24.5 \\[+22.0, +27.0\\]"
     assert fields[3] == "? unresolved<br>−0.5 \\[−3.0, +2.0\\]"
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert '<table class="matrix">' in page
+    assert '<table data-sortable class="matrix">' in page
     assert "Not &lt;hard&gt;." in page
     assert "Which tests each loss passes, by the one-instance error" in page
     assert (tmp_path / "figures" / "marks-instance-error.png").is_file()

@@ -136,16 +136,17 @@ def test_equivalence_is_claimed_within_a_margin_given_in_advance_alone(tmp_path:
     assert lines(pairs_table(study, TASK))["b − a"][4].text == "equivalent within 5 points"
     assert lines(pairs_table(study, TASK))["c − a"][4].text == "worse"
     assert "equivalent to it within 5 points: b; worse: c." in findings(study)[0][1]
-    assert lines(main_table(study))["b"][0].mark == "≈"
+    assert lines(main_table(study))["b"][0].detail.endswith("n=4, equivalent")
     others: list[dict[str, float]] = [{}, {"set_error": 0.05}]
     for other in others:
         assert "equivalent" not in findings(Study(replace(plain, margin=other)))[0][1]
-        assert lines(main_table(Study(replace(plain, margin=other))))["b"][0].mark == "?"
+        assert lines(main_table(Study(replace(plain, margin=other))))["b"][0].detail.endswith("n=4, unresolved")
 
 
 def test_the_main_table_marks_what_may_be_the_best() -> None:
     table = lines(main_table(Study(results())))
-    assert [(table[n][0].strong, table[n][0].mark) for n in "abc"] == [(True, ""), (False, "?"), (False, "")]
+    told = [(table[name][0].strong, table[name][0].detail.partition("n=4, ")[2]) for name in "abc"]
+    assert told == [(True, "best mean"), (False, "unresolved"), (False, "worse")]
 
 
 def test_findings_say_what_is_better_worse_and_unresolved() -> None:
@@ -161,7 +162,7 @@ def test_a_loss_that_is_better_on_the_common_seeds_than_the_best_mean_is_named()
     found = results({"a": [50, 53, 51, 50], "b": [10, 12, 11, 9]})
     failed = (found.cells["loss"] == "b") & (found.cells["seed"] == 3)
     study = Study(replace(found, cells=found.cells.assign(status=np.where(failed, "failed", "done"))))
-    assert lines(main_table(study))["b"][0].mark == "‡"
+    assert lines(main_table(study))["b"][0].detail.endswith("better on common seeds")
     assert "better than it on the common seeds: b" in findings(study)[0][1]
     assert lines(pairs_table(study, TASK))["b − a"][0].text == "3"
 

@@ -87,7 +87,9 @@ def test_the_page_stands_alone_and_is_well_formed(written: tuple[Path, list[Path
     text = (written[0] / "index.html").read_text("utf-8")
     page = Page(text)
     assert not page.open
-    assert "script" not in page.tags
+    assert 'src="' not in text.partition("<script")[0]
+    assert len(re.findall(r"<script[^>]*>", text)) == 2, "the data, and one script with all that it needs"
+    assert "Permission to use, copy, modify" in text, "the licence of the charts"
     assert len(page.own_ids) == len(set(page.own_ids))
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)

@@ -37,7 +37,7 @@ def test_recipes_are_variants_of_their_own() -> None:
                        .rename(index=lambda c: f"p{c}")])  # fmt: skip
     history = pd.concat([one.history, two.history.assign(cell="p" + two.history["cell"])])
     study = Study(replace(one, cells=cells, history=history))
-    labels = [f"{loss}, head_init={head}" for head in ("prior", "paper") for loss in TWO]
+    labels = [f"{loss} (head_init={head})" for head in ("prior", "paper") for loss in TWO]
     assert [row.label for row in study.variants] == labels
     assert len(main_table(study).groups[0][1]) == 4
 

@@ -58,7 +58,7 @@ def test_the_main_table_by_hand() -> None:
 
 def test_two_seeds_have_no_interval() -> None:
     entry = entries(main_table(Study(make_results(None, TWO, ONE, 2, 3))))["exact"][0]
-    assert entry.detail == "n=2"
+    assert entry.detail.startswith("n=2, ")
     assert "±" in entry.text
 
 
@@ -83,7 +83,7 @@ def test_one_seed_has_no_interval_and_no_verdict_and_says_so() -> None:
     study = Study(make_results(None, LOSSES, ONE, 1, 3))
     entry = entries(main_table(study))["exact"][0]
     assert "±" not in entry.text
-    assert entry.detail == "n=1"
+    assert entry.detail.startswith("n=1, ")
     assert "One seed (n=1): no interval and no verdict" in text_of(main_table(study))
 
 

@@ -6,6 +6,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from milbench.report.amounts import Series
+from milbench.report.figures.figure_data import amounts_facts
 from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis
 from milbench.report.figures.variants import colour_of, dash_of, legend_below, mark_of
 from milbench.report.formatting import scaled, slug
@@ -50,5 +51,6 @@ def draw_amounts(study: Study, series: Series) -> Picture:
         legend_below(figure, 4)
         title = f"{metric.label} against the number of training bags: {series.name}"
         name = f"amounts-{slug(series.name)}"
+        facts = amounts_facts(study, series)
         caption = _CAPTION.format(rule=RULES[study.rule(tasks[0])], level=LEVEL)
-        return Picture(name, "amounts", series.name, title[0].upper() + title[1:], caption, figure)
+        return Picture(name, "amounts", series.name, title[0].upper() + title[1:], caption, figure, facts)

@@ -16,10 +16,18 @@ from matplotlib.ticker import MaxNLocator
 from milbench._utils.palette import INK, LINE, MUTED
 from milbench.api.metric_info import INTERIM, describe
 from milbench.report.figures import pareto, reliability, search
+from milbench.report.figures.figure_data import (
+    costs_facts,
+    curves_facts,
+    gallery_facts,
+    misread_facts,
+    search_facts,
+    seeds_facts,
+)
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
-from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.style import STYLE, WIDTH, Facts, Picture, literal, scale_axis, unit_axis, wrapped
 from milbench.report.figures.variants import colour_of, dash_of, legend_below
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
@@ -31,7 +39,11 @@ _CURVES = (
     "Thin: a seed; thick: the mean over the finished seeds. A run that did not finish ends in a cross. Of more than "
     f"{MOST_LINES} finished seeds a band shows the least and the largest value."
 )
-_COSTS = "Small dots: seeds; large: their median. Right: the result against the time of the loss alone."
+_COSTS = (
+    f"Small dots: seeds, of more than {MOST_LINES} a line from the least to the largest; large: their median. Right: "
+    "the result against the time of the loss alone."
+)
+_Plan = tuple[str, str, str, Callable[[Study, str], Figure | None], Callable[[Study, str], Facts]]
 _GALLERY = (
     "The same test bags for every loss, with the network of its first finished seed after the last epoch. Colour: the "
     "most probable class of a position where that is not the background, the stronger the more probable. Above: the "
@@ -67,29 +79,39 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
         f"of the mean over training seeds, from three on{corrected}. Whether two losses differ "
         f"shows in the intervals of their differences, not in these. {references}"
     )
-    plans: list[tuple[str, str, str, Callable[[Study, str], Figure | None]]] = [
-        ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure),
-        ("curves", *_words_of_curves(study, task, references), curves_figure),
+    plans: list[_Plan] = [
+        ("seeds", f"Every seed: {named}", seeds_caption, seeds_figure, seeds_facts),
+        ("curves", *_words_of_curves(study, task, references), curves_figure, _facts_of_curves),
         ("reliability", "Do its probabilities come true? Presence of classes", reliability.PRESENCE,
-         reliability.presence_figure),
-        ("reliability-sets", "Do its probabilities come true? Label sets", reliability.SETS, reliability.sets_figure),
-        ("costs", "Cost of each loss", _COSTS, costs_figure),
-        ("pareto", f"What a better result costs: {named}", pareto.CAPTION, pareto.pareto_figure),
-        ("search", "What the search found with fewer draws", search.CAPTION, search.search_figure),
+         reliability.presence_figure, reliability.presence_facts),
+        ("reliability-sets", "Do its probabilities come true? Label sets", reliability.SETS, reliability.sets_figure,
+         reliability.sets_facts),
+        ("costs", "Cost of each loss", _COSTS, costs_figure, costs_facts),
+        ("pareto", f"What a better result costs: {named}", pareto.CAPTION, pareto.pareto_figure, pareto.facts),
+        ("search", "What the search found with fewer draws", search.CAPTION, search.search_figure, search_facts),
     ]  # fmt: skip
     if gallery:
-        plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure))
-        plans.append(("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure))
+        plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure, gallery_facts))
+        plans.append(
+            ("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure, gallery_facts)
+        )
     pictures = []
     with rc_context(STYLE):
-        for kind, title, caption, make in plans:
+        for kind, title, caption, make, facts in plans:
             figure = make(study, task)
             if figure is not None:
-                pictures.append(Picture(f"{kind}-{suffix}", kind, task, title, caption.strip(), figure))
-        for n, (label, caption, figure) in enumerate(misread_figures(study, task) if gallery else (), start=1):
-            title = f"How numbers are misread: {label}"
-            pictures.append(Picture(f"errors-{n}-{suffix}", f"errors-{n}", task, title, caption, figure))
+                name = f"{kind}-{suffix}"
+                pictures.append(Picture(name, kind, task, title, caption.strip(), figure, facts(study, task)))
+        for n, (variant, caption, figure) in enumerate(misread_figures(study, task) if gallery else (), start=1):
+            name, title = f"errors-{n}-{suffix}", f"How numbers are misread: {variant.label}"
+            found = misread_facts(study, task, variant)
+            pictures.append(Picture(name, f"errors-{n}", task, title, caption, figure, found))
     return pictures
+
+
+def _facts_of_curves(study: Study, task: str) -> Facts:
+    recorded = _recorded(study, task)
+    return curves_facts({name: frame for name, frame in recorded.items() if _is_curve(frame)})
 
 
 def seeds_figure(study: Study, task: str) -> Figure | None:
@@ -230,7 +252,10 @@ def costs_figure(study: Study, task: str) -> Figure | None:
         for y, variant in enumerate(variants):
             series = values.get((name, variant), pd.Series(dtype=float))
             shown += list(series)
-            axes.plot(series, [y] * len(series), "o", color=colour_of(study, variant), alpha=0.4, ms=4, mew=0)
+            if len(series) > MOST_LINES:
+                axes.plot([series.min(), series.max()], [y, y], color=colour_of(study, variant), alpha=0.4, lw=3)
+            else:
+                axes.plot(series, [y] * len(series), "o", color=colour_of(study, variant), alpha=0.4, ms=4, mew=0)
             if len(series):
                 axes.plot([series.median()], [y], "o", color=colour_of(study, variant), ms=9, mew=0)
         unit_axis(axes, shown, unit)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, MUTED, PAPER, WARN_SOFT
+from milbench.report.figures.figure_data import marks_facts
 from milbench.report.figures.style import STYLE, Picture, literal, wrapped
 from milbench.report.formatting import slug
 from milbench.report.marks import SIGNS, Judged, StatedTest, Verdict, by_metric, distance_text, judged, tests_of
@@ -30,8 +31,8 @@ def draw_matrices(study: Study) -> list[Picture]:
         title = f"Which tests each loss passes, by the {tests[0].metric.label}"
         with rc_context(STYLE):
             figure, counts = _figure(study, tests)
-            caption = f"{_CAPTION} {counts}"
-            pictures.append(Picture(f"marks-{slug(name)}", f"marks-{name}", "", title, caption, figure))
+            caption, facts = f"{_CAPTION} {counts}", marks_facts(study, tests, counts)
+            pictures.append(Picture(f"marks-{slug(name)}", f"marks-{name}", "", title, caption, figure, facts))
     return pictures
 
 

@@ -13,7 +13,7 @@ from milbench.api.metric_info import describe
 from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_colours
 from milbench.report.figures.galleries import centres, galleries
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Study
+from milbench.report.study import Study, Variant
 
 LONGEST = 6
 """The most characters of a string that are shown, so that titles do not touch; no house number has more."""
@@ -23,13 +23,13 @@ _LABEL = 1.2
 """The width of the column with the names of the patterns, in widths of an example."""
 
 
-def misread_figures(study: Study, task: str) -> list[tuple[str, str, Figure]]:
-    """Return label, caption and figure of every variant whose gallery has examples of misread bags."""
+def misread_figures(study: Study, task: str) -> list[tuple[Variant, str, Figure]]:
+    """Return variant, caption and figure of every variant whose gallery has examples of misread bags."""
     figures = []
     for variant, (cell, gallery) in galleries(study, task).items():
         if gallery.misread is not None and len(gallery.misread):
             caption = _caption(gallery.misread, variant.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
-            figures.append((variant.label, caption, _figure(gallery, gallery.misread)))
+            figures.append((variant, caption, _figure(gallery, gallery.misread)))
     return figures
 
 

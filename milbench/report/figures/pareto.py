@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
-from milbench.report.figures.style import DASHES, NARROW, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.figure_data import pareto_facts
+from milbench.report.figures.style import DASHES, NARROW, Facts, literal, scale_axis, unit_axis, wrapped
 from milbench.report.figures.variants import colour_of, legend_below, mark_of
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import LEVEL, pareto_front, student_interval
@@ -36,8 +37,7 @@ class Point(NamedTuple):
 
 def pareto_figure(study: Study, task: str) -> Figure | None:
     """Draw result against cost, a panel for time and one for memory; None where fewer than two losses have both."""
-    found = {name: _points(study, task, name) for name in _COSTS}
-    found = {name: points for name, points in found.items() if len(points) > 1}
+    found = _panels(study, task)
     if not found:
         return None
     shown = dict.fromkeys(variant for points in found.values() for variant in points)
@@ -64,6 +64,17 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
         panels[0].plot([], [], mark_of(study, variant), color=colour_of(study, variant), ms=8, mew=0, label=label)
     legend_below(figure, 3)
     return figure
+
+
+def facts(study: Study, task: str) -> Facts:
+    """Return the points of the panels."""
+    return pareto_facts(study, task, _panels(study, task))
+
+
+def _panels(study: Study, task: str) -> dict[str, dict[Variant, Point]]:
+    """Return the points by the name of the cost, where two losses or more have it."""
+    found = {name: _points(study, task, name) for name in _COSTS}
+    return {name: points for name, points in found.items() if len(points) > 1}
 
 
 def _points(study: Study, task: str, name: str) -> dict[Variant, Point]:

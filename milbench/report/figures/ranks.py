@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
+from milbench.report.figures.figure_data import ranks_facts
 from milbench.report.figures.style import STYLE, WIDTH, Picture, literal
 from milbench.report.formatting import p_value
 from milbench.report.statistics.ranks import FEWEST_LOSSES, FEWEST_TASKS, Ranks, rank_losses
@@ -70,7 +71,7 @@ def _picture(ranks: Ranks, kind: str) -> Picture:
     with rc_context(STYLE):
         figure = _diagram(ranks)
         title = f"Ranks over tasks, {kind} supervision"
-        return Picture(f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure)
+        return Picture(f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure, ranks_facts(ranks.mean))
 
 
 def _diagram(ranks: Ranks) -> Figure:

@@ -11,7 +11,8 @@ from scipy.stats import binomtest
 from milbench._utils.palette import INK, MUTED
 from milbench.api.metric_info import describe
 from milbench.api.reliability import BINS, Bin
-from milbench.report.figures.style import NARROW, literal, wrapped
+from milbench.report.figures.figure_data import reliability_facts
+from milbench.report.figures.style import NARROW, Facts, literal, wrapped
 from milbench.report.figures.variants import colour_of
 from milbench.report.formatting import decimals, interval, number, with_unit
 from milbench.report.reliability import pooled_bins
@@ -40,6 +41,16 @@ def presence_figure(study: Study, task: str) -> Figure | None:
 def sets_figure(study: Study, task: str) -> Figure | None:
     """Draw how often the label sets at even odds are right; None where no loss gave them a probability."""
     return _figure(study, task, "set_ece")
+
+
+def presence_facts(study: Study, task: str) -> Facts:
+    """Return the bins of the presence of classes."""
+    return reliability_facts(study, task, "presence_ece")
+
+
+def sets_facts(study: Study, task: str) -> Facts:
+    """Return the bins of label sets."""
+    return reliability_facts(study, task, "set_ece")
 
 
 def _figure(study: Study, task: str, metric: str) -> Figure | None:

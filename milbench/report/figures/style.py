@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import io
-import re
 import textwrap
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,6 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, SymmetricalLogLocator
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, PAPER, WARN_SOFT
+from milbench.report.figures.slim import slim
 
 _VARIABLES = {
     PAPER: "var(--card)",
@@ -36,6 +40,8 @@ DASHES = ("-", "--", ":", "-.")
 WIDTH = 9.6
 NARROW = 5.6
 """Inches, of a figure of small panels whose letters can still be read on the screen of a telephone."""
+MOST_INLINE = 6000
+"""Characters of the data of a figure that its page holds: more would make a page of many figures heavy."""
 _SHOWN = 115
 """Pixels an inch, at most, on a page: there letters of narrow figures are no larger than those of others."""
 _DPI = 170
@@ -69,6 +75,13 @@ STYLE: Any = {
 }
 
 
+class Facts(NamedTuple):
+    """What a figure shows: a sentence, and a line a mark or a point of a curve, of shares and not of percentages."""
+
+    says: str
+    frame: pd.DataFrame
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure with its caption.
@@ -78,9 +91,10 @@ class Picture:
         kind: its place in the report: "seeds", "curves", "reliability", "reliability-sets", "costs", "pareto",
             "gallery", "sensitivity" or "errors-1", ...
         task: the label of the task.
-        title: the heading of its caption, which is also its text for those who cannot see it.
+        title: the heading of its caption.
         caption: sentences that explain it.
         figure: the drawing.
+        facts: what it shows, for those who cannot see it, and its data.
     """
 
     name: str
@@ -89,6 +103,17 @@ class Picture:
     title: str
     caption: str
     figure: Figure
+    facts: Facts
+
+    @property
+    def alternative(self) -> str:
+        """The text in place of the drawing: what it is and what it shows."""
+        return f"{self.title}. {self.facts.says}"
+
+    @cached_property
+    def csv(self) -> str:
+        """The data of the drawing, of shares and not of percentages."""
+        return self.facts.frame.to_csv(index=False, float_format="%.5g", lineterminator="\n")
 
     def __post_init__(self) -> None:
         with _styled():
@@ -106,7 +131,7 @@ class Picture:
         return buffer.getvalue()
 
     def write(self, folder: Path) -> None:
-        """Write PNG and SVG into a folder."""
+        """Write PNG, SVG and the data as CSV into a folder."""
         # The SVG comes last: a figure keeps what drew it last, and the pixels of many figures would fill the memory.
         dpi = self.figure.dpi
         with _styled():
@@ -115,17 +140,22 @@ class Picture:
             canvas.print_png(folder / f"{self.name}.png")
             self.figure.set_dpi(dpi)
         (folder / f"{self.name}.svg").write_text(self.svg, "utf-8")
+        (folder / f"{self.name}.csv").write_text(self.csv, "utf-8")
 
     def inline(self) -> str:
-        """Return the SVG for a page that holds several: with ids of its own, and with the colours of the page."""
-        svg = self.svg[self.svg.index("<svg") :]
-        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-        svg = re.sub(r'\b(id="|href="#)', rf"\g<1>{self.name}-", svg)
-        svg = svg.replace("url(#", f"url(#{self.name}-")
+        """Return the SVG for a page that holds several: small, with ids of its own and the colours of the page."""
+        svg = slim(self.svg[self.svg.index("<svg") :], f"f{zlib.crc32(self.name.encode()):x}-")
         for colour, variable in _VARIABLES.items():
             svg = svg.replace(colour, variable)
         widest = round(_SHOWN * self.figure.get_figwidth())
-        return svg.replace("<svg ", f'<svg role="img" style="max-width: {widest}px" ', 1)
+        text = html.escape(self.alternative)
+        return svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="max-width: {widest}px" ', 1)
+
+    def data_link(self) -> str:
+        """Return the address of its data: in the page itself, or of the file beside it where they are many."""
+        if len(self.csv) > MOST_INLINE:
+            return f"figures/{self.name}.csv"
+        return "data:text/csv;charset=utf-8," + quote(self.csv, safe=",.;:+-=()[]")
 
 
 @contextmanager
@@ -178,11 +208,13 @@ def scale_axis(
         set_scale("log")
         ticks.set_major_locator(LogLocator(subs=subs))
     else:
-        told += f", linear below {min(positive):.3g}"
-        set_scale("symlog", linthresh=min(positive), linscale=0.4)
-        ticks.set_major_locator(SymmetricalLogLocator(base=10, linthresh=min(positive), subs=subs))
+        # Below a ten-thousandth of the largest value the labels of a logarithmic scale would lie on one another.
+        least = max(min(positive), max(positive) / 1e4)
+        told += f", linear below {least:.3g}"
+        set_scale("symlog", linthresh=least, linscale=0.4)
+        ticks.set_major_locator(SymmetricalLogLocator(base=10, linthresh=least, subs=subs))
     ticks.set_minor_locator(NullLocator())
-    ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value >= 0 else ""))
     return told
 
 

@@ -1,0 +1,1 @@
+export { plot, dot, link, ruleX, text, tickX } from "@observablehq/plot";

@@ -1,0 +1,238 @@
+"""The page of a report in a real browser: what readers sort, filter, point at and link to, and who can read it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from milbench.report.render import render
+from tests._helpers.browser import needs_browser, opened
+from tests._helpers.report_data import make_results
+
+pytestmark = [needs_browser, pytest.mark.timeout(120)]
+
+OVERLAPS = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")].filter((t) => t.textContent.trim())
+    .map((t) => [t.textContent, t.getBoundingClientRect()]);
+  return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2.5).map(([other]) => `${one} | ${other}`));
+})"""
+SMALLEST = """() => Math.min(...[...document.querySelectorAll("figure svg text")].filter((t) => t.textContent.trim())
+  .map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a).filter((size) => size > 0))"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    statuses = {("max-pooling", "extended-digits", 1): ("failed", "FloatingPointError: not finite")}
+    render(make_results(folder, epochs=6, statuses=statuses), folder / "out")
+    return folder / "out" / "index.html"
+
+
+def column(tab: Any, table: str, index: int) -> list[str]:
+    return [text.split("\n")[0] for text in tab.locator(f"{table} tbody tr > :nth-child({index})").all_inner_texts()]
+
+
+def main_table(tab: Any) -> str:
+    return "section:has(> h2:text-is('Every loss on every task')) table"
+
+
+def test_without_scripts_everything_is_there_but_what_needs_them(page: Path) -> None:
+    with opened(page, java_script_enabled=False) as tab:
+        assert tab.locator("#explore").is_hidden()
+        assert tab.locator(".answer p").first.is_visible()
+        assert tab.locator("figure svg").count() == 10
+        assert tab.locator(f"{main_table(tab)} tbody tr").count() == 4
+        assert tab.locator("summary:text('Every cell')").is_visible()
+
+
+def test_a_table_is_sorted_by_any_column_and_back(page: Path) -> None:
+    with opened(page) as tab:
+        table = main_table(tab)
+        before = column(tab, table, 1)
+        head = tab.locator(f"{table} thead th:nth-child(2)")
+        values = []
+        for way in ("ascending", "descending"):
+            head.locator("button").click()
+            assert head.get_attribute("aria-sort") == way
+            values.append([float(text.split("±")[0]) for text in column(tab, table, 2)])
+        assert values[0] == sorted(values[0])
+        assert values[1] == sorted(values[1], reverse=True)
+        assert values[0] != values[1]
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") is None
+        assert column(tab, table, 1) == before
+
+
+def test_costs_are_sorted_by_their_size_and_not_by_their_letters(page: Path) -> None:
+    with opened(page) as tab:
+        table = "#task-extended-digits table:has(th:has-text('loss alone'))"
+        tab.locator(f"{table} thead th:nth-child(2) button").click()
+        assert column(tab, table, 1) == ["exact", "max-pooling", "noisy-or", "one-vs-rest"], (
+            "made four times as slow each"
+        )
+
+
+def test_a_loss_that_is_filtered_out_is_gone_from_tables_and_charts_and_the_page_says_so(page: Path) -> None:
+    with opened(page) as tab:
+        tab.get_by_text("Choose what the page shows").click()
+        tab.locator("#show-losses").get_by_label("noisy-or").uncheck()
+        assert tab.locator(f"{main_table(tab)} tbody tr:visible").count() == 3
+        pairs = tab.locator("#task-synthetic-bags table th[data-name*='−']:visible").all_inner_texts()
+        assert len(pairs) == 3, "of six"
+        assert not [name for name in pairs if "noisy-or" in name]
+        assert "noisy-or" not in tab.locator("#seeds-chart").inner_text()
+        assert "3 of 4 losses" in tab.locator("#filter-said").inner_text()
+        tab.locator("#show-tasks").get_by_label("synthetic-bags").uncheck()
+        assert tab.locator("#task-synthetic-bags").is_hidden()
+        assert tab.locator(f"{main_table(tab)} thead th:visible").count() == 2
+        tab.locator("#show-metrics").get_by_label("AUROC", exact=True).uncheck()
+        assert tab.locator("#task-extended-digits th:has-text('AUROC'):visible").count() == 0
+        tab.get_by_role("button", name="Show all").click()
+        assert tab.locator(f"{main_table(tab)} tbody tr:visible").count() == 4
+        assert tab.locator("#filter-said").is_hidden()
+
+
+def test_the_epoch_rule_changes_means_to_those_of_the_files(page: Path) -> None:
+    frame = pd.read_csv(page.parent / "results.csv")
+    frame = frame[(frame["task"] == "extended-digits") & (frame["status"] == "done")]
+    with opened(page) as tab:
+        for rule, name in (("last", "last"), ("validation", "chosen_on_validation"), ("test", "best_on_test")):
+            tab.locator("#rule").select_option(rule)
+            expected = frame.groupby("loss")[f"{name}/test/instance_error"].mean()
+            tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+            rows = tab.locator("#means-body tr").all()
+            assert len(rows) == 4
+            for row in rows:
+                loss, mean = row.locator("th").inner_text(), row.locator("td").first.inner_text()
+                assert float(mean.split()[0]) == pytest.approx(100 * expected[loss], rel=2e-4)
+
+
+def test_pointing_at_a_mark_shows_seed_value_and_run(page: Path) -> None:
+    frame = pd.read_csv(page.parent / "results.csv", dtype={"run_id": str})
+    with opened(page) as tab:
+        tab.locator("#seeds-chart").scroll_into_view_if_needed()
+        tab.locator("#seeds-chart circle").first.hover()
+        text = " ".join(tab.locator("#seeds-chart svg tspan").all_text_contents())
+        frame = frame[(frame["task"] == "extended-digits") & (frame["loss"] == "exact")]
+        row = frame[frame["run_id"].map(text.__contains__)]
+        assert len(row) == 1
+        assert f"seed {row['seed'].iloc[0]}" in text
+
+
+def test_two_losses_differ_as_the_file_of_pairs_says(page: Path) -> None:
+    with (page.parent / "pairs.csv").open() as file:
+        known = {(row["task"], row["loss"], row["other_loss"]): row for row in csv.DictReader(file)}
+    with opened(page) as tab:
+        for first, second in (("exact", "max-pooling"), ("max-pooling", "exact")):
+            tab.locator("#first").select_option(first)
+            tab.locator("#second").select_option(second)
+            rows = tab.locator("#pair-body tr").all()
+            assert len(rows) == 2
+            for row in rows:
+                task, _, mean, bounds, verdict, seeds, _ = row.locator("th, td").all_inner_texts()
+                turned = (task, first, second) not in known
+                pair = known[task, second, first] if turned else known[task, first, second]
+                sign = -1 if turned else 1
+                assert float(mean.replace("−", "-")) == pytest.approx(sign * 100 * float(pair["difference"]), rel=0.2)
+                if pair["low"]:
+                    low, high = (float(x.replace("−", "-")) for x in bounds.strip("[]").split(","))
+                    assert low < sign * 100 * float(pair["difference"]) < high
+                else:
+                    assert bounds == "—"
+                assert int(seeds) == int(pair["seeds"])
+                opposite = {"better": "worse", "worse": "better", "unresolved": "unresolved"}
+                assert verdict.startswith(opposite[pair["verdict"]] if turned else pair["verdict"])
+
+
+def test_a_link_keeps_what_was_chosen(page: Path) -> None:
+    with opened(page) as tab:
+        tab.locator("#task").select_option(label="synthetic-bags")
+        tab.locator("#metric").select_option("auroc")
+        tab.locator("#rule").select_option("test")
+        tab.locator("#first").select_option("exact")
+        tab.locator("#second").select_option("one-vs-rest")
+        tab.get_by_text("Choose what the page shows").click()
+        tab.locator("#show-losses").get_by_label("max-pooling").uncheck()
+        tab.locator(f"{main_table(tab)} thead th:nth-child(3) button").click()
+        order = column(tab, main_table(tab), 1)
+        fragment = tab.evaluate("location.hash")
+    with opened(page, fragment) as tab:
+        chosen = [tab.locator(f"#{name}").input_value() for name in ("task", "metric", "rule", "first", "second")]
+        assert chosen == ["1", "auroc", "test", "exact", "one-vs-rest"]
+        assert column(tab, main_table(tab), 1) == order
+        assert "max-pooling" not in tab.locator("#seeds-chart").inner_text()
+        assert "exact beside one-vs-rest" in tab.locator("#pair-said").inner_text()
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#?task=nothing&metric=%3Cb%3E&rule=x&a=y&sort=99.99.up&hide-losses=z", "#runs-0-0"]
+)
+def test_a_link_of_another_page_does_no_harm(page: Path, fragment: str) -> None:
+    with opened(page, fragment) as tab:
+        assert tab.locator("#seeds-chart svg").count() == 1
+        assert tab.locator(f"{main_table(tab)} tbody tr:visible").count() == 4
+
+
+def test_everything_can_be_reached_and_used_by_keyboard_alone(page: Path) -> None:
+    with opened(page) as tab:
+        seen: list[str] = []
+        for _ in range(120):
+            tab.keyboard.press("Tab")
+            seen.append(tab.evaluate("document.activeElement.id"))
+            if seen[-1] == "rule":
+                break
+        assert {"task", "metric", "rule", "copy"} <= set(seen)
+        tab.keyboard.press("ArrowDown")
+        assert tab.locator("#rule").input_value() == "validation"
+        tab.locator(f"{main_table(tab)} thead button").nth(1).focus()
+        tab.keyboard.press("Enter")
+        assert tab.locator(f"{main_table(tab)} thead th").nth(1).get_attribute("aria-sort") == "ascending"
+        # A scrollable part of the page scrolls by the arrows.
+        assert tab.locator(".scroll:not([tabindex='0']), .picture:not([tabindex='0'])").count() == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page: Path, width: int, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with opened(page, "#?a=exact&b=noisy-or", viewport={"width": width, "height": 844}, color_scheme=scheme) as tab:
+        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        found = Axe().run(tab).response["violations"]
+        assert not [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate(OVERLAPS) == []
+        assert tab.evaluate(SMALLEST) >= 7.5
+
+
+def test_every_figure_says_what_it_shows_and_has_its_data(page: Path) -> None:
+    frame = pd.read_csv(page.parent / "results.csv")
+    done = frame[(frame["task"] == "extended-digits") & (frame["status"] == "done")]
+    with opened(page) as tab:
+        figures = tab.locator("figure").all()
+        assert len(figures) == 10
+        for figure in figures:
+            assert figure.locator("svg").get_attribute("role") == "img"
+            assert len(figure.locator("svg").get_attribute("aria-label")) > 40
+            with tab.expect_download() as waiting:
+                figure.locator("a[download]").click()
+            data = pd.read_csv(waiting.value.path())
+            assert len(data) > 1
+            assert {"loss", "bag"} & set(data.columns)
+        means = tab.locator("#task-extended-digits figure svg").first.get_attribute("aria-label")
+        value = 100 * done.groupby("loss")["last/test/instance_error"].mean()["one-vs-rest"]
+        told = float(means.partition("one-vs-rest ")[2].split(" ")[0])
+        assert told == pytest.approx(value, abs=0.06)
+
+
+def test_print_has_the_figures_and_not_the_controls(page: Path) -> None:
+    with opened(page) as tab:
+        tab.emulate_media(media="print")
+        assert tab.locator("#explore").is_hidden()
+        assert tab.locator("figure svg").first.is_visible()
+        assert tab.locator(".answer").is_visible()
