@@ -52,9 +52,9 @@ def named(variants: list[Variant], joined: str = "or") -> str:
         >>> named([Variant("set", "exact", ""), Variant("set", "noisy-or", "")])
         'exact or noisy-or'
     """
-    labels = [variant.label for variant in variants[:MOST_NAMED]]
-    if len(variants) > MOST_NAMED:
-        labels.append(f"{len(variants) - MOST_NAMED} more")
+    labels = [variant.label for variant in variants]
+    if len(labels) > MOST_NAMED + 1:
+        labels[MOST_NAMED:] = [f"{len(variants) - MOST_NAMED} more"]
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} {joined} {labels[-1]}"
 
 
