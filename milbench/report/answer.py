@@ -12,7 +12,7 @@ from milbench.report.formatting import counted, interval, measured, seconds, thr
 from milbench.report.pairs import in_figures
 from milbench.report.statistics import FEWEST_SEEDS, Comparison
 from milbench.report.study import Study, Variant
-from milbench.report.tables import kind_named
+from milbench.report.tables import BUSY, kind_named
 from milbench.report.verdicts import standing
 
 MOST_NAMED = 4
@@ -225,9 +225,11 @@ def _cost(study: Study, found: dict[str, Comparison[Variant]]) -> str:
     if not ratios:
         return f"A training step takes {seconds(pd.Series(steps).median())}."
     (slow, quick), most = max(ratios.items(), key=lambda item: max(item[1]))
+    busy = study.results.costs.get("busy", pd.Series(dtype=float))
+    unsure = ", uncertain since the machine was busy" if (busy > BUSY).any() else ""
     return (
         f"A training step takes at most {three_digits(max(most))} times as long with one loss as with another "
-        f"({slow.label} beside {quick.label})."
+        f"({slow.label} beside {quick.label}{unsure})."
     )
 
 
