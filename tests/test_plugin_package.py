@@ -13,7 +13,8 @@ import pytest
 from milbench import UsageError, load_network
 from milbench.api import registry
 from milbench.engine import optimizers
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.networks import registry as network_registry
 from tests._helpers.command_line import REPOSITORY, Milbench
 

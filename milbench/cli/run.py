@@ -182,7 +182,7 @@ def compute(request: RunRequest, root: Path) -> int:
     Raises:
         UsageError: The request is wrong. Nothing was written then.
     """
-    from milbench.engine.spec import make_plan
+    from milbench.engine.planning import make_plan
     from milbench.store.spool import patience
 
     patience()  # a mistake in it is found before a cell needs it
@@ -408,7 +408,8 @@ def _done(plan: Plan, store: StoreReader) -> int:
 
 def requested_spec(request: RunRequest) -> Spec:
     """Return the spec with the flags in it: where both give a value, the flag's is taken."""
-    from milbench.engine.spec import CHANGED, check_contrasts, make_spec, parse_setting, read_spec
+    from milbench.engine.planning import check_contrasts
+    from milbench.engine.spec import CHANGED, make_spec, parse_setting, read_spec
 
     if request.spec:
         written = read_spec(request.spec, request.preset)

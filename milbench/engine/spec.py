@@ -1,44 +1,32 @@
-"""Specs (what to run, from a TOML file or from flags) and how they become plans of cells.
-
-A parameter given as a list is an axis: there are cells for each of its values, and for all combinations of axes. A
-value in the list of a recipe may be a table of several settings: three rules of clipping are then one axis of any name.
-"""
+"""Specs: what to run, from a TOML file or from flags. `milbench.engine.planning` makes plans of cells of them."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from milbench.api.marks import Mark
-from milbench.api.metric_info import METRICS
-from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Cell, Plan, Selection, TaskInfo, labels
-from milbench.api.registry import Registry, check_params, constructor_parameters, losses, tasks, validated
+from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
+from milbench.api.registry import Registry, constructor_parameters, losses, tasks, validated
 from milbench.api.supervision import Supervision
-from milbench.engine.contrasts import Margin, NamedContrast, check_losses, resolve
+from milbench.engine.contrasts import Margin, NamedContrast
 from milbench.engine.literature import Literature
-from milbench.engine.marks import PassMark, check_metrics, checked_marks, task_of
-from milbench.engine.search_space import Search, settings_of
+from milbench.engine.marks import PassMark, checked_marks
+from milbench.engine.search_space import Search
 from milbench.errors import UsageError, as_usage, unknown
-
-if TYPE_CHECKING:
-    from milbench.api.task import Task
 
 Params = dict[str, Any]
 CHANGED = " with changes"
 """At the end of `Spec.source` where flags have changed what a spec says."""
-MOST_SEEDS, MOST_VARIANTS, MOST_CELLS = 100_000, 10_000, 1_000_000
-"""How many seeds, combinations of axes and cells there may be: more are a slip, and would not fit into memory."""
+MOST_SEEDS = 100_000
+"""How many seeds there may be: more are a slip, and would not fit into memory."""
 
 
 class Difference(BaseModel):
@@ -287,210 +275,6 @@ def _takers(spec_values: Params, kind: str, names: list[str], parameter: str, se
     if not takers:
         raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*known.values()))
     return takers
-
-
-def check_contrasts(spec: Spec) -> None:
-    """Raise UsageError where a contrast names a loss that a spec does not compare, or parameters that none has.
-
-    It is for a spec as its file has it, before flags leave out some of its losses.
-    """
-    if spec.contrasts:
-        found = [(losses().entry(name).name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
-        check_losses(spec.contrasts, found, f"spec {spec.name}")
-
-
-def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
-    """Expand a spec into its cells, with every name, parameter and data set checked.
-
-    Args:
-        spec: from `make_spec` or `read_spec`.
-        data_dir: the folder of the data; None: the default one.
-
-    Raises:
-        UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
-            without `spec.supervision`.
-    """
-    if data_dir is not None:
-        with as_usage():  # not around `check_data`, in which an OSError may be a defect of a plug-in
-            data_dir.exists()
-    loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
-    _check_supervision(spec)
-    _check_metrics(spec)
-    for one in spec.published:
-        one.check()
-    cells: dict[str, Cell] = {}
-    infos: dict[str, TaskInfo] = {}
-    folds: dict[str, tuple[int, int]] = {}
-    overlaps: dict[str, float] = {}
-    marks: list[Mark] = []
-    planned: set[str] = set()
-    for name, params, mark in _tests(spec):
-        task = tasks().create(name, params)
-        task_fields = _task_fields(name, params, task, data_dir)
-        if mark is not None:
-            marks += mark.marks(task_fields["task"], task_fields["task_params"])
-        if repr(task_fields) in planned:
-            continue
-        planned.add(repr(task_fields))
-        seeds, overlap = _seeds_of(spec, task), task.overlap(data_dir)
-        beside = [one.entry() for one in spec.published if one.task == task.name]
-        infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by).beside(beside)
-        recipes = _recipes(spec, task)
-        if (count := len(cells) + len(recipes) * len(loss_fields) * len(seeds)) > MOST_CELLS:
-            raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-        for recipe, of_loss in itertools.product(recipes, loss_fields):
-            first = Cell(**of_loss, **task_fields, recipe=recipe, seed=seeds[0])
-            found = {cell.id: cell for cell in first.with_seeds(seeds)}
-            cells |= found
-            folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}
-            overlaps |= dict.fromkeys(found, overlap) if overlap else {}
-    named = labels(cells.values())
-    # Searched settings are no part of a variant: what is compared has those that the search has chosen.
-    of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
-    contrasts, left_out = resolve(spec.contrasts, cells.values(), of_variants, spec.source.endswith(CHANGED))
-    return Plan(
-        name=spec.name,
-        title=spec.title,
-        source=spec.source,
-        cells=list(cells.values()),
-        tasks=infos,
-        labels=named,
-        preset=spec.preset,
-        notes=[*spec.notes, *left_out],
-        differences=[d.model_dump() for d in spec.differences],
-        selection=spec.selection,
-        margin=spec.margin,
-        compare_by=spec.compare_by,
-        contrasts=contrasts,
-        folds=folds,
-        overlaps=overlaps,
-        spec=spec.digest,
-        part=spec.part,
-        marks=marks,
-    )
-
-
-def _tests(spec: Spec) -> Iterator[tuple[str, Params, PassMark | None]]:
-    """Yield every task with its parameters, those of the spec first and then those of each mark."""
-    for name, params in _variants(tasks(), spec.tasks, spec.task):
-        yield name, params, None
-    for mark in spec.marks:
-        given = task_of(mark, spec.tasks, tasks())
-        if given is not None:
-            name = tasks().entry(given).name
-            for _, params in _variants(tasks(), [given], {name: spec.task.get(name, {}) | mark.params}):
-                yield given, params, mark
-
-
-def _seeds_of(spec: Spec, task: Task) -> list[int]:
-    """Return the seeds of a task: those of the spec, or all folds of its cross-validation where it names none."""
-    if task.folds is None:
-        return parse_seeds(spec.seeds)
-    if spec.seeds is None:
-        return list(range(task.folds.seeds))
-    seeds = parse_seeds(spec.seeds)
-    if seeds[-1] >= task.folds.seeds:
-        folds = f"{task.folds.repeats} x {task.folds.count} folds"
-        raise UsageError(f"seed {seeds[-1]}: the {folds} of {task.name} are the seeds 0-{task.folds.seeds - 1}")
-    return seeds
-
-
-def _check_supervision(spec: Spec) -> None:
-    """Raise UsageError where losses of different supervision are compared and the spec does not list their kinds."""
-    found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
-    if len(found) > 1 and not set(found) <= set(spec.supervision):
-        listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
-        kinds = ",".join(found)
-        raise UsageError(
-            f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
-        )
-
-
-def _check_metrics(spec: Spec) -> None:
-    """Raise UsageError where a metric of the spec is none that milbench knows or a task of it has as its primary."""
-    known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
-    of_contrasts = [(f"margin of contrast {c.name!r}", [*c.margin]) for c in spec.contrasts]
-    for field, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by), *of_contrasts):
-        for name in names:
-            if name not in known:
-                raise unknown(f"metric in {field}", name, known)
-    check_metrics(spec.marks, known)
-
-
-def _loss_fields(name: str, params: Params) -> Params:
-    """Return the fields of a cell that a loss determines."""
-    entry, cls = losses().entry(name), losses().cls(name)
-    return {
-        "loss": entry.name,
-        "loss_params": params,
-        "loss_file": entry.origin if entry.is_file else "",
-        "loss_revision": f"{cls.revision}{entry.source_digest}",
-        "supervision": cls.supervision,
-    }
-
-
-def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -> Params:
-    """Return the fields of a cell that a task determines, with the digest of its data."""
-    entry, defaults = tasks().entry(name), constructor_parameters(type(task))
-    return {
-        "task": entry.name,
-        "task_params": {k: v for k, v in params.items() if k not in task.added_later or v != defaults[k].default},
-        "task_file": entry.origin if entry.is_file else "",
-        "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
-        "data": task.check_data(data_dir),
-    }
-
-
-def _recipes(spec: Spec, task: Task) -> list[Params]:
-    """Return the recipes of a task: its own with the changes of the spec, one for every combination of axes."""
-    common = {key: value for key, value in spec.recipe.items() if not isinstance(value, dict)}
-    return [
-        changed_recipe(task.recipe().model_dump(), settings_of(changes))
-        for changes in _axes(common | spec.recipe.get(task.name, {}))
-    ]
-
-
-def changed_recipe(defaults: Params, changes: Params) -> Params:
-    """Return a recipe, such as that of a task, with changes; "none" stands for None.
-
-    Another optimiser comes with settings of its own, and a rule for the length of a gradient, or none, replaces the one
-    before.
-
-    Raises:
-        UsageError: a change is unknown or wrong, or has no effect.
-    """
-    from milbench.api.recipe import ADDED_LATER, Recipe
-    from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe, optimizers
-
-    changes = {k: None if v == "none" else v for k, v in changes.items()}
-    other = changes.get("optimizer", defaults["optimizer"])
-    settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
-    replaced = CLIPPING if CLIPPING.keys() & changes else {}
-    recipe: Recipe = validated("the recipe", Recipe, {**ADDED_LATER, **defaults, **settings, **replaced, **changes})
-    check_recipe(recipe)
-    origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
-    return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
-
-
-def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params]) -> Iterator[tuple[str, Params]]:
-    """Yield the entries with their complete parameters, one for every combination of axes."""
-    for given in dict.fromkeys(chosen):
-        entry = registry.entry(given)
-        cls = registry.cls(given)
-        for params in _axes(sections.get(entry.name, {})):
-            yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params))
-
-
-def _axes(params: Params) -> Iterator[Params]:
-    for key, value in params.items():
-        if value == []:
-            raise UsageError(f"{key} = [] is an axis without values")
-    values = [v if isinstance(v, list) else [v] for v in params.values()]
-    if (count := math.prod(map(len, values))) > MOST_VARIANTS:
-        axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
-        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_VARIANTS:,}")
-    for combination in itertools.product(*values):
-        yield dict(zip(params, combination, strict=True))
 
 
 def _scalar(text: str) -> Any:

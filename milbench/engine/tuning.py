@@ -10,8 +10,9 @@ from typing import Any
 
 from milbench.api.plan import Cell, Plan, SearchRecord
 from milbench.api.registry import check_params, losses, tasks
+from milbench.engine.planning import changed_recipe, make_plan
 from milbench.engine.search_space import Search, draw, settings_of
-from milbench.engine.spec import Spec, changed_recipe, make_plan, parse_seeds
+from milbench.engine.spec import Spec, parse_seeds
 from milbench.errors import UsageError, unknown
 
 Params = dict[str, Any]

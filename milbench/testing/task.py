@@ -32,7 +32,7 @@ from milbench import (
 )
 from milbench.api.registry import check_params, constructor_parameters, tasks
 from milbench.api.task import ScoreFunction
-from milbench.engine.spec import changed_recipe
+from milbench.engine.planning import changed_recipe
 from milbench.evaluation import evaluate
 from milbench.testing.files import beside
 

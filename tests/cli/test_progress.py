@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from milbench.cli.progress import Display, Estimate
+from milbench.engine.planning import make_plan
 from milbench.engine.runner import Launch
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.spec import make_spec
 from milbench.store.workspace import Workspace
 
 

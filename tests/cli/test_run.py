@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from milbench.engine.spec import built_in_specs, make_plan, presets, read_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import built_in_specs, presets, read_spec
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BREAKING = str(PLUGINS / "breaking_loss.py")

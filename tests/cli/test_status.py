@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from milbench._utils import locks
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.store.progress import Progress
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from milbench.api.plan import Plan
 from milbench.engine import auto_precision
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from tests._helpers.command_line import TINY, Milbench
 
 CPU = torch.device("cpu")

@@ -9,7 +9,8 @@ import pytest
 from milbench import UsageError
 from milbench.api.plan import Plan
 from milbench.engine.contrasts import Selector
-from milbench.engine.spec import CHANGED, make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import CHANGED, make_spec
 from milbench.engine.tuning import search_plan, tuned_plan
 from tests._helpers.command_line import TINY
 

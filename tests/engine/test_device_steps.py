@@ -19,9 +19,10 @@ from milbench.engine.callback import Callback
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.objective import Objective
 from milbench.engine.optimizers import OPTIMIZERS
+from milbench.engine.planning import make_plan
 from milbench.engine.psgd import _directions
 from milbench.engine.smoke_test import shrink
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import Trainer, network_for
 from milbench.testing import Variant
 from tests._helpers.bag_tables import small_images, small_table

@@ -15,7 +15,8 @@ from milbench.api.plan import Cell
 from milbench.engine import trainer as trainer_module
 from milbench.engine import worker
 from milbench.engine.objective import network_logits
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from milbench.store.progress import Progress
 from tests._helpers.command_line import TINY

@@ -9,7 +9,8 @@ import torch
 
 from milbench import Loss, UsageError, load_loss
 from milbench.engine.callback import Callback
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer, loss_for
 from milbench.inference.load import load_trained
 from tests._helpers.command_line import PLUGINS, TINY

@@ -8,7 +8,8 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Plan, merge
-from milbench.engine.spec import Spec, make_plan, make_spec, read_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import Spec, make_spec, read_spec
 
 ERROR = {"at_most": {"set_error": 0.05}}
 

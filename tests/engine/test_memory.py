@@ -15,7 +15,8 @@ from milbench.engine.callback import Callback, Stopped
 from milbench.engine.memory import is_out_of_memory
 from milbench.engine.objective import Objective
 from milbench.engine.optimizers import backward
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import PLUGINS, TINY
 

@@ -13,7 +13,8 @@ from milbench import Loss
 from milbench.engine import optimizers
 from milbench.engine import trainer as trainer_module
 from milbench.engine.callback import Callback
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import TINY, Milbench
 

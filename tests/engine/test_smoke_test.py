@@ -15,9 +15,10 @@ from milbench.api.plan import Plan
 from milbench.api.registry import losses, tasks
 from milbench.engine import smoke_test
 from milbench.engine.callback import Callback
+from milbench.engine.planning import make_plan
 from milbench.engine.pools import InProcess
 from milbench.engine.smoke_test import one_a_pair
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 from tests.api.test_loss_output import SOURCE, names_the_method

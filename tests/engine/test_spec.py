@@ -12,7 +12,8 @@ from milbench import UsageError
 from milbench.api.plan import Cell, Plan, labels, merge
 from milbench.api.published import Published
 from milbench.api.registry import tasks
-from milbench.engine.spec import built_in_specs, make_plan, make_spec, parse_seeds, parse_setting, presets, read_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, parse_setting, presets, read_spec
 from milbench.report.deviations import deviations
 from tests._helpers.command_line import TINY
 

@@ -26,7 +26,8 @@ from milbench.engine.optimizers import (
     optimizer_step,
     optimizers,
 )
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import PLUGINS, TINY
 

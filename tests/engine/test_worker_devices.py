@@ -13,9 +13,10 @@ import torch
 from milbench import UsageError
 from milbench.engine import pools, worker
 from milbench.engine.checkpoints import Generators
+from milbench.engine.planning import make_plan
 from milbench.engine.pools import Processes
 from milbench.engine.runner import worker_devices
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.spec import make_spec
 from milbench.engine.worker import Job, JobResult
 from tests._helpers.command_line import TINY, Milbench
 

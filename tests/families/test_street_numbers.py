@@ -19,7 +19,8 @@ from milbench.api.registry import RegistryEntry
 from milbench.api.task import Scores
 from milbench.data.crop_cache import load
 from milbench.data.digit_struct import read
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.errors import UsageError
 from milbench.networks.convolutional import standardise
 from milbench.networks.registry import networks

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.errors import UsageError
 from milbench.report.figures.published_lines import of_methods
 from milbench.report.literature import literature_table

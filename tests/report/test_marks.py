@@ -13,7 +13,8 @@ import pytest
 from milbench.api.marks import Mark
 from milbench.api.plan import Plan
 from milbench.cli.run import RunRequest, requested_spec
-from milbench.engine.spec import make_plan, read_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import read_spec
 from milbench.report.marks import judge
 from milbench.report.render import render
 from milbench.report.study import Sample

@@ -247,8 +247,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["index.html", "report.md"])
 def test_the_opening_stands_in_order_in_every_format(pages: dict[str, str], name: str) -> None:
     test = "Welch's p" if name == "report.md" else "Welch&#39;s p"
-    order = ["Rebuilt", "Preset quick", "Few steps", "Every loss on every task", "The published numbers beside ours", test,
-             "Where the paper and its author", "How far from guessing to the oracle",
+    order = ["Rebuilt", "Preset quick", "Few steps", "Every loss on every task", "The published numbers beside ours",
+             test, "Where the paper and its author", "How far from guessing to the oracle",
              "What the metrics mean"]  # fmt: skip
     places = [pages[name].index(text) for text in order]
     assert places == sorted(places)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from milbench.api.plan import Plan
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.store import writer
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter

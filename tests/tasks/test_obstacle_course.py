@@ -17,7 +17,8 @@ from torch.distributions import MultivariateNormal
 
 from milbench import EvalSplit, Scores, UsageError, generator, load_task
 from milbench.api.metric_info import METRICS
-from milbench.engine.spec import make_plan, make_spec
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
 from milbench.families.instancewise import instancewise_scores
 from tests._helpers.enumerated_bags import bags_of, label_set
 
