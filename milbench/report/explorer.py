@@ -108,18 +108,22 @@ def _sample(study: Study, task: str, variant: Variant, name: str, rule: Rule, se
 
 
 def _pairs(study: Study, task: str, name: str) -> list[list[Any]]:
-    """Return the differences: first, second, difference, bounds, both as text, seeds, test bags, verdicts, why none."""
+    """Return every difference: two losses, value and bounds, seeds, test bags, why it has no interval, and words.
+
+    The words (difference, interval, verdict) are there in both directions, the first less the second and the other.
+    """
     metric, rows = describe(name), []
     for kind in study.supervisions_of(task):
         found = study.comparison(task, kind, name)
         for a, b in found.differences:
             one = found.difference(a, b)
-            mean, bounds = in_figures(one, metric)
             numbers = [_short(one.difference), *(_short(bound) for bound in one.interval)]
-            first, second = study.variants.index(a), study.variants.index(b)
-            backwards = verdict_words(found, b, a, metric)
-            words = [verdict_words(found, a, b, metric), backwards, why_no_interval(one)]
-            rows.append([first, second, *numbers, mean, bounds, one.seeds, one.items, *words])
+            words = [
+                [*in_figures(found.difference(*pair), metric), verdict_words(found, *pair, metric)]
+                for pair in ((a, b), (b, a))
+            ]
+            which = [study.variants.index(a), study.variants.index(b)]
+            rows.append([*which, *numbers, one.seeds, one.items, why_no_interval(one), *words])
     return rows
 
 

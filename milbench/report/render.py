@@ -35,7 +35,8 @@ from milbench.report.tables import Table, cost_table, main_table, metrics_table,
 from milbench.report.tuning import search_frame, search_tables
 
 TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("vendor/plot.min.js", "report.js")
+_SCRIPTS = ("page", "address", "seeds", "pairs", "filters", "sorting", "controls")
+"""The parts of the page's script, in the order in which they run."""
 MOST_IN_FULL = 8
 """With more tasks a page shows the seeds of each, and names the files of its other figures."""
 _OURS = (
@@ -157,7 +158,7 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "brief": len(study.tasks) > MOST_IN_FULL,
         "most_in_full": MOST_IN_FULL,
         "explorer": explorer_json(study) if len(study.cells) else "",
-        "scripts": "\n".join((TEMPLATES / name).read_text("utf-8") for name in _SCRIPTS),
+        "scripts": _scripts(),
         "results": study.results,
         "counts": status_counts(study),
         "planned": len(study.cells),
@@ -181,6 +182,13 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "metrics": _metrics(study),
         "provenance": provenance(study),
     }
+
+
+def _scripts() -> str:
+    """Return the script of the page: the charts it embeds, and its own parts in one scope."""
+    charts = (TEMPLATES / "vendor/plot.min.js").read_text("utf-8")
+    own = "\n".join((TEMPLATES / f"scripts/{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    return f'{charts}\n"use strict";\n(() => {{\n{own}}})();\n'
 
 
 def _metrics(study: Study) -> dict[str, Metric]:
