@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 ADDED_LATER: dict[str, Any] = {
     "evaluate_every": 1, "interim_bags": None, "clip_quantile": None, "normalize_gradient": False,
-    "optimizer_origin": "",
+    "optimizer_origin": "", "average_last": None,
 }  # fmt: skip
 """Fields that recipes of earlier versions lack, each with the value that they stand for where they are absent. With it
 such a field is left out of what is stored, so that the same training keeps its content hash and its results."""
@@ -46,6 +46,9 @@ class Recipe(BaseModel):
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
             the network in bfloat16 where that is the `precision`; its metrics are named interim/..., and no epoch is
             chosen by them. None: every evaluation uses all bags.
+        average_last: over which share of all steps, the last ones, weights are averaged; their mean is what is
+            evaluated from then on, and kept (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better
+            Generalization", UAI 2018). It suits a schedule that does not end near 0. None: the last weights.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
@@ -68,6 +71,7 @@ class Recipe(BaseModel):
     loss_precision: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=1, ge=1)
     interim_bags: int | None = Field(default=None, ge=1)
+    average_last: float | None = Field(default=None, gt=0, le=1)
     optimizer_origin: str = ""
 
     @model_serializer(mode="wrap")

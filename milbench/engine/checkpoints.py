@@ -14,6 +14,7 @@ from milbench._utils.files import write_atomically
 from milbench.api.outcomes import Outcomes
 from milbench.api.reliability import Bin
 from milbench.api.task import Evaluation
+from milbench.engine.averaging import Averaging
 from milbench.engine.clipping import Clipping
 
 
@@ -45,8 +46,8 @@ class Generators:
 class Checkpoint:
     """How far the training of a cell is, and what was measured so far.
 
-    The file also has the weights, the state of the optimiser and of the clipping, and those of torch's global
-    generators. It is read with `weights_only=True`: no code in it is run.
+    The file also has the weights and their mean, the state of the optimiser and of the clipping, and those of torch's
+    global generators. It is read with `weights_only=True`: no code in it is run.
 
     Args:
         cell: the id of the cell.
@@ -89,6 +90,7 @@ class Checkpoint:
         network: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         clipping: Clipping,
+        averaging: Averaging,
         device: torch.device,
     ) -> None:
         """Write the state to a file, completely or not at all.
@@ -98,6 +100,7 @@ class Checkpoint:
             network: whose weights are stored.
             optimizer: whose state is stored.
             clipping: whose memory of earlier gradients is stored.
+            averaging: whose mean of weights is stored.
             device: of the training, whose generator's state is stored.
         """
         counters = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "loaded"}
@@ -111,6 +114,7 @@ class Checkpoint:
             "network": network.state_dict(),
             "optimizer": optimizer.state_dict(),
             "clipping": clipping.state_dict(),
+            "averaging": averaging.state_dict(),
             "generators": {k: v for k, v in vars(generators).items() if v is not None},
         }
         content = io.BytesIO()  # torch raises errors of its own kind where a disk is full
@@ -140,17 +144,24 @@ class Checkpoint:
             counters["reliability"] = curves and {name: [Bin(*row) for row in rows] for name, rows in curves.items()}
             found = cls(**counters)
             found.loaded = {name: state[name] for name in ("network", "optimizer", "generators")}
-            found.loaded["clipping"] = state.get("clipping")  # files of earlier versions lack it
+            # Files of earlier versions lack these.
+            found.loaded |= {name: state.get(name) for name in ("clipping", "averaging")}
         except Exception:  # noqa: BLE001 a file may hold anything, and torch then raise anything
             path.replace(path.with_suffix(".damaged"))
             return None
         return found if found.cell == cell else None
 
     def restore(
-        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer, clipping: Clipping, device: torch.device
+        self,
+        network: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        clipping: Clipping,
+        averaging: Averaging,
+        device: torch.device,
     ) -> None:
-        """Set the weights, the state of optimiser and clipping and torch's global generators to those loaded."""
+        """Set weights and their mean, the state of optimiser and clipping and torch's generators to those loaded."""
         network.load_state_dict(self.loaded["network"])
+        averaging.load_state_dict(self.loaded["averaging"])
         optimizer.load_state_dict(self.loaded["optimizer"])
         if self.loaded["clipping"] is not None:
             clipping.load_state_dict(self.loaded["clipping"], device)

@@ -26,6 +26,7 @@ from milbench.api.reliability import Bin
 from milbench.api.targets import make_target
 from milbench.api.task import Evaluation, Network, Scores, Task
 from milbench.engine import gallery_writer, profiling
+from milbench.engine.averaging import Averaging
 from milbench.engine.callback import Callback
 from milbench.engine.callback import Stopped as Stopped  # noqa: PLC0414 re-exported
 from milbench.engine.checkpoints import Checkpoint, Generators
@@ -56,7 +57,8 @@ class TrainedCell:
     Args:
         history: the metrics of every epoch, by `split/metric`.
         costs: seconds and bytes, by the names of `milbench.api.results.Results.costs` after "cost/".
-        weights: of the network and the loss after the last epoch, on the CPU.
+        weights: of the network and the loss after the last epoch, or their mean where the recipe averages them, on
+            the CPU.
         decoder: learnt from validation bags after the last epoch, see `milbench.api.task.Evaluation`.
         outcomes: of the test items after the last epoch, see `milbench.api.task.Evaluation`.
         reliability: of the test bags after the last epoch, see `milbench.api.task.Evaluation`.
@@ -112,7 +114,7 @@ class Trainer:
         if state is None:
             state = Checkpoint(self.cell.id)
         else:
-            state.restore(self.model, self.optimizer, self.clipping, self.device)
+            state.restore(self.model, self.optimizer, self.clipping, self.averaging, self.device)
             self.callback.resumed(state.epoch + 1, state.step)
         while state.epoch < self.recipe.epochs:
             busy = self._train_epoch(state)
@@ -128,6 +130,7 @@ class Trainer:
             state.end_epoch(replace(evaluation, metrics=metrics))
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
+        self.averaging.apply()
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
         costs = self._costs(state)
         last = Evaluation(state.history[-1], state.decoder, state.outcomes, state.reliability)
@@ -155,7 +158,8 @@ class Trainer:
     def _evaluation(self, state: Checkpoint) -> Evaluation:
         generators = Generators.now(self.device)
         try:
-            evaluation: object = self.task.evaluate(self._score)
+            with self.averaging.applied():
+                evaluation: object = self.task.evaluate(self._score)
         except Stopped:
             # The next launch starts this evaluation anew: what it has drawn so far must not count.
             generators.restore(self.device)
@@ -192,6 +196,7 @@ class Trainer:
         self.clipping = Clipping.of(self.recipe)
         available = self.task.steps_per_epoch
         self.steps = min(self.recipe.steps_per_epoch or available, available)
+        self.averaging = Averaging.of(self.recipe, self.model, self.recipe.epochs * self.steps)
 
     def _batches(self, epoch: int) -> itertools.islice[Bags]:
         """Return the batches of an epoch (from 0), which depend on task, seed and epoch, but not on the loss."""
@@ -216,6 +221,7 @@ class Trainer:
         done = state.step
         for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
             total += self._train_step(bags, state, state.epoch * self.steps + step - 1)
+            self.averaging.count(state.epoch * self.steps + step)
             now = time.monotonic()
             if now - self._reported > PROGRESS_INTERVAL or now - self._saved > CHECKPOINT_INTERVAL:
                 settle(step)
@@ -343,7 +349,7 @@ class Trainer:
         gallery_writer.save_gallery(path, self.task, self.network, self.loss, self._score, last)
 
     def _save(self, state: Checkpoint) -> None:
-        state.save(self.checkpoint, self.model, self.optimizer, self.clipping, self.device)
+        state.save(self.checkpoint, self.model, self.optimizer, self.clipping, self.averaging, self.device)
         self._saved = time.monotonic()
 
 

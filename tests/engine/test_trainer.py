@@ -91,6 +91,8 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
         ((2, 2), {}),
         ((3, 3), {}),
         ((2, 2), {"clip_quantile": 0.3}),
+        ((2, 2), {"average_last": 1.0}),
+        ((2, 2), {"average_last": 0.4}),
         ((2, 2), {"optimizer": "psgd"}),
         pytest.param((2, 2), {"optimizer": "muon"}, marks=needs_muon),
     ],
@@ -139,9 +141,12 @@ class StopAt(Recorder):
 def test_a_cell_that_is_asked_to_stop_keeps_every_step_and_ends_bit_for_bit_as_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: int, place: tuple[int, int]
 ) -> None:
-    """An epoch has four steps and two batches of evaluation. The loss draws random numbers in each of them."""
+    """An epoch has four steps and two batches of evaluation. The loss draws random numbers in each of them.
+
+    The mean of weights that is evaluated must not be taken for the weights from which training goes on.
+    """
     monkeypatch.setattr(trainer_module, "STOP_INTERVAL", -1.0)
-    cell = tiny_cell(str(PLUGINS / "drawing_loss.py"))
+    cell = tiny_cell(str(PLUGINS / "drawing_loss.py"), recipe={"average_last": 0.9})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     with pytest.raises(Stopped):
         train(cell, tmp_path / "broken.pt", StopAt(question))
