@@ -70,7 +70,6 @@ def test_a_model_gets_its_own_weights_back_whatever_happens_meanwhile() -> None:
     averaging.count(2)
     own = model.weight.detach().clone()
 
-
     def fail() -> None:
         with averaging.applied():
             torch.testing.assert_close(model.weight.detach(), own - 1)
