@@ -12,22 +12,23 @@ NEAR = 0.05
 """With fewer than three seeds a mean counts as guessing within this share of it."""
 
 
-def all_at_chance(study: Study, task: str) -> bool:
-    """Return whether it is known what guessing gives on a task, and no loss is better than that beyond noise."""
-    chance = study.chance(task)
-    samples = [sample for v in study.variants_of(task) if len((sample := study.sample(task, v)).by_seed)]
-    if chance is None or not samples:
+def all_at_chance(study: Study, task: str, kind: str) -> bool:
+    """Return whether no loss with one kind of supervision is shown to be better than guessing, where that is known."""
+    chance, variants = study.chance(task), study.variants_of(task, kind)
+    if chance is None or not any(len(study.sample(task, v).by_seed) for v in variants):
         return False
-    return not any(_is_better(study, task, variant, chance) for variant in study.variants_of(task))
+    return not any(_is_better(study, task, variant, chance) for variant in variants)
 
 
 def chance_note(study: Study, task: str) -> str:
-    """Return in a sentence that no loss can be told from guessing; "" where one can."""
+    """Return in a sentence with which supervision no loss can be told from guessing; "" for none."""
     chance, metric = study.chance(task), study.metric(task)
-    if chance is None or not all_at_chance(study, task):
+    kinds = [kind for kind in study.supervisions_of(task) if all_at_chance(study, task, kind)]
+    if chance is None or not kinds:
         return ""
+    of = "" if len(study.supervisions_of(task)) == 1 else f" with {' and '.join(kinds)} supervision"
     guess = with_unit(number(chance, 1 if metric.percent else 3, metric), metric)
-    return f"{task}: no loss can be told from guessing, which gives {guess}, so that none is set in bold."
+    return f"{task}: no loss{of} can be told from guessing, which gives {guess}, so that none is set in bold."
 
 
 def _is_better(study: Study, task: str, variant: Variant, chance: float) -> bool:

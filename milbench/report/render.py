@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError
 from milbench.report.amounts import series_of, worth_table
-from milbench.report.answer import answer
+from milbench.report.answer import MEANING, answer
 from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
 from milbench.report.explorer import explorer_json
 from milbench.report.figures import charts
@@ -155,6 +156,8 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
     named = families(study)
     return {
         "answer": answer(study),
+        "meaning": MEANING,
+        "several_kinds": len({variant.supervision for variant in study.variants}) > 1,
         "brief": len(study.tasks) > MOST_IN_FULL,
         "most_in_full": MOST_IN_FULL,
         "explorer": explorer_json(study) if len(study.cells) else "",
@@ -208,6 +211,7 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     for picture in pictures:
         picture.write(draft / "figures")
     html = _environment(autoescape=True)
+    html.filters["soft"] = _soft
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
     text = _environment(autoescape=False)
     text.filters["md"] = markdown
@@ -226,6 +230,11 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
         if len(frame):
             frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
+
+
+def _soft(text: str) -> Markup:
+    """Return text for HTML that a narrow column breaks behind "=", "_" and "/", and not inside of words."""
+    return Markup(re.sub("([=_/])", r"\1<wbr>", str(escape(text))))  # noqa: S704 escaped
 
 
 def _environment(*, autoescape: bool) -> jinja2.Environment:

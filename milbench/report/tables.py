@@ -120,7 +120,7 @@ def main_table(study: Study) -> Table:
         sample = study.sample(task, variant)
         where, name = standing(study.comparison(task, variant.supervision), variant), study.primary(task)
         hidden = beside_the_mean(study, task, variant, name)
-        guessing = all_at_chance(study, task)
+        guessing = all_at_chance(study, task, variant.supervision)
         strong = where == "best" and not hidden and not guessing
         found = value_entry(study, task, variant, sample, reasons=True, strong=strong)
         if len(sample.by_seed) and len(study.comparison(task, variant.supervision).keys) > 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from milbench.api.folds import Folds
 from milbench.report.answer import answer
 from milbench.report.at_chance import all_at_chance
 from milbench.report.study import Study
@@ -22,33 +24,33 @@ def study(losses: dict[str, float], tasks: dict[str, str] | None = None, seeds: 
     return Study(make_results(None, losses, tasks or {"t1": "instance_error"}, seeds, 2, **fields))
 
 
-def test_one_task_names_the_best_and_what_cannot_be_told_from_it() -> None:
+def test_one_task_names_the_best_mean_and_what_is_not_shown_to_be_worse() -> None:
     which, avoid, sure = answer(study(NEAR))
-    assert which.startswith(("Use a or b: a has the best", "Use b or a: b has the best"))
-    assert "cannot be told from it" in which
-    assert "c by +" in avoid
-    assert "6 seeds a loss" in sure
-    assert "a less b" in sure
-    assert "points" in sure
+    best, _, rest = which.partition(" has the best mean one-instance error, ")
+    other = {"a": "b", "b": "a"}[best]
+    assert f"; not shown to be worse: {other} (" in rest
+    assert "c" not in rest.partition(":")[2]
+    assert avoid.startswith(f"Shown to be worse than another loss: c (minus {best}: +")
+    assert sure.startswith("How sure: 6 seeds a loss; of two losses that no other one is shown to beat, ")
+    assert "a minus b: " in sure
+    assert " percentage points" in sure
 
 
 def test_one_that_is_better_than_all_others_is_named_alone() -> None:
     which, *_ = answer(study({"a": 0.01, "b": 0.3, "c": 0.8}))
-    assert which.startswith("Use a: ")
-    assert which.endswith("better than every other loss beyond noise.")
+    assert which.startswith("Use a: it is shown to be better than every other loss by one-instance error, ")
 
 
-def test_nothing_told_apart_is_any() -> None:
+def test_nothing_told_apart_is_open() -> None:
     which, avoid, _ = answer(study({"a": 0.100, "b": 0.101}))
-    assert which.startswith("Any: ")
-    assert avoid == "No loss is worse than another one beyond noise."
+    assert which.startswith("The choice is open: ")
+    assert avoid == "No loss is shown to be worse than another one."
 
 
-def test_several_tasks_count_where_a_loss_may_be_the_best() -> None:
-    which, avoid, sure = answer(study(NEAR, TASKS))
-    assert which == "Use a or b: on all 2 tasks no loss is better than these beyond noise."
-    assert avoid == "Worse than another loss beyond noise: c on 2 of 2 tasks."
-    assert "within a task" in sure
+def test_several_tasks_name_the_losses_that_none_beats_anywhere() -> None:
+    which, avoid, _ = answer(study(NEAR, TASKS))
+    assert which == "By one-instance error, no loss is shown to be better than a or b on any of 2 tasks."
+    assert avoid == "Shown to be worse than another loss: c on 2 of 2 tasks."
 
 
 def test_losses_that_are_best_on_different_tasks_depend_on_the_task() -> None:
@@ -57,27 +59,65 @@ def test_losses_that_are_best_on_different_tasks_depend_on_the_task() -> None:
     of_t2 = cells["task_label"] == "t2"
     cells.loc[of_t2, "loss_label"] = cells.loc[of_t2, "loss_label"].map({"a": "b", "b": "a"})
     which, avoid, _ = answer(Study(results))
-    assert which.startswith("It depends on the task")
-    assert "a on 1 of 2, b on 1 of 2" in which
-    assert "a on 1 of 2 tasks, b on 1 of 2 tasks" in avoid
+    assert which.startswith("It depends on the task: by one-instance error, no loss holds its own on all 2 tasks")
+    assert "a (not shown to be worse on 1 of 2) and b (not shown to be worse on 1 of 2)" in which
+    assert "a on 1 of 2 tasks and b on 1 of 2 tasks" in avoid
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_too_few_seeds_give_no_verdict(seeds: int) -> None:
     which, observed, *_ = answer(study(NEAR, seeds=seeds))
     assert which.startswith("It cannot be told: a verdict needs 3 seeds")
-    assert "observed" in observed
+    assert observed.startswith("Merely observed on t1: ")
+
+
+def test_a_loss_that_lost_one_seed_is_still_the_best() -> None:
+    """Of ten seeds one failed: the loss with all ten has the mean that is compared first, and is far worse."""
+    found = study({"a": 0.01, "b": 0.3}, seeds=10, statuses={("a", "t1", 4): ("failed", "out of memory")})
+    which, avoid, _ = answer(found)
+    assert which.startswith("Use a: ")
+    assert "b (minus a: +" in avoid
+
+
+def test_a_loss_that_failed_is_not_recommended_and_is_named() -> None:
+    lost = {("a", "t1", seed): ("failed", "not finite") for seed in range(5)}
+    which, avoid, _ = answer(study({"a": 0.01, "b": 0.1, "c": 0.8}, statuses=lost))
+    assert which.startswith("Use b: it is shown to be better than every loss that it can be compared with")
+    assert "too few results to compare: a on t1" in avoid
+
+
+def test_set_errors_that_rank_nothing_name_no_winner() -> None:
+    found = study({"a": 0.970, "b": 0.985, "c": 0.999}, {"t1": "set_error"})
+    assert not [
+        sentence for sentence in answer(found) if "Use" in sentence or "shown to be better than every" in sentence
+    ]
+
+
+def test_tasks_without_a_verdict_are_not_counted_and_are_named() -> None:
+    """On t2 only one seed is done, on t3 none: what is said holds for t1 alone."""
+    tasks = dict.fromkeys(("t1", "t2", "t3"), "instance_error")
+    lost = {(loss, "t2", seed): ("missing", "") for loss in NEAR for seed in range(1, 6)}
+    lost |= {(loss, "t3", seed): ("missing", "") for loss in NEAR for seed in range(6)}
+    which, avoid, _ = answer(study(NEAR, tasks, statuses=lost))
+    assert " on t1, " in which
+    assert "no verdict on t2 and t3" in avoid
+
+
+def test_folds_are_called_folds() -> None:
+    results = make_results(None, NEAR, TASKS, 6, 2)
+    found = Study(replace(results, folds=dict.fromkeys(map(str, results.cells.index), Folds(3, 2))))
+    assert "6 folds a loss" in answer(found)[2]
 
 
 def test_guessing_is_no_result() -> None:
     found = study({"a": 0.9, "b": 0.905, "c": 0.895}, chance={"t1": 0.9})
-    assert all_at_chance(found, "t1")
-    assert "no loss can be told from guessing" in answer(found)[0]
+    assert all_at_chance(found, "t1", "set")
+    assert answer(found)[0] == "No loss can be told from guessing on any task."
     table = main_table(found)
     assert not [row for _, rows in table.groups for row in rows if row[1].strong]
     assert any("guessing" in note for note in table.notes)
     better = study({"a": 0.2, "b": 0.905}, chance={"t1": 0.9})
-    assert not all_at_chance(better, "t1")
+    assert not all_at_chance(better, "t1", "set")
     assert [row[1].strong for _, rows in main_table(better).groups for row in rows] == [True, False]
 
 
@@ -89,7 +129,7 @@ def test_losses_that_guess_are_rarely_taken_for_better() -> None:
         results = make_results(None, {"a": 0.5}, {"t1": "instance_error"}, 4, 1, chance={"t1": 0.5})
         test = results.history["metric"] == "test/instance_error"
         results.history.loc[test, "value"] = rng.normal(0.5, 0.02, int(test.sum()))
-        told += not all_at_chance(Study(results), "t1")
+        told += not all_at_chance(Study(results), "t1", "set")
     assert told <= 300 * 0.025 + 3 * np.sqrt(300 * 0.025 * 0.975)
 
 
@@ -98,12 +138,24 @@ def test_nothing_done_and_one_loss_alone() -> None:
     assert answer(study({"a": 0.1, "b": 0.2}, seeds=3, statuses=nothing)) == [
         "No cell is done, so there is no answer yet."
     ]
-    assert "one loss alone, a" in answer(study({"a": 0.1}))[0]
+    assert "only one loss has results" in answer(study({"a": 0.1}))[0]
 
 
 def test_other_supervision_is_no_competitor() -> None:
     results = make_results(None, NEAR, TASKS, 6, 2)
     results.cells.loc[results.cells["loss_label"] == "c", "supervision"] = "position"
-    which, *_ = answer(Study(results))
-    assert which.startswith("Set supervision: ")
-    assert "c" not in which.partition(": ")[2].split(":")[0]
+    which, avoid, _ = answer(Study(results))
+    assert which == (
+        "Set supervision. The choice is open: by one-instance error, no loss is shown to be better than another one on "
+        "any of 2 tasks."
+    )
+    assert "c" not in avoid.partition(":")[2]
+
+
+def test_guessing_is_judged_for_each_supervision() -> None:
+    results = make_results(None, {"a": 0.9, "b": 0.905, "c": 0.01}, {"t1": "instance_error"}, 6, 2, chance={"t1": 0.9})
+    results.cells.loc[results.cells["loss_label"] == "c", "supervision"] = "position"
+    found = Study(results)
+    assert all_at_chance(found, "t1", "set")
+    assert not all_at_chance(found, "t1", "position")
+    assert answer(found)[0] == "Set supervision. No loss can be told from guessing on any task."

@@ -30,7 +30,8 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll("figure svg text")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     statuses = {("max-pooling", "extended-digits", 1): ("failed", "FloatingPointError: not finite")}
-    render(make_results(folder, epochs=6, statuses=statuses), folder / "out")
+    tasks = dict.fromkeys(("extended-digits", "synthetic-bags"), "instance_error")
+    render(make_results(folder, None, tasks, epochs=6, statuses=statuses), folder / "out")
     return folder / "out" / "index.html"
 
 
@@ -96,6 +97,57 @@ def test_a_loss_that_is_filtered_out_is_gone_from_tables_and_charts_and_the_page
         tab.get_by_role("button", name="Show all").click()
         assert tab.locator(f"{main_table(tab)} tbody tr:visible").count() == 4
         assert tab.locator("#filter-said").is_hidden()
+        assert tab.locator("#show-metrics").get_by_label("one-instance error", exact=True).count() == 0, "it leads"
+
+
+def test_what_is_left_out_cannot_be_chosen_and_the_notice_is_printed(page: Path) -> None:
+    with opened(page, "#?a=exact&b=noisy-or&hide-losses=noisy-or&hide-tasks=extended-digits") as tab:
+        assert tab.locator("#task option").all_inner_texts() == ["synthetic-bags"]
+        assert tab.locator("#second").input_value() == ""
+        assert "noisy-or" not in tab.locator("#first").inner_text()
+        tab.emulate_media(media="print")
+        assert "3 of 4 losses" in tab.locator("#filter-said").inner_text()
+        assert tab.locator("#filter-said").bounding_box()["y"] < tab.locator(".answer").bounding_box()["y"]
+
+
+def test_a_sorted_table_stays_sorted_when_its_lines_change(page: Path) -> None:
+    with opened(page) as tab:
+        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        head = tab.locator("table:has(#means-body) thead th:nth-child(2)")
+        for _ in range(2):
+            head.locator("button").click()
+        tab.locator("#task").select_option(label="synthetic-bags")
+        tab.locator("#metric").select_option("set_error")
+        assert head.get_attribute("aria-sort") == "descending"
+        means = [float(text.split()[0]) for text in tab.locator("#means-body td:nth-child(2)").all_inner_texts()]
+        assert means == sorted(means, reverse=True)
+
+
+def test_what_is_missing_comes_last_both_ways(page: Path) -> None:
+    with opened(page) as tab:
+        table = "#task-extended-digits table:has(th:has-text('simultaneous'))"
+        for _ in range(2):
+            tab.locator(f"{table} thead th:nth-child(5) button").click()
+            bounds = column(tab, table, 5)
+            known = [float(text.strip("[]").split(",")[0].replace("−", "-")) for text in bounds if text != "—"]
+            assert "—" in bounds
+            assert bounds[len(known) :] == ["—"] * (len(bounds) - len(known))
+            assert known in (sorted(known), sorted(known, reverse=True))
+
+
+def test_a_metric_that_is_not_compared_gives_way_and_the_page_says_so(page: Path) -> None:
+    with opened(page, "#?a=exact&b=one-vs-rest&metric=step_seconds") as tab:
+        assert "not compared by time of a training step" in tab.locator("#pair-note").inner_text()
+        assert "one-instance error" in tab.locator("#pair-said").inner_text()
+        assert tab.locator("#rule").is_disabled()
+        assert "median" in tab.locator("#mean-head").text_content()
+
+
+def test_a_link_inside_the_page_keeps_what_was_chosen(page: Path) -> None:
+    with opened(page, "#?hide-losses=noisy-or") as tab:
+        tab.locator(f"{main_table(tab)} td a").first.click()
+        assert tab.evaluate("location.hash") == "#runs-0-0"
+        assert "3 of 4 losses" in tab.locator("#filter-said").inner_text()
 
 
 def test_the_epoch_rule_changes_means_to_those_of_the_files(page: Path) -> None:
@@ -171,7 +223,7 @@ def test_a_link_keeps_what_was_chosen(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fragment", ["#?task=nothing&metric=%3Cb%3E&rule=x&a=y&sort=99.99.up&hide-losses=z", "#runs-0-0"]
+    "fragment", ["#?task=nothing&metric=toString&rule=x&a=y&sort=99.99.up&hide-losses=z", "#runs-0-0"]
 )
 def test_a_link_of_another_page_does_no_harm(page: Path, fragment: str) -> None:
     with opened(page, fragment) as tab:
@@ -193,8 +245,12 @@ def test_everything_can_be_reached_and_used_by_keyboard_alone(page: Path) -> Non
         tab.locator(f"{main_table(tab)} thead button").nth(1).focus()
         tab.keyboard.press("Enter")
         assert tab.locator(f"{main_table(tab)} thead th").nth(1).get_attribute("aria-sort") == "ascending"
-        # A scrollable part of the page scrolls by the arrows.
-        assert tab.locator(".scroll:not([tabindex='0']), .picture:not([tabindex='0'])").count() == 0
+        stops = "[...document.querySelectorAll('.scroll, .picture')].filter((box) => box.offsetParent)"
+        scrolls = "box.scrollWidth > box.clientWidth + 1"
+        tab.set_viewport_size({"width": 390, "height": 800})
+        tab.wait_for_timeout(400)
+        assert tab.evaluate(f"{stops}.some((box) => {scrolls})")
+        assert tab.evaluate(f"{stops}.every((box) => (box.tabIndex === 0) === ({scrolls}))"), "stops where it scrolls"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])

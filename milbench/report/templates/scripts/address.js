@@ -15,7 +15,9 @@ function twoBest() {
 let state = defaults();
 const hidden = { tasks: new Set(), losses: new Set(), recipes: new Set(), metrics: new Set() };
 const names = {
-  tasks: data.tasks.map((task) => task.label), losses, recipes, metrics: Object.keys(data.metrics),
+  tasks: data.tasks.map((task) => task.label), losses, recipes,
+  // The metric that leads on a task is what its tables are about: it cannot be left out.
+  metrics: Object.keys(data.metrics).filter((name) => !data.tasks.some((task) => task.metrics[0] === name)),
 };
 
 function readAddress() {
@@ -26,7 +28,7 @@ function readAddress() {
   const task = names.tasks.indexOf(found.get("task"));
   if (task >= 0) state.task = task;
   const chosen = data.tasks[state.task];
-  state.metric = found.get("metric") in data.metrics ? found.get("metric") : chosen.metrics[0];
+  state.metric = metricsOf(chosen).includes(found.get("metric")) ? found.get("metric") : chosen.metrics[0];
   state.rule = chosen.rules.includes(found.get("rule")) ? found.get("rule") : chosen.rule;
   for (const key of ["a", "b", "sort"]) state[key] = found.get(key) ?? state[key];
   for (const kind of Object.keys(hidden)) {

@@ -22,5 +22,5 @@ function filterPage() {
   const count = (kind, all) => (hidden[kind].size ? [`${all.length - hidden[kind].size} of ${all.length} ${kind}`] : []);
   const told = [...count("tasks", names.tasks), ...count("losses", losses), ...count("recipes", recipes), ...count("metrics", names.metrics)];
   $("filter-said").hidden = !told.length;
-  $("filter-text").textContent = told.length ? `Shown: ${told.join(", ")}. Printed figures always have all.` : "";
+  $("filter-text").textContent = told.length ? `Tables and charts show ${told.join(", ")}. Sentences and static figures have all.` : "";
 }

@@ -24,6 +24,9 @@ const format = (value, metric) => {
   if (data.metrics[metric].percent) return `${+(100 * value).toPrecision(4)} %`;
   return `${+value.toPrecision(4)}`;
 };
+// The metrics of a task, and the costs that were measured on it.
+const costsOf = (task) => Object.keys(data.metrics).filter((name) => !task.metrics.includes(name) && task.samples.some((s) => Object.hasOwn(s.values, name)));
+const metricsOf = (task) => [...task.metrics, ...costsOf(task)];
 const sampleOf = (sample, metric, rule) => {
   const rules = sample.values[metric];
   return rules && (rules[rule] ?? rules.last);

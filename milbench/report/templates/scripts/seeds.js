@@ -6,7 +6,7 @@ function style() {
 
 // What charts have in common: their size and font, and where the name of a row stands.
 const frameOf = (width, height) => ({
-  width, height: 60 + height, marginLeft: 12, marginRight: 16, marginTop: 12, marginBottom: 44,
+  width, height: 60 + height, marginLeft: 28, marginRight: 28, marginTop: 12, marginBottom: 44,
   style: { background: "transparent", color: style()("--ink"), fontSize: "13px" },
 });
 const heading = (css) => ({ frameAnchor: "left", textAnchor: "start", dy: -9, fill: css("--ink"), fontWeight: 600 });
@@ -21,7 +21,8 @@ function asPicture(chart) {
 
 function drawSeeds() {
   const task = data.tasks[state.task];
-  const rows = task.samples.filter((sample) => shown(sample.variant) && sampleOf(sample, state.metric, state.rule));
+  const nothing = hidden.tasks.has(task.label);
+  const rows = nothing ? [] : task.samples.filter((sample) => shown(sample.variant) && sampleOf(sample, state.metric, state.rule));
   const unit = data.metrics[state.metric].percent ? 100 : 1;
   const dots = [], means = [], table = [];
   for (const sample of rows) {
@@ -39,7 +40,7 @@ function drawSeeds() {
   const guess = state.metric === task.metrics[0] && task.chance != null ? unit * task.chance : null;
   $("seeds-chart").replaceChildren(labels.length
     ? asPicture(seedsPlot(labels, dots, means, guess))
-    : make("p", { class: "note" }, "No loss with this metric is shown."));
+    : make("p", { class: "note" }, nothing ? "No task is shown." : "No loss with this metric is shown."));
   fillSeeds(rows, table);
 }
 
@@ -80,10 +81,12 @@ function fillSeeds(rows, table) {
     return line([data.variants[sample.variant].label, format(m[0], metric), bounds, String(v.filter((x) => x != null).length)]);
   }));
   $("seeds-body").replaceChildren(...table.map(([label, seed, value, run]) => line([label, String(seed), format(value, metric), run])));
-  const cost = !data.tasks[state.task].metrics.includes(metric);
-  const compared = data.rules[data.tasks[state.task].rule];
+  const task = data.tasks[state.task];
+  const cost = !task.metrics.includes(metric);
+  $("mean-head").firstChild.textContent = cost ? "median" : "mean";
+  $("rule").disabled = cost;
   $("rule-note").textContent = cost
-    ? "A cost: medians over the finished seeds, without intervals; whether the machine was busy stands in the table of costs."
-    : `Epoch: ${data.rules[state.rule]}. Losses are compared by: ${compared}.` +
-      (state.rule === data.tasks[state.task].rule ? "" : " This choice is shown for information.");
+    ? "A dot a seed; tick: the median. Costs have no epoch and no interval; whether the machine was busy stands in the table of costs."
+    : `A dot a seed, ${data.rules[state.rule]}; tick: the mean; line: its 95 % interval over seeds. ` +
+      (state.rule === task.rule ? "Losses are compared by this epoch." : `Losses are compared by another epoch: ${data.rules[task.rule]}.`);
 }
