@@ -9,8 +9,6 @@ from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
 LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
-EARLIER = "made by earlier rules"
-"""In reports/README.md, above the reports of which that is said."""
 # Links are those of reports/README.md, whose page this is.
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
@@ -21,7 +19,7 @@ CARD = """<div class="card wide" markdown>
 
 {finding}
 
-<span class="quiet">{rules}{size:.1f} MB, one file that needs no network</span>
+<span class="quiet">{size:.1f} MB, one file that needs no network</span>
 </div>
 """
 PAGE = """# Published reports
@@ -41,8 +39,8 @@ A report is what `milbench report` writes: one page with its tables and figures 
 def files() -> dict[str, str | bytes]:
     """Return the gallery, and the page and the picture of every published report."""
     listed = (REPORTS / "README.md").read_text("utf-8")
-    names, earlier = (LISTED.findall(text) for text in (listed, listed.partition(EARLIER)[2]))
-    cards = "\n".join(_card(name, "made by earlier rules, see below; " if name in earlier else "") for name in names)
+    names = LISTED.findall(listed)
+    cards = "\n".join(map(_card, names))
     made: dict[str, str | bytes] = {"gallery.md": PAGE.format(cards=cards, notes=listed.partition("\n")[2].strip())}
     for name in names:
         made[f"reports/{name}/index.html"] = (REPORTS / name / "index.html").read_bytes()
@@ -50,14 +48,14 @@ def files() -> dict[str, str | bytes]:
     return made
 
 
-def _card(name: str, rules: str) -> str:
+def _card(name: str) -> str:
     text = (REPORTS / name / "report.md").read_text("utf-8")
     question = re.search(r"^\*(.+)\*$", text, re.MULTILINE)
-    finding = re.search(r"^- (\*\*.+)$", text, re.MULTILINE)
+    finding = re.search(r"^## Which loss should I use\?\n\n(.+)$", text, re.MULTILINE)
     if question is None or finding is None:
-        raise ValueError(f"reports/{name}/report.md has no question in italics, or no finding for a task in bold")
+        raise ValueError(f"reports/{name}/report.md has no question in italics, or no answer: render it again")
     size = (REPORTS / name / "index.html").stat().st_size / 1e6
-    return CARD.format(name=name, question=question[1], finding=finding[1], rules=rules, size=size)
+    return CARD.format(name=name, question=question[1], finding=finding[1], size=size)
 
 
 def _picture(name: str) -> Path:
