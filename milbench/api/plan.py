@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -304,6 +304,28 @@ def merge(plans: Iterable[Plan]) -> Plan:
     return replace(
         plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps, **remarks
     )  # fmt: skip
+
+
+def newest_code(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans of several launches without the cells whose code or data a newer launch replaced.
+
+    Of cells with one loss, task and recipe and the same parameters, those count that have the revisions and the data of
+    the newest plan with such cells. A tuned comparison is left as it is, since `merge` takes the newest launch there.
+
+    Args:
+        plans: the newest first.
+    """
+    newest: dict[str, tuple[str, str, str]] = {}
+    found = []
+    for plan in plans:
+        kept = []
+        for cell in plan.cells:
+            made_by = (cell.loss_revision, cell.task_revision, cell.data)
+            variant = _to_json([cell.loss, cell.loss_params, cell.task, cell.task_params, cell.recipe])
+            if plan.search is not None or newest.setdefault(variant, made_by) == made_by:
+                kept.append(cell)
+        found.append(replace(plan, cells=kept))
+    return found
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

@@ -31,8 +31,19 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     Raises:
         UsageError: there is no such comparison, or its plan cannot be read.
     """
-    plan, command, launched = store.plan(name)
-    runs = store.cell_runs()
+    return results_of(store, *store.plan(name), store.cell_runs())
+
+
+def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs: dict[str, CellRun]) -> Results:
+    """Return everything that a report shows of a plan.
+
+    Args:
+        store: the store to read.
+        plan: with the cells.
+        command: that launched it last.
+        launched: when that was.
+        runs: the runs that count, by cell id.
+    """
     used = {cell.id: runs[cell.id] for cell in plan.cells if cell.id in runs}
     run_ids = [run.run_id for run in used.values()]
     records, histories = store.records(run_ids), store.histories(run_ids)

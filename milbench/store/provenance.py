@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -61,20 +62,45 @@ def code_version(package: Path = PACKAGE) -> tuple[str, str]:
     Returns:
         The revision, and "yes" or "no"; both are "" where the package is not part of a checkout of milbench.
     """
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(package), *words], capture_output=True, text=True, timeout=20, check=True
-        )
-        return done.stdout.strip()
-
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
+        if Path(_git(package, "rev-parse", "--show-toplevel")).resolve() != package.parent:
             return "", ""  # installed into the checkout of another project, whose revision is not that of this code
-        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
-        return git("rev-parse", "HEAD"), "yes" if dirty else "no"
+        dirty = _git(package, "status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
+        return _git(package, "rev-parse", "HEAD"), "yes" if dirty else "no"
     except (OSError, subprocess.SubprocessError):
         return "", ""
+
+
+def commits(files: Iterable[str]) -> str:
+    """Return the git commits of a launch: of the working folder, and of the folders of its plug-in files.
+
+    Args:
+        files: the paths of the plug-in files.
+
+    Returns:
+        The commits with commas between them, those whose tracked files or plug-in files have changes with "-dirty"
+        behind them; "" where there is no repository.
+    """
+    folders: dict[Path, list[str]] = {Path.cwd(): []}
+    for file in map(Path, files):
+        folders.setdefault(file.absolute().parent, []).append(file.name)
+    return ",".join(dict.fromkeys(filter(None, (_commit(folder, names) for folder, names in folders.items()))))
+
+
+def _commit(folder: Path, names: list[str]) -> str:
+    """Return the commit of a folder, with "-dirty" if tracked files of its repository or the named ones are changed."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        changed += _git(folder, "status", "--porcelain", "--", *names) if names else ""
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.strip()
 
 
 def processor() -> str:

@@ -6,6 +6,7 @@ names its launch as its parent and is found by the cell's content hash.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import socket
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
-from milbench.api.plan import Plan, merge
+from milbench.api.plan import Plan, merge, newest_code
 from milbench.errors import StoreError, UsageError, unknown
 from milbench.store import database
 from milbench.store.records import (
@@ -142,17 +143,21 @@ class StoreReader:
             row["launches"] += 1
         return pd.DataFrame(list(rows.values()), columns=["name", "launches", "last"])
 
-    def plan(self, name: str | None = None) -> tuple[Plan, str, str]:
+    def plan(self, name: str | None = None, until: str = "", *, superseded: bool = True) -> tuple[Plan, str, str]:
         """Return the plan of a comparison, the command that launched it last, and the time of that launch.
 
         Args:
             name: the comparison; None stands for the one launched last.
+            until: the id of a launch of it: the plan as it was then; "": as it is now.
+            superseded: False leaves out cells of a loss or task whose code has changed since, see `newest_code`.
 
         Raises:
             UsageError: there is no such comparison, or its plan cannot be read.
         """
-        launches = self.launches(name)
+        launches = self.launches(name, until)
         plans = [plan for run in launches if (plan := self._plan_of(run))]
+        if not superseded:
+            plans = newest_code(plans)
         if not plans:
             raise UsageError(
                 f"the store has lost the plan of {self._names()[launches[0].experiment_id]}: {self.lost[-1]}; run the "
@@ -190,13 +195,8 @@ class StoreReader:
             self.lost.append(f"{lost}: {error}")
             return None
 
-    def launches(self, name: str | None = None) -> list[RunSummary]:
-        """Return the launches whose plans make up a comparison, the newest first.
-
-        If the last launch is from a whole spec, it is the only one. If flags chose losses or tasks of the spec, those
-        before it come with it, back to one of the whole spec, as far as the spec said the same otherwise. If it is from
-        flags alone, all launches from flags are returned. Losses that are run one after the other are thus in one
-        report.
+    def all_launches(self, name: str | None = None) -> list[RunSummary]:
+        """Return every launch of a comparison, the newest first; of the one launched last where the name is None.
 
         Raises:
             UsageError: there is no such comparison, or none at all.
@@ -208,7 +208,25 @@ class StoreReader:
         if name is not None and name not in {names[run.experiment_id] for run in launches}:
             raise unknown("comparison", name, {names[run.experiment_id] for run in launches})
         chosen = name or names[launches[0].experiment_id]
-        mine = [run for run in launches if names[run.experiment_id] == chosen]
+        return [run for run in launches if names[run.experiment_id] == chosen]
+
+    def launches(self, name: str | None = None, until: str = "") -> list[RunSummary]:
+        """Return the launches whose plans make up a comparison, the newest first.
+
+        If the last launch is from a whole spec, it is the only one. If flags chose losses or tasks of the spec, those
+        before it come with it, back to one of the whole spec, as far as the spec said the same otherwise. If it is from
+        flags alone, all launches from flags are returned. Losses that are run one after the other are thus in one
+        report.
+
+        Args:
+            name: the comparison; None stands for the one launched last.
+            until: the id of one of its launches, which then counts as the last; "": all count.
+
+        Raises:
+            UsageError: there is no such comparison, or none at all.
+        """
+        mine = self.all_launches(name)
+        mine = mine[[run.run_id for run in mine].index(until) :] if until else mine
         if mine[0].tags.get(SOURCE) == "flags":
             return [run for run in mine if run.tags.get(SOURCE) == "flags"]
         return self._parts(mine)
@@ -250,9 +268,13 @@ class StoreReader:
         """Return all runs of a kind, such as "cell" or "launch", the newest first."""
         return self._source.search(self.experiments.values(), KIND, kind)
 
-    def cell_runs(self) -> dict[str, CellRun]:
-        """Return the run whose results are used for every cell that was ever started, by cell id."""
-        return self._counted(self.search("cell"))
+    def cell_runs(self, before: float = math.inf) -> dict[str, CellRun]:
+        """Return the run whose results are used for every cell that was ever started, by cell id.
+
+        Args:
+            before: a time in milliseconds since 1970; runs that began then or later do not count.
+        """
+        return self._counted(run for run in self.search("cell") if run.start < before)
 
     def cell_run(self, cell_id: str) -> CellRun | None:
         """Return the run whose results are used for one cell, None if it was never started."""

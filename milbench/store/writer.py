@@ -16,8 +16,9 @@ from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell, Plan
 from milbench.errors import StoreAwayError, StoreError
 from milbench.store import database
+from milbench.store.provenance import commits
 from milbench.store.reader import PLAN, StoreReader
-from milbench.store.records import CELL, COMMAND, KIND, PARENT, REASON, SOURCE, MetricValue
+from milbench.store.records import CELL, COMMAND, COMMITS, KIND, PARENT, REASON, SOURCE, MetricValue
 from milbench.store.spool import Spool
 from milbench.store.workspace import Workspace
 
@@ -86,7 +87,8 @@ class StoreWriter(StoreReader):
         newest = next(iter(self.search("launch")), None)
         # A clock that was set back must not make this launch older than the last one.
         start = max(_now(), newest.start + 1 if newest else 0)
-        tags = {KIND: UNPLANNED, SOURCE: plan.source, COMMAND: command}
+        files = sorted({file for cell in plan.cells for file in (cell.loss_file, cell.task_file) if file})
+        tags = {KIND: UNPLANNED, SOURCE: plan.source, COMMAND: command, COMMITS: commits(files)}
         run_id = self.create(plan.name, tags, name=f"launch of {plan.name}", start=start)
         self.log_text(run_id, plan.to_json(), PLAN)
         self.tag(run_id, {KIND: "launch"})  # only now is it found: there is no launch without a plan

@@ -10,6 +10,8 @@ import hashlib
 import json
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
+from milbench.errors import UsageError
 from milbench.store.records import CELL
 from milbench.store.transfer.limits import check_sizes
 
@@ -102,6 +105,46 @@ def add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     member = zipfile.ZipInfo(name)  # its date is that of 1980, whatever the time
     member.external_attr = 0o644 << 16
     archive.writestr(member, content, zipfile.ZIP_DEFLATED)
+
+
+@contextmanager
+def open_export(path: Path, purpose: str = "read") -> Iterator[tuple[zipfile.ZipFile, Manifest]]:
+    """Open an export for the block and return it with its manifest, after all checks of the file.
+
+    Args:
+        path: where it is.
+        purpose: a verb for the message about a file that cannot be opened.
+
+    Raises:
+        UsageError: the file is damaged or too large, or of a version that this one cannot read.
+    """
+    with ExitStack() as stack:
+        with _one_line_errors(path, purpose):
+            archive = stack.enter_context(_opened(path))
+            manifest = read_manifest(archive, path)
+        yield archive, manifest
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        with path.open("rb") as file:
+            begins_as_zip = file.read(4) == b"PK\3\4"
+        if not begins_as_zip:
+            raise
+        raise ValueError(f"it is truncated or damaged: it begins as a zip file, but has no end ({error})") from None
+
+
+@contextmanager
+def _one_line_errors(path: Path, purpose: str) -> Iterator[None]:
+    """Turn whatever a damaged file raises into a UsageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot {purpose} {path}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 zipfile, zlib, json and what reads their output fail in many ways
+        raise UsageError(f"cannot {purpose} {path}: {str(error)[:500] or type(error).__name__}") from None
 
 
 def read_manifest(archive: zipfile.ZipFile, path: Path) -> Manifest:

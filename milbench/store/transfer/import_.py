@@ -13,14 +13,14 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from milbench._utils import locks
-from milbench.errors import UsageError
+from milbench.errors import UsageError, as_usage
 from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue
-from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, read_manifest
+from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, open_export
 from milbench.store.transfer.export import origin
 from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
@@ -47,38 +47,14 @@ def import_(path: Path, workspace: Workspace) -> str:
             store has results of its own for cells of the file. The store is left as it was.
     """
     with ExitStack() as stack:
-        with _one_line_errors(path):
-            archive = stack.enter_context(_opened(path))
-            manifest = read_manifest(archive, path)
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        archive, manifest = stack.enter_context(open_export(path, "import"))
+        with as_usage(), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         store = StoreWriter(workspace.make(), waits=False)
         if not stack.enter_context(locks.try_lock(workspace.lock("import"))):
             raise UsageError(f"another import into {workspace.path} is going on")
         stack.enter_context(import_lease(store, manifest.name))
         return _join(manifest, archive, digest, store)
-
-
-def _opened(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        with path.open("rb") as file:
-            begins_as_zip = file.read(4) == b"PK\3\4"
-        if not begins_as_zip:
-            raise
-        raise ValueError(f"it is truncated or damaged: it begins as a zip file, but has no end ({error})") from None
-
-
-@contextmanager
-def _one_line_errors(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file raises into a UsageError that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot import {path}: {error.strerror or error}") from None
-    except Exception as error:  # noqa: BLE001 zipfile, zlib, json and what reads their output fail in many ways
-        raise UsageError(f"cannot import {path}: {str(error)[:500] or type(error).__name__}") from None
 
 
 def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: StoreWriter) -> str:
