@@ -60,6 +60,7 @@ def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         computes = words[0] in ("run", "tune", "reproduce")
         takes_root = computes or words[0] in (
             "report",
+            "compare",
             "status",
             "list",
             "ui",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, data, model, new, predict, report, run, serve, status, transfer, tune
+from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, transfer, tune
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "tune": tune.tune,
     "reproduce": run.reproduce,
     "report": report.report,
+    "compare": compare.compare,
     "export": transfer.export,
     "import": transfer.import_,
     "list": report.list_,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
@@ -24,7 +22,7 @@ from milbench.report.figures.matrix import draw_matrices
 from milbench.report.figures.ranks import draw_ranks
 from milbench.report.figures.slim import with_classes
 from milbench.report.figures.style import Picture
-from milbench.report.formatting import latex, markdown, slug
+from milbench.report.formatting import latex, slug
 from milbench.report.gap import gap_table
 from milbench.report.literature import literature_table
 from milbench.report.marks import marks_frame, marks_tables
@@ -33,9 +31,9 @@ from milbench.report.provenance import provenance, results_frame, status_counts,
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
 from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
+from milbench.report.templating import TEMPLATES, environment
 from milbench.report.tuning import search_frame, search_tables
 
-TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("page", "address", "seeds", "pairs", "filters", "sorting", "controls")
 """The parts of the page's script, in the order in which they run."""
 MOST_IN_FULL = 8
@@ -210,11 +208,9 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     ]
     for picture in pictures:
         picture.write(draft / "figures")
-    html = _environment(autoescape=True)
-    html.filters["soft"] = _soft
+    html = environment(autoescape=True)
     html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
-    text = _environment(autoescape=False)
-    text.filters["md"] = markdown
+    text = environment(autoescape=False)
     page, rules = with_classes(html.get_template("report.html.j2").render(context))
     (draft / "index.html").write_text(page.replace("/*CLASSES*/", rules, 1), "utf-8")
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
@@ -230,22 +226,6 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
         if len(frame):
             frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
-
-
-def _soft(text: str) -> Markup:
-    """Return text for HTML that a narrow column breaks behind "=", "_" and "/", and not inside of words."""
-    return Markup(re.sub("([=_/])", r"\1<wbr>", str(escape(text))))  # noqa: S704 escaped
-
-
-def _environment(*, autoescape: bool) -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=autoescape,  # noqa: S701 HTML is escaped, Markdown has its own filter
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
 
 
 def _publish(draft: Path, out: Path) -> list[Path]:

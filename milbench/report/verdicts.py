@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from milbench.api.metric_info import Metric
 from milbench.report.statistics import FEWEST_SEEDS, Comparison, Difference
+from milbench.report.statistics.comparison import Key
 from milbench.report.statistics.differences import MOST_SEEDS
 from milbench.report.study import Variant
 
@@ -36,7 +37,7 @@ def standing(found: Comparison[Variant], variant: Variant) -> Standing:
     return "better" if found.verdict(variant, found.best) == "better" else "unresolved"
 
 
-def verdict_words(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> str:
+def verdict_words(found: Comparison[Key], a: Key, b: Key, metric: Metric) -> str:
     """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
     verdict = found.verdict(a, b)
     if not found.tells_apart(a, b):
@@ -47,7 +48,7 @@ def verdict_words(found: Comparison[Variant], a: Variant, b: Variant, metric: Me
     return within if verdict == "unresolved" else f"{verdict}, {within}"
 
 
-def margin_text(found: Comparison[Variant], metric: Metric) -> str:
+def margin_text(found: Comparison[Any], metric: Metric) -> str:
     """Return the margin with its unit, "" where none was given."""
     if found.margin is None:
         return ""

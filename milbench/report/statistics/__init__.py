@@ -11,6 +11,7 @@ from milbench.report.statistics.pareto import pareto_front
 from milbench.report.statistics.ratio import Ratio, paired_ratio
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.summaries import Unpaired, best_of, welch
+from milbench.report.statistics.unpaired import compare_unpaired
 
 __all__ = [
     "FEWEST_SEEDS",
@@ -26,6 +27,7 @@ __all__ = [
     "best_of",
     "compare",
     "compare_all",
+    "compare_unpaired",
     "paired_ratio",
     "pareto_front",
     "sampling_noise",

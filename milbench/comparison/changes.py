@@ -1,0 +1,46 @@
+"""What changed between two comparisons, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from milbench.cli.compare import found_changes
+from milbench.report.changes import Changes
+
+
+def changes(
+    a: str | Path, b: str | Path, *, metric: str | None = None, margin: float | None = None, root: Path | str = ".",
+    root_a: Path | str | None = None, root_b: Path | str | None = None,
+) -> Changes:  # fmt: skip
+    """Return what changed from comparison A to comparison B beyond noise, as `milbench compare A B` shows it.
+
+    It computes nothing: `compare` runs losses beside each other, and this compares two comparisons that were run.
+
+    Args:
+        a: the name of a comparison in the store; NAME@COMMIT or NAME@LAUNCH (the beginning of a git commit, or of the
+            id of a launch) for the comparison as it was then; or the path of an export.
+        b: likewise.
+        metric: a test metric by which losses are compared, such as "set_error"; None: the leading one of each task.
+        margin: the largest difference that counts as none, as a share for a metric in per cent.
+        root: the folder with the store, runs/.
+        root_a: that of A, where it is another one.
+        root_b: that of B.
+
+    Returns:
+        The rows of both, with `.frame` (a line a loss on a task), `.worse`, `.rows`, `.only_a` and `.only_b`.
+
+    Raises:
+        UsageError: there is no such comparison, commit or file, or the two have nothing in common.
+
+    Examples:
+        >>> import tempfile, milbench
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = milbench.compare(
+        ...         "exact", {"synthetic-bags": {"bags_per_epoch": 64}}, recipe={"epochs": 1}, name="mine",
+        ...         root=folder, in_process=True, progress=False,
+        ...     )
+        ...     changed = milbench.changes("mine", "mine", root=folder)
+        >>> changed.frame.loc[0, "verdict"], changed.worse
+        ('the same runs', [])
+    """
+    return found_changes(str(a), str(b), metric, margin, (Path(root_a or root), Path(root_b or root)))
