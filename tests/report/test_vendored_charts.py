@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from milbench.report.render import TEMPLATES
+from milbench.report.templating import TEMPLATES
 
 VENDOR = TEMPLATES / "vendor"
 

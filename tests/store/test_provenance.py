@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.store.provenance import code_version, tags
+from milbench.store.provenance import code_version, commits, tags
 from tests._helpers.command_line import REPOSITORY
 
 
@@ -66,3 +66,21 @@ def test_no_revision_is_recorded_of_code_outside_its_checkout(checkout: Path, tm
         text=True, check=True,
     )  # fmt: skip
     assert done.stdout.split(maxsplit=1) == [str(site / "milbench" / "store" / "provenance.py"), "('', '')\n"]
+
+
+def test_the_commits_of_a_launch_are_those_of_its_folder_and_of_its_plug_ins(
+    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(elsewhere.parent))
+    commit, file = run(checkout, "rev-parse", "HEAD"), checkout / "losses" / "a.py"
+    assert commits([]) == ""
+    assert commits([str(file), str(checkout / "tasks" / "a.py")]) == commit
+    monkeypatch.chdir(checkout)
+    assert commits([]) == commit
+    (checkout / "new.py").write_text("1\n")
+    assert commits([str(file)]) == commit, "a new file that the launch does not use changes nothing"
+    assert commits([str(checkout / "new.py")]) == f"{commit}-dirty", "one that it uses is in no commit"
+    file.write_text("2\n")
+    assert commits([str(file)]) == f"{commit}-dirty"
