@@ -45,12 +45,12 @@ class Page(html.parser.HTMLParser):
         # Inside a figure matplotlib repeats the definition of a marker, each time the same.
         self.own_ids += [] if "svg" in self.open else ids
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href")]
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "wbr"):
             self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
