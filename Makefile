@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 READY := $(VENV)/.ready
 READY_DOCS := $(VENV)/.ready-docs
+READY_RELEASE := $(VENV)/.ready-release
 LOWEST := .venv-lowest
 
-.PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck docs lock clean
+.PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck docs release-check lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +21,7 @@ help:
 	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
 	@echo "make typecheck    mypy --strict"
 	@echo "make docs         the site, into site/: broken links and requests to other hosts are errors"
+	@echo "make release-check  wheel and sdist, each installed into an empty environment and used there (ten minutes)"
 	@echo "make lock         pin what is installed now into constraints.txt"
 	@echo "make setup        only the environment; every target above does it where it is missing"
 
@@ -35,8 +37,12 @@ $(READY_DOCS): $(READY)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --group docs
 	touch $@
 
+$(READY_RELEASE): $(READY)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --group release
+	touch $@
+
 demo: $(READY)
-	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && exit $${failed:-0}
+	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && $(BIN)/milbench && exit $${failed:-0}
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -61,13 +67,16 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 typecheck: $(READY)
-	$(BIN)/mypy milbench losses tasks tests website
+	$(BIN)/mypy milbench losses tasks tests website .ci/release_check.py
 
 docs: $(READY_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean --quiet
 	$(BIN)/python -m website.check site
 
-lock: $(READY_DOCS)
+release-check: $(READY_RELEASE)
+	$(BIN)/python .ci/release_check.py
+
+lock: $(READY_DOCS) $(READY_RELEASE)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip freeze --exclude-editable | grep -v '@' > constraints.txt
 
 clean:

@@ -10,14 +10,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, transfer, tune
+from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, tour, transfer, tune
 from milbench.errors import RENAMED, UsageError
 
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
 app = typer.Typer(
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Compare losses for multiple-instance learning from label sets.",
@@ -66,7 +65,10 @@ def main() -> NoReturn:
 
 
 @app.callback(invoke_without_command=True)
-def top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     """Compare losses for multiple-instance learning from label sets."""
     if version:
         typer.echo(f"milbench {__version__}")
@@ -75,6 +77,8 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
         Path.cwd()
     except OSError:
         raise UsageError("the working directory was removed: go to another one") from None
+    if context.invoked_subcommand is None:
+        tour.show()
 
 
 def _suggest_new_name(error: Any) -> None:

@@ -27,7 +27,7 @@ def report(
 
 
 def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"]) -> Path:
-    """Write the report of a comparison and return its page.
+    """Write the report of a comparison, print where its page is and what it says first, and return the page.
 
     Args:
         name: name of the comparison; None: the one launched last.
@@ -37,8 +37,12 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     Returns:
         The path of the page, index.html.
     """
-    from milbench.cli.console import console
+    from rich.text import Text
+
+    from milbench.cli.console import console, plain
+    from milbench.report.answer import answer
     from milbench.report.render import render
+    from milbench.report.study import Study
     from milbench.store.collect import collect
     from milbench.store.reader import StoreReader
 
@@ -47,7 +51,8 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     out = workspace.reports / results.name
     render(results, out, gallery=gallery)
     page = out / "index.html"
-    console.print(f"wrote {page}", soft_wrap=True, highlight=False, markup=False)
+    console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
+    console.print(Text(plain(answer(Study(results))[0]), style="bold"), soft_wrap=True)
     return page
 
 

@@ -1,0 +1,128 @@
+"""What a release consists of beside the package: its version everywhere, the container file, and the host's files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from milbench import __version__
+from tests._helpers.command_line import REPOSITORY
+
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+WORKFLOW: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+PYTHON_OF_DEBIAN = {"bookworm": "3.11", "trixie": "3.13"}
+ROOT_USERS = {"root", "0"}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the container file, each with its words, on one line."""
+    text = re.sub(r"\\\n\s*", " ", (REPOSITORY / "Containerfile").read_text("utf-8"))
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(name, words.strip()) for name, _, words in (line.partition(" ") for line in lines)]
+
+
+def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_has_the_date_of_the_citation() -> None:
+    headings = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    version, _, date = next(heading for heading in headings if heading != "unreleased").partition(", ")
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+    assert version == citation["version"] == __version__
+    assert dt.date.fromisoformat(date) == citation["date-released"]
+
+
+def test_the_container_copies_what_exists_and_what_its_ignore_file_lets_through() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text("utf-8").splitlines()
+    let_through = [line.removeprefix("!") for line in ignored if line.startswith("!")]
+    assert "*" in ignored, "all but what is named: no store, no environment"
+    copied = [words.split()[:-1] for name, words in instructions() if name == "COPY" and "--from=" not in words]
+    sources = [source for some in copied for source in some]
+    assert {"milbench", "losses", "tasks", "pyproject.toml", "runs/*.toml"} <= {*sources}
+    for source in sources:
+        found = [path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob(source)]
+        assert found, source
+        assert all(any(fnmatch.fnmatch(path, pattern) for pattern in let_through) for path in found), source
+
+
+def test_the_container_has_every_package_of_the_wheel() -> None:
+    setuptools = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folders = {folder.split("/")[0] for folder in setuptools["package-dir"].values()}
+    assert folders <= {Path(w).parts[0] for name, words in instructions() if name == "COPY" for w in words.split()}
+
+
+def test_the_container_has_a_python_that_milbench_supports() -> None:
+    images = {words.split()[0] for name, words in instructions() if name == "FROM"}
+    (image,) = images
+    debian = image.removeprefix("debian:").removesuffix("-slim")
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    assert [*map(int, PYTHON_OF_DEBIAN[debian].split("."))] >= [*map(int, lowest.split("."))]
+    assert f"Programming Language :: Python :: {PYTHON_OF_DEBIAN[debian]}" in PROJECT["classifiers"]
+
+
+def test_the_container_runs_the_demo_without_the_rights_of_root() -> None:
+    found = instructions()
+    last_stage = found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
+    users = [words for name, words in last_stage if name == "USER"]
+    assert users, "without USER it is root"
+    assert users[-1] not in ROOT_USERS
+    assert any(name == "RUN" and f"useradd --create-home {users[-1]}" in words for name, words in last_stage)
+    assert [name for name, _ in last_stage].index("USER") > max(
+        i for i, (name, _) in enumerate(last_stage) if name == "RUN"
+    )
+    (results,) = (words for name, words in last_stage if name == "VOLUME")
+    assert f"WORKDIR {results}" in [" ".join(each) for each in last_stage]
+    assert any(f"--owner={users[-1]}" in words and words.endswith(results) for _, words in last_stage)
+    assert found[-1][0] == "CMD"
+    assert "milbench run demo && milbench report demo" in found[-1][1]
+
+
+def test_the_workflow_may_read_the_repository_and_no_more() -> None:
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    assert all("permissions" not in job for job in WORKFLOW["jobs"].values())
+
+
+def test_the_workflow_calls_what_exists() -> None:
+    called = [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+    assert ".ci/run" in called
+    assert (REPOSITORY / ".ci" / "run").stat().st_mode & 0o111, ".ci/run cannot be executed"
+    for command in called:
+        words = command.split()
+        if words[0] == "make":
+            subprocess.run(["make", "--dry-run", *words[1:]], cwd=REPOSITORY, check=True, capture_output=True)
+        else:
+            assert (REPOSITORY / words[0]).is_file(), command
+    assert "make test-lowest" in called
+
+
+def test_the_workflow_tests_every_python_that_the_package_names() -> None:
+    jobs = WORKFLOW["jobs"]
+    (of_everything,) = (step["with"]["python-version"] for step in jobs["everything"]["steps"] if "with" in step)
+    named = {line.removeprefix("Programming Language :: Python :: ") for line in PROJECT["classifiers"]}
+    minor = {version for version in named if re.fullmatch(r"3\.\d+", version)}
+    assert {of_everything, *jobs["tests"]["strategy"]["matrix"]["python"]} == minor
+
+
+def test_the_actions_are_pinned_to_a_major_version() -> None:
+    used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in used), "the host's own, by major version"
+
+
+@pytest.mark.parametrize(
+    "form", sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_an_issue_form_is_one_that_the_host_shows(form: Path) -> None:
+    content = yaml.safe_load(form.read_text("utf-8"))
+    assert content["name"]
+    assert content["description"]
+    asked = [entry for entry in content["body"] if entry["type"] != "markdown"]
+    assert {entry["type"] for entry in asked} <= {"textarea", "input", "dropdown", "checkboxes"}
+    assert len({entry["id"] for entry in asked}) == len(asked)
+    assert all(entry["attributes"]["label"] for entry in asked)
+    assert any(entry.get("validations", {}).get("required") for entry in asked)
