@@ -74,12 +74,13 @@ def use(kind: str, built: Path, folder: Path) -> None:
     user.mkdir()
     python, milbench = home / "bin" / "python", home / "bin" / "milbench"
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-    install = [uv, "pip", "install", "--quiet", "--python", python, "--constraint", REPOSITORY / "constraints.txt"]
+    pins = REPOSITORY / "constraints.txt"
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python, "--constraint", pins]
     step(f"{kind}: an empty environment", [uv, "venv", "--quiet", "--python", sys.executable, home], user)
     step(f"{kind}: install", [*install, built], user)
     step(f"{kind}: pip check", [uv, "pip", "check", "--python", python], user)
-    said = step(f"{kind}: milbench --version", [milbench, "--version"], user).strip()
-    if said.removeprefix("milbench ") not in built.name:
+    said = step(f"{kind}: milbench --version", [milbench, "--version"], user)
+    if said.split() != built.name.removesuffix(".tar.gz").split("-")[:2]:
         raise Failed(f"{built.name} says that it is {said}")
     step(f"{kind}: the demo's first cell", [milbench, *CELL], user)
     step(f"{kind}: its report", [milbench, "report", "first-cell"], user)
@@ -94,7 +95,7 @@ def doctests(python: Path) -> list[str | Path]:
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     flags = " ".join(settings["doctest_optionflags"])
     # No file is a test file: the tests that `milbench new` writes need a loss or a task beside them.
-    only_examples = ["-o", f"doctest_optionflags={flags}", "-o", "python_files=", "--doctest-modules"]
+    only_examples: list[str | Path] = ["-o", f"doctest_optionflags={flags}", "-o", "python_files=", "--doctest-modules"]
     return [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *only_examples, "--pyargs", "milbench"]
 
 
