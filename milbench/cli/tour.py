@@ -9,7 +9,7 @@ from pathlib import Path
 
 NEXT = (
     ("new loss my-loss", "write my_loss.py, a loss of your own that runs as it is, and its test"),
-    ("run --loss my_loss.py,exact --task extended-digits", "train with it, and with the exact likelihood"),
+    ("run --loss my_loss.py,exact --task extended-digits --seeds 0-2", "train with it, and with the exact likelihood"),
     ("report --open", "read which of the two learns better, and how sure that is"),
 )
 """The words of each command, which run one after the other in an empty folder, and what it is for."""
