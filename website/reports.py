@@ -43,9 +43,15 @@ def files() -> dict[str, str | bytes]:
     cards = "\n".join(map(_card, names))
     made: dict[str, str | bytes] = {"gallery.md": PAGE.format(cards=cards, notes=listed.partition("\n")[2].strip())}
     for name in names:
-        made[f"reports/{name}/index.html"] = (REPORTS / name / "index.html").read_bytes()
+        made |= {f"reports/{name}/{file}": (REPORTS / name / file).read_bytes() for file in _files_of(name)}
         made[f"reports/{name}/picture.png"] = _picture(name).read_bytes()
     return made
+
+
+def _files_of(name: str) -> list[str]:
+    """Return the page of a report and the files beside it to which it links."""
+    page = (REPORTS / name / "index.html").read_text("utf-8")
+    return ["index.html", *dict.fromkeys(re.findall(r'href="(figures/[^"]+)"', page))]
 
 
 def _card(name: str) -> str:
