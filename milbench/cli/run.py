@@ -66,7 +66,9 @@ def run(
             "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset of a spec that has several: paper or quick.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preset of a spec that has several, such as paper or quick.")
+    ] = None,
     supervision: Annotated[
         str | None, typer.Option(help="Kinds of supervision that are compared on purpose, such as set,position.")
     ] = None,
@@ -127,7 +129,9 @@ def run(
 
 def reproduce(
     study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
-    preset: Annotated[str | None, typer.Option(help="paper or quick; default: the first preset of the spec.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Such as paper or quick; default: the first preset of the spec.")
+    ] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = "auto",
     jobs: options.JobsOption = None,

@@ -324,6 +324,32 @@ def test_the_preset_paper_is_as_long_as_the_published_runs(monkeypatch: pytest.M
     assert lengths == {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20), ("svhn", 21)}
 
 
+def test_the_preset_full_has_the_published_length_and_data_and_names_what_else_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks().cls("extended-mnist"), "check_data", lambda self, data_dir: "not looked at")
+    plan = make_plan(read_spec("supplementary-a", "full"), None)
+    lengths = {
+        (c.recipe["epochs"], c.recipe["steps_per_epoch"], c.task_params["batch_bags"], c.task_params["validation"])
+        for c in plan.cells
+    }
+    assert lengths == {(20, None, 32, 0)}  # 20 epochs of all 60,000 digits in batches of 64, 938 an epoch
+    assert len({json.dumps(c.recipe, sort_keys=True) for c in plan.cells}) == 1  # no loss has a recipe of its own
+    variants = {(c.loss, c.loss_params.get("head") or c.loss_params.get("normalization")) for c in plan.cells}
+    pooling = {("max-pooling", how) for how in ("bag", "batch", "position")}
+    assert variants == pooling | {
+        ("exact", None),
+        ("one-vs-rest", None),
+        ("noisy-or", "sigmoid"),
+        ("noisy-or", "softmax"),
+    }
+    exact = next(c for c in plan.cells if c.loss == "exact")
+    fact = next(f for f in map(Published.from_dict, plan.tasks[exact.task].published) if f.loss == "exact")
+    named = {how.split()[0] for how in deviations(fact.protocol, [exact.params()], fact.defaults)}
+    assert {"optimizer", "lr", "schedule", "normalize_gradient", "clip_rms", "head_init", "precision"} <= named
+    assert not named & {"epochs", "validation", "evaluate_every", "32"}
+
+
 def test_how_losses_are_compared_is_kept_in_the_plan_and_changes_no_cell() -> None:
     plain = tiny_plan()
     plan = tiny_plan(selection="validation", margin={"set_error": 0.01})
