@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ class CellOrigin:
         run_id: the run in MLflow, "" where the cell was never started.
         origin: of an imported run, its first run's id, machine and device; "" otherwise.
         cell: the content hash of the cell.
-        differs: the parameters and tags that it does not share with all started cells.
+        group: the parameters and tags that it shares with all started cells of its variant on its task, and not with
+            all of the report.
+        differs: those that it does not share with them either.
     """
 
     anchor: str
@@ -56,6 +59,7 @@ class CellOrigin:
     run_id: str
     origin: str
     cell: str
+    group: str
     differs: str
 
 
@@ -79,8 +83,7 @@ class Provenance:
 def provenance(study: Study) -> Provenance:
     """Return the origin of every number of a study."""
     known = {cell: _circumstances(study, cell) for cell in map(str, study.cells.index)}
-    started = [known[cell] for cell in known if study.results.provenance.get(cell)]
-    common = set(started[0].items()).intersection(*(set(other.items()) for other in started)) if started else set()
+    common = _in_common(study, known)
     lines = []
     for task in study.tasks:
         metric, rule = study.metric(task), study.rule(task)
@@ -88,17 +91,19 @@ def provenance(study: Study) -> Provenance:
             group = study.group(task, variant)
             sample = study.sample(task, variant)
             digits = decimals(sample.mean, sample.spread, metric)
+            shared = _in_common(study, {cell: known[cell] for cell in map(str, group.index)})
             for cell, seed, status, run in zip(
                 map(str, group.index), group["seed"], group["status"], group["run_id"], strict=True
             ):
                 value = number(float(sample.by_seed.get(seed, float("nan"))), digits + 1, metric)
-                differs = ", ".join(f"{k}={v}" for k, v in known[cell].items() if (k, v) not in common)
+                own = [item for item in known[cell].items() if item not in common]
+                together = _listed(item for item in own if item in shared)
+                differs = _listed(item for item in own if item not in shared)
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
                 anchor = group_anchor(study, task, variant)
                 origin = _origin(study.results.provenance.get(cell, {}))
-                lines.append(
-                    CellOrigin(anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, differs)
-                )
+                line = (anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, together, differs)
+                lines.append(CellOrigin(*line))
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["task"], group["data_digest"], strict=True))
@@ -192,7 +197,7 @@ def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
                 "status": line.status,
                 "run": line.run_id,
                 "origin": line.origin,
-                "differs": line.differs,
+                "differs": ", ".join(filter(None, [line.group, line.differs])),
             }
             for line in provenance.lines
         ],
@@ -203,6 +208,16 @@ def write_manifest(folder: Path, study: Study, provenance: Provenance) -> None:
         },
     }
     (folder / REPORT_MANIFEST).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _in_common(study: Study, known: Mapping[str, Mapping[str, str]]) -> set[tuple[str, str]]:
+    """Return the parameters and tags that the started ones of these cells have in common."""
+    started = [set(items.items()) for cell, items in known.items() if study.results.provenance.get(cell)]
+    return set.intersection(*started) if started else set()
+
+
+def _listed(items: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in items)
 
 
 def _circumstances(study: Study, cell: str) -> dict[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from jinja2 import Template
 from markupsafe import Markup
 
 from milbench.api.metric_info import Metric, describe
@@ -36,8 +38,10 @@ from milbench.report.tuning import search_frame, search_tables
 
 _SCRIPTS = ("page", "address", "seeds", "pairs", "filters", "sorting", "controls")
 """The parts of the page's script, in the order in which they run."""
-MOST_IN_FULL = 8
-"""With more tasks a page shows the seeds of each, and names the files of its other figures."""
+MOST_BYTES = 1_500_000
+"""A page without its galleries is not larger: figures of tasks are then named as files, kind by kind."""
+_LINKED_FIRST = ("costs", "reliability-sets", "reliability", "pareto", "curves", "search")
+"""The kinds of figures in the order in which a large page does without them: costs are in a table as well."""
 _OURS = (
     "ranks-*", "amounts-*", "seeds-*", "search-*", "curves-*", "reliability-*", "costs-*", "pareto-*", "gallery-*",
     "sensitivity-*", "errors-*", "marks-*",
@@ -156,8 +160,6 @@ def _context(study: Study, sections: list[Section], gallery: str) -> dict[str, A
         "answer": answer(study),
         "meaning": MEANING,
         "several_kinds": len({variant.supervision for variant in study.variants}) > 1,
-        "brief": len(study.tasks) > MOST_IN_FULL,
-        "most_in_full": MOST_IN_FULL,
         "explorer": explorer_json(study) if len(study.cells) else "",
         "scripts": _scripts(),
         "results": study.results,
@@ -209,10 +211,9 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
     for picture in pictures:
         picture.write(draft / "figures")
     html = environment(autoescape=True)
-    html.filters["inline"] = lambda picture: Markup(picture.inline())  # noqa: S704 drawn here, text in it escaped
+    html.filters["inline"] = lambda picture: Markup(picture.inline)  # noqa: S704 drawn here, text in it escaped
     text = environment(autoescape=False)
-    page, rules = with_classes(html.get_template("report.html.j2").render(context))
-    (draft / "index.html").write_text(page.replace("/*CLASSES*/", rules, 1), "utf-8")
+    (draft / "index.html").write_text(_page(html.get_template("report.html.j2"), context), "utf-8")
     (draft / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
     (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
     results_frame(study).to_csv(draft / "results.csv")
@@ -226,6 +227,17 @@ def _write(draft: Path, study: Study, sections: list[Section], context: dict[str
         if len(frame):
             frame.to_csv(draft / name, index=False)
     write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
+
+
+def _page(template: Template, context: dict[str, Any]) -> str:
+    """Return the page, with links to the files of some figures of each task where it would be too large with them."""
+    page = ""
+    for count in range(len(_LINKED_FIRST) + 1):
+        drawn, rules = with_classes(template.render(context, linked=_LINKED_FIRST[:count]))
+        page = drawn.replace("/*CLASSES*/", rules, 1)
+        if len(re.sub(r"data:image/[^\"]*", "", page).encode()) <= MOST_BYTES:
+            break
+    return page
 
 
 def _publish(draft: Path, out: Path) -> list[Path]:

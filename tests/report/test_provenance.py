@@ -57,6 +57,21 @@ def test_cells_made_differently_are_pointed_out() -> None:
     assert "device" not in found.shared
 
 
+def test_what_the_cells_of_a_variant_share_is_said_once_and_the_rest_of_each() -> None:
+    results = make_results(None, TWO, ONE, 2, 2)
+    first, second = (line.cell for line in provenance(Study(results)).lines[:2])
+    for cell in (first, second):
+        results.params[cell] |= {"recipe.lr": "0.01"}
+    results.provenance[second] |= {"device": "cuda:0"}
+    one, other, *rest = provenance(Study(results)).lines
+    assert "recipe.lr=0.01" in one.group.split(", ")
+    assert one.group == other.group
+    assert "recipe.lr=0.01" not in one.differs + other.differs
+    assert one.differs == "device=cpu"
+    assert other.differs == "device=cuda:0"
+    assert all("recipe.lr=0.0005" in line.group.split(", ") for line in rest)
+
+
 def test_every_value_stands_beside_its_run() -> None:
     results = make_results(None, TWO, ONE, 3, 4)
     study = Study(results)

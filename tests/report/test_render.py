@@ -228,6 +228,30 @@ def test_rendering_again_without_gallery_removes_its_pictures_and_nothing_of_oth
     assert "image/png" not in (out / "index.html").read_text("utf-8")
 
 
+def test_a_page_that_would_be_too_large_names_the_files_of_some_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = make_results(None, TWO, ONE, 3, 3)
+
+    def page(most: int, name: str) -> tuple[str, set[str]]:
+        monkeypatch.setattr("milbench.report.render.MOST_BYTES", most)
+        render(results, tmp_path / name)
+        text = (tmp_path / name / "index.html").read_text("utf-8")
+        links = {link for link in Page(text).links if link.startswith("figures/")}
+        assert all((tmp_path / name / link).is_file() for link in links)
+        return text, {link for link in links if link.endswith(".svg")}
+
+    whole, linked = page(10**9, "whole")
+    assert linked == set()
+    lighter, linked = page(len(whole.encode()) - 1, "lighter")
+    assert linked == {"figures/costs-extended-digits.svg"}
+    assert len(lighter) < len(whole)
+    least, linked = page(1, "least")
+    assert linked == {f"figures/{kind}-extended-digits.svg" for kind in ("costs", "curves", "pareto")}
+    assert least.count("<figure>") == whole.count("<figure>") - len(linked)
+    assert 'aria-label="Every seed' in least
+
+
 def test_a_failure_while_drawing_leaves_the_earlier_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = make_results(None, {"exact": 0.1}, ONE, 1, 2)
     out = tmp_path / "out"

@@ -10,6 +10,7 @@ _NUMBER = re.compile(r"(?<![\w#.-])-?\d+\.\d+(?:e-?\d+)?")
 _STYLE = re.compile(r' style="([^"]*)"')
 _PATH = re.compile(r' d="([^"]*)"')
 _RUN = re.compile(r'(?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\1"/>\s*)+')
+_STROKES = re.compile(r'<path d="[^"]*"((?: clip-path="[^"]*")?) style="([^"]*)"/>(?:<path d="[^"]*"\1 style="\2"/>)+')
 _EMPTY = re.compile(r"<g(?: [^>]*)?/>|<g(?: [^>]*)?>\s*</g>")
 _BARE = re.compile(r"<g>((?:(?!</?g[ >]).)*)</g>", re.DOTALL)
 _LEAST_USES = 4
@@ -37,7 +38,7 @@ def slim(svg: str, prefix: str) -> str:
     before = ""
     while before != svg:
         before, svg = svg, _BARE.sub(r"\1", _EMPTY.sub("", svg))
-    return re.sub(r">\s+<", "><", svg).strip()
+    return _STROKES.sub(_shared_place, re.sub(r">\s+<", "><", svg)).strip()
 
 
 def with_classes(page: str) -> tuple[str, str]:
@@ -77,3 +78,11 @@ def _shared_style(found: re.Match[str]) -> str:
     """Return marks of one style in a group that has it once."""
     style = found[1]
     return f'<g style="{style}">' + found[0].replace(f' style="{style}"', "") + "</g>"
+
+
+def _shared_place(found: re.Match[str]) -> str:
+    """Return strokes of one style and clipping in a group that has both once."""
+    place, style = found.groups()
+    if re.search(r"(?<![\w-])opacity", style):  # of a group it is not that of each of its strokes
+        return found[0]
+    return f'<g{place} style="{style}">' + "".join(f'<path d="{d}"/>' for d in _PATH.findall(found[0])) + "</g>"

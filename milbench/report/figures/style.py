@@ -142,8 +142,9 @@ class Picture:
         (folder / f"{self.name}.svg").write_text(self.svg, "utf-8")
         (folder / f"{self.name}.csv").write_text(self.csv, "utf-8")
 
+    @cached_property
     def inline(self) -> str:
-        """Return the SVG for a page that holds several: small, with ids of its own and the colours of the page."""
+        """The SVG for a page that holds several: small, with ids of its own and the colours of the page."""
         svg = slim(self.svg[self.svg.index("<svg") :], f"f{zlib.crc32(self.name.encode()):x}-")
         for colour, variable in _VARIABLES.items():
             svg = svg.replace(colour, variable)
