@@ -49,10 +49,11 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     workspace = options.existing_workspace(root)
     results = collect(StoreReader(workspace), name)
     out = workspace.reports / results.name
-    render(results, out, gallery=gallery)
+    study = Study(results)
+    render(study, out, gallery=gallery)
     page = out / "index.html"
     console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
-    console.print(Text(plain(answer(Study(results))[0]), style="bold"), soft_wrap=True)
+    console.print(Text(plain(answer(study)[0]), style="bold"), soft_wrap=True)
     return page
 
 

@@ -71,7 +71,7 @@ class Section:
         return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
 
 
-def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "all") -> list[Path]:
+def render(results: Results | Study, out: Path, *, gallery: Literal["all", "none"] = "all") -> list[Path]:
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
     A verdict.csv is added where numbers were published for the planned losses and tasks, a pairs.csv where two
@@ -80,7 +80,7 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
     into place one by one, the page last, so that an earlier report stays complete until then.
 
     Args:
-        results: the planned cells of a comparison and their results.
+        results: the planned cells of a comparison and their results, or a study of them, which keeps what it finds.
         out: the folder of the report, created where it does not exist.
         gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
 
@@ -90,7 +90,7 @@ def render(results: Results, out: Path, *, gallery: Literal["all", "none"] = "al
     Raises:
         UsageError: `out` cannot be written.
     """
-    study = Study(results)
+    study = results if isinstance(results, Study) else Study(results)
     sections = _sections(study, gallery == "all")
     context = _context(study, sections, gallery)
     try:
