@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -191,9 +191,26 @@ def compute(request: RunRequest, root: Path) -> int:
 
     patience()  # a mistake in it is found before a cell needs it
     spec = requested_spec(request)
+    others = companions(spec, request)
     if spec.tune is not None and not request.smoke:  # a smoke run tries losses and tasks, whatever their settings
-        return compute_tuned(spec, request, root)
-    return compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
+        code = compute_tuned(spec, request, root)
+    else:
+        code = compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
+    for other in others:
+        if code != INTERRUPTED:
+            code = compute(other, root) or code
+    return code
+
+
+def companions(spec: Spec, request: RunRequest) -> list[RunRequest]:
+    """Return what puts the losses from files that were asked for through the companions of a spec as well.
+
+    A loss of one's own is seen in all reports by one command then. Who chooses tasks or seeds asks for less than that.
+    """
+    own = [loss for loss in request.values.get("losses", []) if loss.endswith(".py")]
+    if not own or request.settings or set(request.values) != {"losses"}:
+        return []
+    return [replace(request, spec=name, preset=None, values={"losses": own}) for name in spec.companions]
 
 
 def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:

@@ -76,6 +76,7 @@ class Spec(BaseModel):
         source: where the spec comes from: "built-in NAME", a path, or "flags".
         marks: tests that every loss takes, with the values that pass.
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
+        companions: specs that a loss from a file is put through as well, by the same command.
         part: whether flags chose some of its losses or tasks, or others.
     """
 
@@ -101,6 +102,7 @@ class Spec(BaseModel):
     source: str = "flags"
     marks: list[PassMark] = Field(default_factory=list)
     tune: Search | None = None
+    companions: list[str] = Field(default_factory=list)
     part: bool = False
 
     @property
@@ -108,7 +110,7 @@ class Spec(BaseModel):
         """A digest of what two launches have in common that are parts of one comparison; "" for flags alone."""
         if self.source == "flags":
             return ""
-        remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks"}
+        remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "companions"}
         own = remarks | {"losses", "tasks", "seeds", "source", "part"}
         return hashlib.sha256(json.dumps(self.model_dump(exclude=own), sort_keys=True).encode()).hexdigest()[:16]
 

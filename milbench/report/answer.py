@@ -20,7 +20,7 @@ MOST_NAMED = 4
 _NONE_WORSE = "No loss is shown to be worse than another one"
 MEANING = (
     "Shown to be better or worse: the 95 % interval of the difference lies on one side of zero. The intervals of one "
-    "task hold together for all pairs of losses."
+    "task hold together for all pairs of losses; those of several tasks do not hold together."
 )
 """What the sentences mean by the words that they use."""
 

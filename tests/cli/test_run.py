@@ -80,6 +80,30 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, ro
     assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()
 
 
+def test_a_loss_of_ones_own_is_put_through_the_companions_of_a_spec(milbench: Milbench, tmp_path: Path) -> None:
+    harder, easy = tmp_path / "harder.toml", tmp_path / "easy.toml"
+    harder.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\n[recipe]\nepochs = 1\n')
+    easy.write_text(f"""
+losses = ["exact"]
+tasks = ["{TINY}"]
+companions = ["{harder.as_posix()}"]
+[recipe]
+epochs = 1
+""")
+    for given, harder_too in (
+        (["--loss", BREAKING], True), (["--loss", "exact"], False), ([], False),
+        (["--loss", BREAKING, "--seeds", "0"], False), (["--loss", BREAKING, "--epochs", "2"], False),
+    ):  # fmt: skip
+        ran = milbench("run", str(easy), *given, "--dry-run")
+        assert ran.code == 0, ran
+        assert "easy: 1 cells, 1 to run" in ran.out
+        assert ("harder: 3 cells, 3 to run" in ran.out) == harder_too, given
+    ran = milbench("run", str(easy), "--loss", f"exact,{BREAKING}")
+    assert ran.code == 1, ran
+    assert "easy: 2 cells, 2 to run" in ran.out
+    assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
+
+
 def test_what_cannot_be_reproduced_is_refused_in_one_line(milbench: Milbench, root: Path, study: str) -> None:
     assert "did you mean 'quick'" in milbench("reproduce", study, "--preset", "quik").complaint()
     assert "did you mean 'supplementary-a'" in milbench("reproduce", "supplementary_a").complaint()
