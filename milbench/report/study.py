@@ -131,10 +131,9 @@ class Study:
         """
         if task not in self._leading:
             self._leading[task] = self._planned[task]
-            if self._planned[task] == SETS and self.nearly_all_wrong(task) >= self._with_results(task, SETS):
-                of_labels = [
-                    name for name in LABELS if self._with_results(task, name) == self._with_results(task, SETS)
-                ]
+            known = self._with_results(task, SETS)
+            if self._planned[task] == SETS and known and self.nearly_all_wrong(task) >= known:
+                of_labels = [name for name in LABELS if self._with_results(task, name) == known]
                 self._leading[task] = next(iter(of_labels), SETS)
         return self._leading[task]
 

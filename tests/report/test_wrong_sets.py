@@ -90,6 +90,16 @@ def test_with_some_losses_right_set_errors_rank_these_before_the_others_and_not_
     assert "b beside a is not ranked: nearly all label sets are wrong with both on bags" in sentence
 
 
+def test_nothing_is_said_of_label_sets_where_no_cell_is_done() -> None:
+    found = results(ALL_WRONG, "label_error")
+    cells = found.cells.assign(status="missing", run_id="", epochs=0)
+    nothing = replace(found, cells=cells, history=found.history.iloc[:0])
+    study = Study(nothing)
+    assert study.primary(TASK) == "set_error"
+    assert not study.is_replaced(TASK)
+    assert not any("nearly all" in note for note in main_table(study).notes)
+
+
 def test_what_counts_as_nearly_all_is_relative_to_guessing_where_that_is_known() -> None:
     errors = {"a": [0.72, 0.74, 0.73], "b": [0.75, 0.74, 0.75]}
     assert Study(results(errors, "own_label_error")).primary(TASK) == "set_error"
