@@ -120,11 +120,20 @@ def _which(judged: list[Judged]) -> str:
         return f"The choice is open: {small}, no loss is shown to be better than another one on any of {tasks}."
     if everywhere:
         names = listed([v.label for v in everywhere], "or")
-        return f"{by}, no loss is shown to be better than {names} on any of {tasks}."
+        return f"{by}, no loss is shown to be better than {names} on any of {tasks}; {_best_means(judged)}."
     lost = {v: (sum(v in one.worse for one in judged), sum(v in one.losses for one in judged)) for v in everyone}
     order = sorted(lost, key=lambda v: (lost[v][0] - lost[v][1], study.variants.index(v)))
     told = [f"{v.label} (not shown to be worse on {lost[v][1] - lost[v][0]} of {lost[v][1]})" for v in order]
     return f"It depends on the task: {small}, no loss holds its own on all {tasks}; most often {listed(told)}."
+
+
+def _best_means(judged: list[Judged]) -> str:
+    """Return which losses have the best means: not being shown to be worse may come from wide intervals."""
+    best = [(one.comparison.best.label, one.task) for one in judged if one.comparison.best is not None]
+    if len(best) <= MOST_NAMED:
+        return f"best means: {listed([f'{label} on {task}' for label, task in best])}"
+    counts = Counter(label for label, _ in best).most_common()
+    return f"best means: {listed([f'{label} on {n} of {len(best)}' for label, n in counts])}"
 
 
 def _avoid(judged: list[Judged], found: list[Judged], kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +49,23 @@ def test_nothing_told_apart_is_open() -> None:
 
 
 def test_several_tasks_name_the_losses_that_none_beats_anywhere() -> None:
-    which, avoid, _ = answer(study(NEAR, TASKS))
-    assert which == "By one-instance error, no loss is shown to be better than a or b on any of 2 tasks."
+    found = study(NEAR, TASKS)
+    which, avoid, _ = answer(found)
+    best = []
+    for task in TASKS:
+        means = {v.label: found.sample(task, v).mean for v in found.variants_of(task)}
+        best.append(min(means, key=lambda label: means[label]))
+    assert which == (
+        "By one-instance error, no loss is shown to be better than a or b on any of 2 tasks; "
+        f"best means: {best[0]} on t1 and {best[1]} on t2."
+    )
     assert avoid == "Shown to be worse than another loss: c on 2 of 2 tasks."
+
+
+def test_the_best_means_of_many_tasks_are_counted() -> None:
+    which, *_ = answer(study(NEAR, {f"t{i}": "instance_error" for i in range(6)}))
+    counts = [int(n) for n in re.findall(r"(?:a|b) on (\d) of 6", which.partition("best means: ")[2])]
+    assert sum(counts) == 6
 
 
 def test_losses_that_are_best_on_different_tasks_depend_on_the_task() -> None:
