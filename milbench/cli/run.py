@@ -203,14 +203,20 @@ def compute(request: RunRequest, root: Path) -> int:
 
 
 def companions(spec: Spec, request: RunRequest) -> list[RunRequest]:
-    """Return what puts the losses from files that were asked for through the companions of a spec as well.
+    """Return the requests by which losses from files take the companions of a spec as well.
 
     A loss of one's own is seen in all reports by one command then. Who chooses tasks or seeds asks for less than that.
+
+    Raises:
+        UsageError: there is no spec of that name, or it is wrong; found before the first cell is computed.
     """
     own = [loss for loss in request.values.get("losses", []) if loss.endswith(".py")]
     if not own or request.settings or set(request.values) != {"losses"}:
         return []
-    return [replace(request, spec=name, preset=None, values={"losses": own}) for name in spec.companions]
+    found = [replace(request, spec=name, preset=None, values={"losses": own}) for name in spec.companions]
+    for other in found:
+        requested_spec(other)
+    return found
 
 
 def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:

@@ -76,7 +76,7 @@ class Spec(BaseModel):
         source: where the spec comes from: "built-in NAME", a path, or "flags".
         marks: tests that every loss takes, with the values that pass.
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
-        companions: specs that a loss from a file is put through as well, by the same command.
+        companions: specs that a loss from a file takes as well, by the same `milbench run`.
         part: whether flags chose some of its losses or tasks, or others.
     """
 

@@ -102,8 +102,11 @@ def provenance(study: Study) -> Provenance:
                 epoch = str(study.epochs.get((cell, rule), NOTHING))
                 anchor = group_anchor(study, task, variant)
                 origin = _origin(study.results.provenance.get(cell, {}))
-                line = (anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, together, differs)
-                lines.append(CellOrigin(*line))
+                lines.append(
+                    CellOrigin(
+                        anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, together, differs
+                    )
+                )
     data = {}
     for label, group in study.cells.groupby("task_label", sort=False):
         kinds = dict.fromkeys(f"{n} ({d})" for n, d in zip(group["task"], group["data_digest"], strict=True))

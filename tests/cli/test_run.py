@@ -104,6 +104,15 @@ epochs = 1
     assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
 
 
+def test_a_companion_that_does_not_exist_is_found_before_a_cell_is_computed(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "easy.toml"
+    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\ncompanions = ["stres"]\n')
+    assert "did you mean 'stress'" in milbench("run", str(path), "--loss", BREAKING).complaint()
+    assert [path.name for path in (root / "runs").iterdir()] == ["mlflow.db"], "nothing is begun"
+
+
 def test_what_cannot_be_reproduced_is_refused_in_one_line(milbench: Milbench, root: Path, study: str) -> None:
     assert "did you mean 'quick'" in milbench("reproduce", study, "--preset", "quik").complaint()
     assert "did you mean 'supplementary-a'" in milbench("reproduce", "supplementary_a").complaint()

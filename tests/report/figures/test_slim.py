@@ -58,3 +58,14 @@ def test_a_browser_draws_the_same_pixels(tmp_path: Path) -> None:
     assert shots[0].std() > 0.1, "something is drawn"
     # Coordinates of a hundredth of a point move edges by less than a pixel.
     assert (np.abs(shots[0] - shots[1]).max(axis=-1) > 0.25).mean() < 0.002
+
+
+def test_strokes_share_a_group_only_where_that_looks_the_same() -> None:
+    def strokes(style: str) -> str:
+        return "".join(f'<path d="M{i} 0L{i} 9" style="fill:none;{style}"/>' for i in range(3))
+
+    grouped = slim(strokes("stroke-opacity:0.6"), "a")
+    assert grouped.count("stroke-opacity") == 1
+    assert grouped.count("<path") == 3
+    # The opacity of a group holds for what it shows as a whole: strokes that cross would no longer show through.
+    assert slim(strokes("opacity:0.6"), "a") == strokes("opacity:0.6")
