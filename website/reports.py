@@ -19,7 +19,7 @@ CARD = """<div class="card wide" markdown>
 
 {finding}
 
-<span class="quiet">{size:.1f} MB, one file that needs no network</span>
+<span class="quiet">{size:.1f} MB, {files} no network</span>
 </div>
 """
 PAGE = """# Published reports
@@ -49,9 +49,16 @@ def files() -> dict[str, str | bytes]:
 
 
 def _files_of(name: str) -> list[str]:
-    """Return the page of a report and the files beside it to which it links."""
-    page = (REPORTS / name / "index.html").read_text("utf-8")
-    return ["index.html", *dict.fromkeys(re.findall(r'href="(figures/[^"]+)"', page))]
+    """Return the pages of a report and the files beside them to which they link."""
+    pages = _pages_of(name)
+    text = "".join(page.read_text("utf-8") for page in pages)
+    return [*(page.name for page in pages), *dict.fromkeys(re.findall(r'href="(figures/[^"]+)"', text))]
+
+
+def _pages_of(name: str) -> list[Path]:
+    """Return the page of a report, and those of its tasks where they have pages of their own."""
+    folder = REPORTS / name
+    return [folder / "index.html", *sorted(folder.glob("task-*.html"))]
 
 
 def _card(name: str) -> str:
@@ -60,8 +67,10 @@ def _card(name: str) -> str:
     finding = re.search(r"^## Which loss should I use\?\n\n(.+)$", text, re.MULTILINE)
     if question is None or finding is None:
         raise ValueError(f"reports/{name}/report.md has no question in italics, or no answer: render it again")
-    size = (REPORTS / name / "index.html").stat().st_size / 1e6
-    return CARD.format(name=name, question=question[1], finding=finding[1], size=size)
+    pages = _pages_of(name)
+    size = sum(page.stat().st_size for page in pages) / 1e6
+    files = "one file that needs" if len(pages) == 1 else f"{len(pages)} files that need"
+    return CARD.format(name=name, question=question[1], finding=finding[1], size=size, files=files)
 
 
 def _picture(name: str) -> Path:

@@ -39,6 +39,10 @@ RerunOption = Annotated[
 GalleryOption = Annotated[
     Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")
 ]
+FiguresOption = Annotated[
+    Literal["all", "few"],
+    typer.Option("--figures", help="Draw all figures of every task, or every seed alone and what concerns all tasks."),
+]
 ComparisonArgument = Annotated[
     str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")
 ]

@@ -14,11 +14,12 @@ from milbench.errors import UsageError
 def report(
     name: options.ComparisonArgument = None,
     gallery: options.GalleryOption = "all",
+    figures: options.FiguresOption = "all",
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write the report of a comparison. reports/NAME then holds index.html, report.md, results.csv and figures."""
-    page = write_report(name, root, gallery=gallery)
+    page = write_report(name, root, gallery=gallery, figures=figures)
     if open_it:
         import webbrowser
 
@@ -26,13 +27,16 @@ def report(
     return 0
 
 
-def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"]) -> Path:
+def write_report(
+    name: str | None, root: Path, *, gallery: Literal["all", "none"], figures: Literal["all", "few"] = "all"
+) -> Path:
     """Write the report of a comparison, print where its page is and what it says first, and return the page.
 
     Args:
         name: name of the comparison; None: the one launched last.
         root: the folder of the workspace.
         gallery: "all" draws the galleries of test bags, "none" leaves them out.
+        figures: "all" draws every figure of every task, "few" every seed alone and what concerns all tasks.
 
     Returns:
         The path of the page, index.html.
@@ -50,7 +54,7 @@ def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"
     results = collect(StoreReader(workspace), name)
     out = workspace.reports / results.name
     study = Study(results)
-    render(study, out, gallery=gallery)
+    render(study, out, gallery=gallery, figures=figures)
     page = out / "index.html"
     console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
     console.print(Text(plain(answer(study)[0]), style="bold"), soft_wrap=True)

@@ -120,17 +120,24 @@ class Comparison:
                 return picture.figure
         raise UsageError(f"{self.name} has nothing to draw as {kind} on {chosen}")
 
-    def report(self, out: Path | str | None = None, *, gallery: Literal["all", "none"] = "all") -> Path:
+    def report(
+        self,
+        out: Path | str | None = None,
+        *,
+        gallery: Literal["all", "none"] = "all",
+        figures: Literal["all", "few"] = "all",
+    ) -> Path:
         """Write the report and return its page, index.html.
 
         Args:
             out: its folder; None: that of `milbench report`.
             gallery: "none" leaves out pictures of test bags.
+            figures: "few" draws every seed alone, and what concerns all tasks.
         """
         from milbench.report.render import render
 
         folder = self._reports / self.name if out is None else Path(out)
-        return render(self.results, folder, gallery=gallery)[-1]
+        return render(self.results, folder, gallery=gallery, figures=figures)[-1]
 
     @cached_property
     def _study(self) -> Study:

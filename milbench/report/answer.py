@@ -9,14 +9,14 @@ from statistics import median
 import pandas as pd
 
 from milbench.report.at_chance import all_at_chance
-from milbench.report.formatting import counted, seconds, three_digits
+from milbench.report.formatting import MOST_NAMED, counted, listed, seconds, three_digits
 from milbench.report.judged import Judged
+from milbench.report.marks import passed_most
 from milbench.report.statistics import FEWEST_SEEDS
 from milbench.report.study import Study, Variant
 from milbench.report.tables import BUSY, kind_named
 from milbench.report.verdicts import why_no_interval
 
-MOST_NAMED = 4
 _NONE_WORSE = "No loss is shown to be worse than another one"
 MEANING = (
     "Shown to be better or worse: the 95 % interval of the difference lies on one side of zero. The intervals of one "
@@ -26,10 +26,16 @@ MEANING = (
 
 
 def answer(study: Study) -> list[str]:
-    """Return two or three sentences that follow from the intervals of all differences; `MEANING` explains their words.
+    """Return which tests are passed where the spec has marks, and what follows from the intervals of all differences.
 
-    They speak of the kind of supervision with the most tasks, and of the metric that leads on each task.
+    `MEANING` explains the words of the latter. They speak of the kind of supervision with the most tasks, and of the
+    metric that leads on each task.
     """
+    return [*filter(None, [passed_most(study)]), *_of_differences(study)]
+
+
+def _of_differences(study: Study) -> list[str]:
+    """Return two or three sentences, or one where there is no result."""
     if not study.variants:
         return ["Nothing was planned, so there is no answer."]
     kind = _most_frequent_kind(study)
@@ -46,18 +52,6 @@ def answer(study: Study) -> list[str]:
     on = f" on {judged[0].task}" if len(study.tasks) > 1 else ""
     which = _which_on_one(judged[0], on) if len(judged) == 1 else _which(judged)
     return [f"{within}{which}", _avoid(judged, found, kind), _sure(judged)]
-
-
-def listed(names: list[str], joined: str = "and") -> str:
-    """Return names in one phrase, the first few of them in full.
-
-    Examples:
-        >>> listed(["exact", "noisy-or", "mean"]), listed(list("abcdef"))
-        ('exact, noisy-or and mean', 'a, b, c, d and 2 more')
-    """
-    if len(names) > MOST_NAMED + 1:
-        names = [*names[:MOST_NAMED], f"{len(names) - MOST_NAMED} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joined} {names[-1]}"
 
 
 def _most_frequent_kind(study: Study) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,18 +29,26 @@ COST_METRICS = {
 """Costs that the page draws like metrics; they have no rule that chooses an epoch, and no differences."""
 
 
-def explorer_json(study: Study) -> str:
-    """Return the data as JSON that may stand inside of a script element."""
-    text = json.dumps(explorer_data(study), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def explorer_json(study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False) -> str:
+    """Return the data as JSON that may stand inside of a script element; the arguments are those of the data."""
+    text = json.dumps(
+        explorer_data(study, tasks, leading=leading), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     return text.replace("<", "\\u003c")
 
 
-def explorer_data(study: Study) -> dict[str, Any]:
-    """Return tasks, metrics, variants, samples and differences; variants and tasks are named by their index."""
-    names = dict.fromkeys(name for task in study.tasks for name in (study.primary(task), *study.metrics(task)))
-    known = {name: describe(name) for name in names} | {
-        name: metric for name, metric in COST_METRICS.items() if name in study.results.costs.columns
-    }
+def explorer_data(study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False) -> dict[str, Any]:
+    """Return tasks, metrics, variants, samples and differences; variants and tasks are named by their index.
+
+    Args:
+        study: the results.
+        tasks: the labels of the tasks that a page is about; None: of all.
+        leading: whether the metric that leads on a task is the only one, and costs are left out.
+    """
+    shown = {task: _metrics(study, task, leading) for task in (study.tasks if tasks is None else tasks)}
+    names = dict.fromkeys(name for metrics in shown.values() for name in metrics)
+    costs = {} if leading else {n: m for n, m in COST_METRICS.items() if n in study.results.costs.columns}
+    known = {name: describe(name) for name in names} | costs
     return {
         "rules": RULES,
         "metrics": {
@@ -56,12 +64,15 @@ def explorer_data(study: Study) -> dict[str, Any]:
             }
             for i, variant in enumerate(study.variants)
         ],
-        "tasks": [_task(study, task) for task in study.tasks],
+        "tasks": [_task(study, task, metrics, costs) for task, metrics in shown.items()],
     }
 
 
-def _task(study: Study, task: str) -> dict[str, Any]:
-    metrics = [study.primary(task), *study.metrics(task)]
+def _metrics(study: Study, task: str, leading: bool) -> list[str]:
+    return [study.primary(task)] if leading else [study.primary(task), *study.metrics(task)]
+
+
+def _task(study: Study, task: str, metrics: Sequence[str], costs: Iterable[str]) -> dict[str, Any]:
     chance = study.chance(task)
     return {
         "label": task,
@@ -69,12 +80,12 @@ def _task(study: Study, task: str) -> dict[str, Any]:
         "rules": [rule for rule in RULES if rule != "validation" or study.validated(task)],
         "metrics": metrics,
         "chance": None if chance is None else _short(chance),
-        "samples": [_samples(study, task, variant, metrics) for variant in study.variants_of(task)],
-        "pairs": {name: _pairs(study, task, name) for name in study.compared(task)},
+        "samples": [_samples(study, task, variant, metrics, costs) for variant in study.variants_of(task)],
+        "pairs": {name: _pairs(study, task, name) for name in study.compared(task) if name in metrics},
     }
 
 
-def _samples(study: Study, task: str, variant: Variant, metrics: Sequence[str]) -> dict[str, Any]:
+def _samples(study: Study, task: str, variant: Variant, metrics: Sequence[str], costs: Iterable[str]) -> dict[str, Any]:
     """Return the values of a variant by metric and rule: of the seeds, then mean and Student's interval."""
     group = study.group(task, variant)
     seeds = [int(seed) for seed in group["seed"]]
@@ -83,10 +94,10 @@ def _samples(study: Study, task: str, variant: Variant, metrics: Sequence[str]) 
         by_rule = {rule: _sample(study, task, variant, name, rule, seeds) for rule in RULES}
         # What a rule has in common with that of the last epoch is not repeated.
         values[name] = {rule: one for rule, one in by_rule.items() if rule == "last" or one != by_rule["last"]}
-    costs = study.results.costs.reindex(group.index).reindex(columns=list(COST_METRICS))
+    measured = study.results.costs.reindex(group.index)
     done = (group["status"] == "done").to_numpy()
-    for name in COST_METRICS:
-        found = costs[name].where(done)
+    for name in costs:
+        found = measured[name].where(done)
         if found.notna().any():
             values[name] = {"last": {"v": [_short(x) for x in found], "m": [_short(found.median()), None, None]}}
     return {

@@ -13,6 +13,8 @@ from milbench.api.metric_info import Metric
 Value = TypeVar("Value", float, "pd.Series[float]")
 
 NOTHING = "—"
+MOST_NAMED = 4
+"""Of more names a sentence gives the first, and the number of the others."""
 _JOINT = ",\u00a0"  # an interval stays on one line
 
 
@@ -202,6 +204,18 @@ def shortened(text: str, length: int = 90) -> str:
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
+def listed(names: list[str], joined: str = "and") -> str:
+    """Return names in one phrase, the first few of them in full.
+
+    Examples:
+        >>> listed(["exact", "noisy-or", "mean"]), listed(list("abcdef"))
+        ('exact, noisy-or and mean', 'a, b, c, d and 2 more')
+    """
+    if len(names) > MOST_NAMED + 1:
+        names = [*names[:MOST_NAMED], f"{len(names) - MOST_NAMED} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joined} {names[-1]}"
+
+
 def slug(text: str) -> str:
     """Return a name for a file, of ASCII letters, digits and hyphens.
 
@@ -209,7 +223,7 @@ def slug(text: str) -> str:
         >>> slug("Extended MNIST, n=2")
         'extended-mnist-n-2'
     """
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48] or "unnamed"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].strip("-") or "unnamed"
 
 
 def markdown(text: object) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from milbench.api.marks import Mark
 from milbench.api.metric_info import Metric, describe
-from milbench.report.formatting import NOTHING, decimals, interval, number, with_unit
+from milbench.report.formatting import NOTHING, counted, decimals, interval, listed, number, with_unit
 from milbench.report.study import Sample, Study, Variant
 from milbench.report.tables import Entry, Table, by_supervision, group_anchor, lacking
 
@@ -125,6 +125,23 @@ def marks_tables(study: Study) -> list[Table]:
     return [_counts(study, tests), *(_matrix(study, some) for some in by_metric(tests).values()), _meaning(tests)]
 
 
+def passed_most(study: Study) -> str:
+    """Return in a sentence which losses pass the most tests, and which pass none; "" without marks or values."""
+    tests = tests_of(study)
+    counts = {variant: _verdicts(study, tests, variant) for variant in study.variants}
+    counts = {variant: count for variant, count in counts.items() if count.total() > count["no value"]}
+    most = max((count["pass"] for count in counts.values()), default=0)
+    if not counts:
+        return ""
+    said = f"Of {counted(len(tests), 'test')}, "
+    none = [variant.label for variant, count in counts.items() if not count["pass"]]
+    if not most:
+        return f"{said}no loss is shown to pass any."
+    first = [f"{v.label} ({count['fail']} failed)" for v, count in counts.items() if count["pass"] == most]
+    said += f"the most are passed by {listed(first)}: {most}{' each' if len(first) > 1 else ''}"
+    return f"{said}; {listed(none)} {'passes' if len(none) == 1 else 'pass'} none." if none else f"{said}."
+
+
 def by_metric(tests: list[StatedTest]) -> dict[str, list[StatedTest]]:
     """Return the tests by the metric of their marks."""
     return {name: [t for t in tests if t.mark.metric == name] for name in dict.fromkeys(t.mark.metric for t in tests)}
@@ -153,12 +170,17 @@ def _counts(study: Study, tests: list[StatedTest]) -> Table:
     """Return how many tests each loss passes, fails and leaves open, and which it fails."""
     lines: dict[Variant, list[Entry]] = {}
     for variant in study.variants:
-        counts = Counter(one.verdict for test in tests if (one := judged(study, test, variant)) is not None)
+        counts = _verdicts(study, tests, variant)
         if not counts:
             continue
         lines[variant] = [Entry(variant.label), *(Entry(str(counts[verdict])) for verdict in VERDICTS)]
     columns = ["loss", *(f"{SIGNS[verdict]} {verdict}" for verdict in VERDICTS)]
     return Table("How many tests each loss passes", columns, by_supervision(lines), [LEGEND])
+
+
+def _verdicts(study: Study, tests: list[StatedTest], variant: Variant) -> Counter[Verdict]:
+    """Return how many tests that were planned for a variant have which verdict."""
+    return Counter(one.verdict for test in tests if (one := judged(study, test, variant)) is not None)
 
 
 def _matrix(study: Study, tests: list[StatedTest]) -> Table:

@@ -114,9 +114,10 @@ def provenance(study: Study) -> Provenance:
     return Provenance(lines, dict(sorted(common)), data, _warnings(study))
 
 
-def status_counts(study: Study) -> dict[str, int]:
-    """Return the number of cells of each status that occurs, in the order of `STATUSES`."""
-    counts = Counter(study.cells["status"].astype(str))
+def status_counts(study: Study, task: str = "") -> dict[str, int]:
+    """Return the number of cells of each status that occurs, of a task or of all, in the order of `STATUSES`."""
+    cells = study.cells[study.cells["task_label"] == task] if task else study.cells
+    counts = Counter(cells["status"].astype(str))
     order = [*STATUSES, *sorted(set(counts) - set(STATUSES))]
     return {status: counts[status] for status in order if counts[status]}
 

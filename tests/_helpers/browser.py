@@ -18,7 +18,7 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: a
 
 @contextmanager
 def opened(page: Path, fragment: str = "", **context: Any) -> Iterator[Any]:
-    """Yield a page in a browser; fail where it logs an error, raises one, or asks for anything but its own file.
+    """Yield a page in a browser; fail where it logs an error, raises one, or asks for anything but pages of its folder.
 
     context: options of Playwright's new_context, such as viewport, color_scheme or java_script_enabled.
     """
@@ -47,4 +47,6 @@ def _browser() -> Any:
 
 
 def _is_foreign(url: str, page: Path) -> bool:
-    return not url.startswith(("data:", page.as_uri()))
+    """Return whether an address is neither in the page nor another page of its folder, to which a reader went."""
+    own = url.startswith(f"{page.parent.as_uri()}/") and url.partition("#")[0].endswith(".html")
+    return not (own or url.startswith("data:"))

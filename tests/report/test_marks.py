@@ -15,9 +15,9 @@ from milbench.api.plan import Plan
 from milbench.cli.run import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import read_spec
-from milbench.report.marks import judge
+from milbench.report.marks import judge, passed_most
 from milbench.report.render import render
-from milbench.report.study import Sample
+from milbench.report.study import Sample, Study
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
@@ -102,6 +102,7 @@ def test_the_matrix_shows_every_verdict_in_words_with_how_much(tmp_path: Path) -
     assert fields[2] == "✗ fail<br>+24.5 \\[+22.0, +27.0\\]"
     assert fields[3] == "? unresolved<br>−0.5 \\[−3.0, +2.0\\]"
     page = (tmp_path / "index.html").read_text("utf-8")
+    assert "<p>Of 1 test, the most are passed by good (0 failed): 1; bad and near pass none.</p>" in page
     assert '<table data-sortable class="matrix">' in page
     assert "Not &lt;hard&gt;." in page
     assert "Which tests each loss passes, by the one-instance error" in page
@@ -114,14 +115,13 @@ def test_the_matrix_shows_every_verdict_in_words_with_how_much(tmp_path: Path) -
 
 
 def test_without_marks_there_is_no_matrix_and_that_of_before_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "figures").mkdir(parents=True)
-    for old in ("marks.csv", "figures/marks-set-error.png"):
-        (tmp_path / old).write_text("of an earlier report")
     results = constant({("good", seed): [(0.1, 0.1)] for seed in range(3)})
+    render(replace(results, marks={"extended-digits": [mark(0.5)]}), tmp_path, gallery="none")
+    before = [tmp_path / "marks.csv", tmp_path / "figures/marks-instance-error.png"]
+    assert all(path.is_file() for path in before)
     render(results, tmp_path, gallery="none")
     assert "Which tests" not in (tmp_path / "report.md").read_text("utf-8")
-    assert not (tmp_path / "marks.csv").exists()
-    assert not (tmp_path / "figures/marks-set-error.png").exists()
+    assert not any(path.exists() for path in before)
 
 
 def keep(store: StoreWriter, plan: Plan, errors: dict[tuple[str, int], list[float]]) -> None:
@@ -194,3 +194,20 @@ def test_a_wrong_mark_ends_a_run_before_it_starts(
     assert complaint in ran.err
     assert "few bags" in ran.err
     assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_a_sentence_names_what_passes_most_and_what_passes_none() -> None:
+    tests = {"extended-digits": [replace(mark(bound), name=f"below {bound}") for bound in (0.5, 0.2, 0.01)]}
+
+    def said(values: dict[str, float], seeds: int = 3) -> str:
+        results = constant({(loss, seed): [(0.1, v)] for loss, v in values.items() for seed in range(seeds)})
+        return passed_most(Study(replace(results, marks=tests)))
+
+    assert (
+        said({"a": 0.3, "b": 0.1, "c": 0.15})
+        == "Of 3 tests, the most are passed by b (1 failed) and c (1 failed): 2 each."
+    )
+    assert said({"a": 0.9, "b": 0.1}) == "Of 3 tests, the most are passed by b (1 failed): 2; a passes none."
+    assert said({"a": 0.9, "b": 0.8}) == "Of 3 tests, no loss is shown to pass any."
+    assert said({"a": 0.1}, seeds=2) == "Of 3 tests, no loss is shown to pass any.", "two seeds give no interval"
+    assert passed_most(Study(constant({("a", 0): [(0.1, 0.2)]}))) == "", "no marks"

@@ -286,6 +286,47 @@ def test_every_figure_says_what_it_shows_and_has_its_data(page: Path) -> None:
         assert told == pytest.approx(value, abs=0.06)
 
 
+@pytest.fixture(scope="module")
+def split(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same results with a page for every task."""
+    tasks = dict.fromkeys(("extended-digits", "synthetic-bags"), "instance_error")
+    statuses = {("max-pooling", "extended-digits", 1): ("failed", "FloatingPointError: not finite")}
+    out = tmp_path_factory.mktemp("split") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("milbench.report.pages.MOST_BYTES", page.stat().st_size // 2)
+        render(make_results(None, None, tasks, epochs=6, statuses=statuses), out)
+    return out / "index.html"
+
+
+def test_an_overview_leads_to_the_runs_on_the_page_of_a_task(split: Path) -> None:
+    with opened(split) as tab:
+        assert tab.locator("#metric option").count() == 1, "the metric that leads"
+        assert tab.locator("#pair-body tr").count() == 2, "two losses side by side, on both tasks"
+        link = tab.locator(f"{main_table(tab)} tbody tr td a").nth(1)
+        value = link.inner_text()
+        link.click()
+        assert tab.url.partition("#")[0].endswith("task-synthetic-bags.html")
+        assert tab.locator("h1").inner_text() == "synthetic-bags"
+        assert tab.locator("details:has(> summary:text('Every cell'))").get_attribute("open") is not None
+        assert tab.locator("table.cells tbody tr[data-seed]").count() == 12
+        assert tab.locator("#metric option").count() > 5, "all metrics and costs"
+        told = tab.locator("section[data-task='synthetic-bags'] table").first
+        assert value in told.inner_text()
+        tab.locator("header a", has_text="demo").first.click()
+        assert tab.url.endswith("index.html")
+
+
+@pytest.mark.parametrize("name", ["index.html", "task-synthetic-bags.html"])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_axe_finds_nothing_on_split_pages(split: Path, name: str, width: int, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with opened(split.parent / name, viewport={"width": width, "height": 844}, color_scheme=scheme) as tab:
+        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert not [(one["id"], one["nodes"][0]["html"][:200]) for one in Axe().run(tab).response["violations"]]
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_print_has_the_figures_and_not_the_controls(page: Path) -> None:
     with opened(page) as tab:
         tab.emulate_media(media="print")

@@ -9,12 +9,12 @@ import pytest
 
 from tests._helpers.command_line import REPOSITORY
 
-PAGES = sorted((REPOSITORY / "reports").glob("*/index.html"))
+PAGES = sorted((REPOSITORY / "reports").glob("*/*.html"))
 PICTURES = re.compile(r"data:image/[^\"]*")
 MOST = 1_500_000
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_a_published_page_is_light_without_its_galleries(page: Path) -> None:
     text = page.read_text("utf-8")
     assert len(PICTURES.sub("", text).encode()) <= MOST

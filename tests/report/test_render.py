@@ -234,7 +234,7 @@ def test_a_page_that_would_be_too_large_names_the_files_of_some_figures(
     results = make_results(None, TWO, ONE, 3, 3)
 
     def page(most: int, name: str) -> tuple[str, set[str]]:
-        monkeypatch.setattr("milbench.report.render.MOST_BYTES", most)
+        monkeypatch.setattr("milbench.report.pages.MOST_BYTES", most)
         render(results, tmp_path / name)
         text = (tmp_path / name / "index.html").read_text("utf-8")
         links = {link for link in Page(text).links if link.startswith("figures/")}
@@ -250,6 +250,56 @@ def test_a_page_that_would_be_too_large_names_the_files_of_some_figures(
     assert linked == {f"figures/{kind}-extended-digits.svg" for kind in ("costs", "curves", "pareto")}
     assert least.count("<figure>") == whole.count("<figure>") - len(linked)
     assert 'aria-label="Every seed' in least
+
+
+def test_where_one_page_would_be_too_large_every_task_has_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses = {("noisy-or", "synthetic-bags", 2): ("failed", "FloatingPointError: not finite")}
+    results = make_results(None, epochs=6, statuses=statuses)
+    out = tmp_path / "out"
+    whole = {path.relative_to(out).as_posix() for path in render(results, out)}
+    assert not [name for name in whole if name.startswith("task-")]
+    drawn = (out / "report.md").read_text("utf-8").count("![")
+    monkeypatch.setattr("milbench.report.pages.MOST_BYTES", len((out / "index.html").read_bytes()) // 2)
+    names = {path.relative_to(out).as_posix() for path in render(results, out)}
+    added = {f"task-{task}.{kind}" for task in ("extended-digits", "synthetic-bags") for kind in ("html", "md")}
+    assert names - whole == added
+    pages = {name: Page((out / name).read_text("utf-8")) for name in names if name.endswith(".html")}
+    for page in pages.values():
+        assert not page.open
+        for link in page.links:
+            file, _, place = link.partition("#")
+            if not link.startswith("data:"):
+                assert not file or file in names, link
+                assert not place or place in pages[file].ids if file in pages else place in page.ids or not place, link
+    overview, *tasks = (pages[name] for name in sorted(pages))
+    assert overview.links.count("task-synthetic-bags.html#runs-1-3") >= 1, "a mean leads to its runs"
+    for cell, row in results.cells.iterrows():
+        mine = [page for page in tasks if str(cell) in page.text]
+        assert len(mine) == 1, "every cell is on the page of its task alone"
+        assert str(row["task"]) in mine[0].text
+        markdown = (out / f"task-{row['task']}.md").read_text("utf-8")
+        assert str(cell) in markdown
+        assert str(cell) not in (out / "report.md").read_text("utf-8")
+    assert "FloatingPointError" in overview.text, "what failed is told by the overview as well"
+    assert sum((out / name).read_text("utf-8").count("![") for name in names if name.endswith(".md")) == drawn
+    assert set(json.loads((out / "manifest.json").read_text("utf-8"))["sha256"]) >= added
+    monkeypatch.undo()
+    assert {path.relative_to(out).as_posix() for path in render(results, out)} == whole
+    assert not list(out.glob("task-*")), "pages of an earlier report do not stay"
+
+
+def test_few_figures_are_those_of_all_tasks_and_every_seed(tmp_path: Path) -> None:
+    results = make_results(None, epochs=6)
+    every = {path.name for path in render(results, tmp_path / "all")}
+    few = {path.name for path in render(results, tmp_path / "few", figures="few")}
+    left = {name.split("-")[0] for name in every - few}
+    assert left == {"curves", "costs", "pareto"}
+    assert {name for name in every if name.startswith("seeds-")} <= few
+    for name in ("index.html", "report.md"):
+        assert "(figures few)" in (tmp_path / "few" / name).read_text("utf-8")
+        assert "(figures few)" not in (tmp_path / "all" / name).read_text("utf-8")
 
 
 def test_a_failure_while_drawing_leaves_the_earlier_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,6 +367,7 @@ def test_one_seed_and_no_validation_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_tasks_whose_names_make_one_file_name_do_not_share_it(tmp_path: Path) -> None:
-    results = make_results(None, {"exact": 0.1}, {"bags 1": "instance_error", "bags-1": "instance_error"}, 1, 2)
+    results = make_results(None, {"exact": 0.1}, dict.fromkeys(("bags 1", "bags-1", "bags=1"), "instance_error"), 1, 2)
     render(results, tmp_path / "out")
-    assert {"seeds-bags-1.png", "seeds-bags-1-2.png"} <= {path.name for path in (tmp_path / "out/figures").iterdir()}
+    names = {path.name for path in (tmp_path / "out/figures").iterdir()}
+    assert {"seeds-bags-1.png", "seeds-bags-1-2.png", "seeds-bags-1-3.png"} <= names

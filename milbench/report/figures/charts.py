@@ -59,7 +59,7 @@ _SENSITIVITY = (
 )
 
 
-def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[Picture]:
+def draw(study: Study, task: str, suffix: str, *, gallery: bool = True, few: bool = False) -> list[Picture]:
     """Return the pictures of one task for which there are data.
 
     Args:
@@ -67,6 +67,7 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
         task: the label of the task.
         suffix: the end of the names of their files.
         gallery: whether pictures of test bags are drawn.
+        few: whether every seed is the only chart.
 
     Returns:
         The pictures in the order of the report.
@@ -90,6 +91,8 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True) -> list[
         ("pareto", f"What a better result costs: {named}", pareto.CAPTION, pareto.pareto_figure, pareto.facts),
         ("search", "What the search found with fewer draws", search.CAPTION, search.search_figure, search_facts),
     ]  # fmt: skip
+    if few:
+        plans = plans[:1]
     if gallery:
         plans.append(("gallery", "What each loss detects where", _GALLERY, gallery_figure, gallery_facts))
         plans.append(

@@ -28,7 +28,9 @@ def mark_of(study: Study, variant: Variant) -> str:
 
 
 def legend_below(figure: Figure, most: int) -> None:
-    """Draw a legend below the figure, in as many columns as fit its width, `most` at most."""
+    """Draw a legend below the figure, in as many columns as fit its width, `most` at most; none without lines."""
+    if not any(axes.get_legend_handles_labels()[1] for axes in figure.axes):
+        return
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     for columns in range(most, 0, -1):
         legend = figure.legend(loc="outside lower center", ncols=columns)

@@ -30,7 +30,7 @@ function drawSeeds() {
     const { label, colour } = data.variants[sample.variant];
     const runs = runsOf(sample.anchor);
     sample.seeds.forEach((seed, i) => {
-      const run = runs[seed] ?? "";
+      const run = runs[seed] ?? "on the page of the task";
       if (v[i] != null) dots.push({ label, colour, x: unit * v[i], seed, value: v[i], run });
       table.push([label, seed, v[i], run]);
     });
