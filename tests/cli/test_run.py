@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, presets, read_spec
+from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
@@ -156,6 +158,25 @@ def test_a_smoke_run_tries_every_cell_and_keeps_nothing(
     assert ran.out.count("(breaking_loss.py:31)") == 2
     assert (root / "runs" / "mlflow.db").read_bytes() == before
     assert [path.name for path in root.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "flags", "cells"),
+    [
+        ("section-5-1", "cifar10", ["--loss", "exact", "-p", "task.any_data=true"], 1),
+        ("section-5-4", "svhn", ["--preset", "quick", "--loss", "exact,ctc"], 2),
+    ],
+)
+def test_the_published_comparisons_on_downloads_run_on_files_of_their_format(
+    milbench: Milbench, street_data: Path, tmp_path: Path, spec: str, task: str, flags: list[str], cells: int
+) -> None:
+    """The real CIFAR-10 and SVHN are at hand on few machines; what reads and trains on them is tried on all."""
+    data = small_cifar(tmp_path / "data")
+    shutil.copytree(street_data / "house-numbers", data / "svhn")
+    small = ["--seeds", "0", "-p", "task.validation=20", "--data-dir", str(data), "--smoke"]
+    ran = milbench("run", spec, "--task", task, *flags, *small)
+    assert ran.code == 0, ran
+    assert f"smoke run: {cells} of {cells} cells run from end to end" in ran.out
 
 
 def test_models_that_would_need_the_data_are_refused_before_a_cell_runs(milbench: Milbench, root: Path) -> None:
