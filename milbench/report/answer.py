@@ -31,7 +31,8 @@ def answer(study: Study) -> list[str]:
     `MEANING` explains the words of the latter. They speak of the kind of supervision with the most tasks, and of the
     metric that leads on each task.
     """
-    return [*filter(None, [passed_most(study)]), *_of_differences(study)]
+    kind = _most_frequent_kind(study) if study.variants else ""
+    return [*filter(None, [passed_most(study, kind)]), *_of_differences(study)]
 
 
 def _of_differences(study: Study) -> list[str]:
@@ -185,6 +186,9 @@ def _widest(judged: list[Judged]) -> str:
         return ""
     _, one, (a, b) = max(pairs, key=lambda found: found[0])
     on = f" on {one.task}" if len(judged) > 1 else ""
+    low, high = one.comparison.difference(a, b).interval
+    if low <= -1 and high >= 1:  # points that an error cannot have
+        return f"nothing is known of {a.label} minus {b.label}{on}, which no other loss is shown to beat"
     pair = f"{a.label} minus {b.label}{on}: {one.difference(a, b)}"
     return f"of two losses that no other one is shown to beat, the least is known of {pair}"
 

@@ -29,21 +29,25 @@ COST_METRICS = {
 """Costs that the page draws like metrics; they have no rule that chooses an epoch, and no differences."""
 
 
-def explorer_json(study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False) -> str:
+def explorer_json(
+    study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False, pairs: bool = True
+) -> str:
     """Return the data as JSON that may stand inside of a script element; the arguments are those of the data."""
-    text = json.dumps(
-        explorer_data(study, tasks, leading=leading), ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    )
+    data = explorer_data(study, tasks, leading=leading, pairs=pairs)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
-def explorer_data(study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False) -> dict[str, Any]:
+def explorer_data(
+    study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False, pairs: bool = True
+) -> dict[str, Any]:
     """Return tasks, metrics, variants, samples and differences; variants and tasks are named by their index.
 
     Args:
         study: the results.
         tasks: the labels of the tasks that a page is about; None: of all.
         leading: whether the metric that leads on a task is the only one, and costs are left out.
+        pairs: whether the differences of every two losses are there.
     """
     shown = {task: _metrics(study, task, leading) for task in (study.tasks if tasks is None else tasks)}
     names = dict.fromkeys(name for metrics in shown.values() for name in metrics)
@@ -64,7 +68,8 @@ def explorer_data(study: Study, tasks: Sequence[str] | None = None, *, leading: 
             }
             for i, variant in enumerate(study.variants)
         ],
-        "tasks": [_task(study, task, metrics, costs) for task, metrics in shown.items()],
+        "tasks": [_task(study, task, metrics, costs, metrics if pairs else []) for task, metrics in shown.items()],
+        "apart": not pairs,
     }
 
 
@@ -72,7 +77,9 @@ def _metrics(study: Study, task: str, leading: bool) -> list[str]:
     return [study.primary(task)] if leading else [study.primary(task), *study.metrics(task)]
 
 
-def _task(study: Study, task: str, metrics: Sequence[str], costs: Iterable[str]) -> dict[str, Any]:
+def _task(
+    study: Study, task: str, metrics: Sequence[str], costs: Iterable[str], compared: Sequence[str]
+) -> dict[str, Any]:
     chance = study.chance(task)
     return {
         "label": task,
@@ -81,7 +88,7 @@ def _task(study: Study, task: str, metrics: Sequence[str], costs: Iterable[str])
         "metrics": metrics,
         "chance": None if chance is None else _short(chance),
         "samples": [_samples(study, task, variant, metrics, costs) for variant in study.variants_of(task)],
-        "pairs": {name: _pairs(study, task, name) for name in study.compared(task) if name in metrics},
+        "pairs": {name: _pairs(study, task, name) for name in study.compared(task) if name in compared},
     }
 
 

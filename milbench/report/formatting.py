@@ -183,14 +183,14 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3g}"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural where it is not one.
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, in the plural where it is not one; that adds an s if it is not given.
 
     Examples:
         >>> counted(1, "seed"), counted(3, "seed")
         ('1 seed', '3 seeds')
     """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def shortened(text: str, length: int = 90) -> str:

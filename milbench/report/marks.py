@@ -21,11 +21,12 @@ SIGNS: dict[Verdict, str] = {"pass": "✓", "unresolved": "?", "fail": "✗", "n
 _TONES: dict[Verdict, str] = {"pass": "good", "unresolved": "quiet", "fail": "bad", "no value": "quiet"}
 
 LEGEND = (
-    "A test asks for a value of a test metric that the spec states, the mark. Numbers are the distance of the mean "
-    "over seeds from the mark, in the unit of the metric (points of a percentage), with Student's 95 % interval over "
+    "A test asks for values of test metrics that the spec states, its marks. Numbers are the distance of the mean over "
+    "seeds from the mark, in the unit of the metric (points of a percentage), with Student's 95 % interval over "
     "training seeds; minus: on the passing side. ✓ pass: the whole interval is there, and no planned seed lacks a "
     "value. ✗ fail: the whole interval is on the other side. ? unresolved: all else. – no value: no seed has one. "
-    "Every interval holds by itself: of many verdicts near a mark some are wrong by chance."
+    "Every interval holds by itself and for these test bags: the draw of the bags is not in it, it is a poor guide "
+    "where seeds fall into groups, and of many verdicts near a mark some are wrong by chance."
 )
 
 
@@ -125,21 +126,40 @@ def marks_tables(study: Study) -> list[Table]:
     return [_counts(study, tests), *(_matrix(study, some) for some in by_metric(tests).values()), _meaning(tests)]
 
 
-def passed_most(study: Study) -> str:
-    """Return in a sentence which losses pass the most tests, and which pass none; "" without marks or values."""
+def passed_most(study: Study, kind: str) -> str:
+    """Return in a sentence which losses of a kind of supervision pass the most marks, and which pass none.
+
+    Losses without all planned results, or with fewer marks than others, are not counted, and the sentence says how many
+    they are. "" without marks, or where no loss has all results.
+    """
     tests = tests_of(study)
-    counts = {variant: _verdicts(study, tests, variant) for variant in study.variants}
-    counts = {variant: count for variant, count in counts.items() if count.total() > count["no value"]}
-    most = max((count["pass"] for count in counts.values()), default=0)
+    variants = [v for v in study.variants if v.supervision == kind and _verdicts(study, tests, v)]
+    counts = {v: _verdicts(study, tests, v) for v in variants if _is_complete(study, tests, v)}
     if not counts:
         return ""
-    said = f"Of {counted(len(tests), 'test')}, "
-    none = [variant.label for variant, count in counts.items() if not count["pass"]]
-    if not most:
-        return f"{said}no loss is shown to pass any."
-    first = [f"{v.label} ({count['fail']} failed)" for v, count in counts.items() if count["pass"] == most]
-    said += f"the most are passed by {listed(first)}: {most}{' each' if len(first) > 1 else ''}"
-    return f"{said}; {listed(none)} {'passes' if len(none) == 1 else 'pass'} none." if none else f"{said}."
+    most = max(count["pass"] for count in counts.values())
+    said = f"Of {counted(len(tests), 'mark')}, "
+    if most:
+        first = [f"{v.label} ({_told(count)})" for v, count in counts.items() if count["pass"] == most]
+        said += f"the most are passed by {listed(first)}"
+        none = [f"{v.label} ({_told(count)})" for v, count in counts.items() if not count["pass"]]
+        said += f"; none by {listed(none)}" if none else ""
+    else:
+        said += "no loss is shown to pass any"
+    left = len(variants) - len(counts)
+    return f"{said}; {counted(left, 'loss', 'losses')} without all results not counted." if left else f"{said}."
+
+
+def _told(count: Counter[Verdict]) -> str:
+    """Return how many marks are passed, unresolved and failed, of what occurs."""
+    words: dict[Verdict, str] = {"pass": "passed", "unresolved": "unresolved", "fail": "failed"}
+    return ", ".join(f"{count[verdict]} {word}" for verdict, word in words.items() if count[verdict])
+
+
+def _is_complete(study: Study, tests: list[StatedTest], variant: Variant) -> bool:
+    """Return whether a variant has every planned value of every test."""
+    found = [judged(study, test, variant) for test in tests]
+    return all(one is not None and len(one.sample.by_seed) == one.sample.planned for one in found)
 
 
 def by_metric(tests: list[StatedTest]) -> dict[str, list[StatedTest]]:
@@ -175,7 +195,7 @@ def _counts(study: Study, tests: list[StatedTest]) -> Table:
             continue
         lines[variant] = [Entry(variant.label), *(Entry(str(counts[verdict])) for verdict in VERDICTS)]
     columns = ["loss", *(f"{SIGNS[verdict]} {verdict}" for verdict in VERDICTS)]
-    return Table("How many tests each loss passes", columns, by_supervision(lines), [LEGEND])
+    return Table("How many marks each loss passes", columns, by_supervision(lines), [LEGEND])
 
 
 def _verdicts(study: Study, tests: list[StatedTest], variant: Variant) -> Counter[Verdict]:
@@ -192,6 +212,21 @@ def _matrix(study: Study, tests: list[StatedTest]) -> Table:
     metric = tests[0].metric
     title = f"Tests by the {metric.label}"
     return Table(title, ["test", *(v.label for v in variants)], [("", lines)], [metric.definition], style="matrix")
+
+
+def task_marks_table(study: Study, task: str) -> Table | None:
+    """Return what the tests on a task ask and how each loss does, a line a loss; None where there is none."""
+    tests = [test for test in tests_of(study) if test.task == task]
+    if not tests:
+        return None
+    lines = {
+        variant: [Entry(variant.label), *(_entry(study, test, variant) for test in tests)]
+        for variant in study.variants_of(task)
+    }
+    columns = ["loss", *(f"{test.metric.label} {test.asked}" for test in tests)]
+    why = [test.mark.why for test in tests if test.mark.why]
+    title = f"Test: {'; '.join(dict.fromkeys(test.mark.name for test in tests))}"
+    return Table(title, columns, by_supervision(lines), [*dict.fromkeys(why), LEGEND])
 
 
 def _entry(study: Study, test: StatedTest, variant: Variant) -> Entry:

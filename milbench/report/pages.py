@@ -43,6 +43,12 @@ class Section:
     search: list[Table]
     pictures: dict[str, Picture]
     no_curves: str = ""
+    marks: Table | None = None
+
+    @property
+    def tests(self) -> str:
+        """The names of the tests that the task is made for, "" for none."""
+        return self.marks.title.partition(": ")[2] if self.marks else ""
 
     @property
     def errors(self) -> list[Picture]:
@@ -72,18 +78,24 @@ def write_pages(folder: Path, study: Study, context: dict[str, Any]) -> None:
         for section, own in _by_task(study, context):
             (folder / f"{section.page}.html").write_text(_light(html.get_template("task.html.j2"), own), "utf-8")
             (folder / f"{section.page}.md").write_text(text.get_template("task.md.j2").render(own), "utf-8")
-        context = _overview(study, context)
-        page = _light(html.get_template("report.html.j2"), context)
+        for pairs in (True, False):
+            context = _overview(study, context, pairs)
+            page = _light(html.get_template("report.html.j2"), context, drawn=False)
+            if _size(page) <= MOST_BYTES:
+                break
     (folder / "index.html").write_text(page, "utf-8")
     (folder / "report.md").write_text(text.get_template("report.md.j2").render(context), "utf-8")
 
 
-def _light(template: Template, context: dict[str, Any]) -> str:
-    """Return the page, with links to the files of some figures of each task where it would be too large with them."""
+def _light(template: Template, context: dict[str, Any], drawn: bool = True) -> str:
+    """Return the page, with links to the files of some figures of each task where it would be too large with them.
+
+    drawn: whether figures of tasks are in the page at all.
+    """
     page = ""
-    for count in range(len(_LINKED_FIRST) + 1):
-        drawn, rules = with_classes(template.render(context, linked=_LINKED_FIRST[:count]))
-        page = drawn.replace("/*CLASSES*/", rules, 1)
+    for count in range(len(_LINKED_FIRST) + 1 if drawn else 1):
+        text, rules = with_classes(template.render(context, linked=_LINKED_FIRST[:count]))
+        page = text.replace("/*CLASSES*/", rules, 1)
         if _size(page) <= MOST_BYTES:
             break
     return page
@@ -94,11 +106,14 @@ def _size(page: str) -> int:
     return len(re.sub(r"data:image/[^\"]*", "", page).encode())
 
 
-def _overview(study: Study, context: dict[str, Any]) -> dict[str, Any]:
-    """Return what the overview shows: the leading metric of every task, and links to the pages of the tasks."""
+def _overview(study: Study, context: dict[str, Any], pairs: bool) -> dict[str, Any]:
+    """Return what the overview shows: the leading metric of every task, and links to the pages of the tasks.
+
+    pairs: whether two losses can be set side by side there; differences grow with the square of the losses.
+    """
     pages = {section.task: f"{section.page}.html" for section in context["sections"]}
     anchors = {line.anchor: pages[line.task] for line in context["provenance"].lines}
-    return context | {"split": True, "pages": anchors, "explorer": explorer_json(study, leading=True)}
+    return context | {"split": True, "pages": anchors, "explorer": explorer_json(study, leading=True, pairs=pairs)}
 
 
 def _by_task(study: Study, context: dict[str, Any]) -> Iterator[tuple[Section, dict[str, Any]]]:

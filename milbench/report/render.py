@@ -20,7 +20,7 @@ from milbench.report.figures.ranks import draw_ranks
 from milbench.report.formatting import latex, slug
 from milbench.report.gap import gap_table
 from milbench.report.literature import literature_table
-from milbench.report.marks import marks_frame, marks_tables
+from milbench.report.marks import marks_frame, marks_tables, task_marks_table
 from milbench.report.pages import Section, write_pages
 from milbench.report.pairs import findings, findings_by_task, pairs_frame, pairs_table
 from milbench.report.provenance import (
@@ -125,7 +125,8 @@ def _sections(study: Study, gallery: bool, few: bool) -> list[Section]:
             search_tables(study, task),
         )
         no_curves = charts.no_curves(study, task)
-        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures, no_curves))
+        marks = task_marks_table(study, task)
+        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures, no_curves, marks))
     return sections
 
 

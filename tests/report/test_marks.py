@@ -102,7 +102,8 @@ def test_the_matrix_shows_every_verdict_in_words_with_how_much(tmp_path: Path) -
     assert fields[2] == "✗ fail<br>+24.5 \\[+22.0, +27.0\\]"
     assert fields[3] == "? unresolved<br>−0.5 \\[−3.0, +2.0\\]"
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert "<p>Of 1 test, the most are passed by good (0 failed): 1; bad and near pass none.</p>" in page
+    said = "Of 1 mark, the most are passed by good (1 passed); none by bad (1 failed) and near (1 unresolved)."
+    assert f"<p>{said}</p>" in page
     assert '<table data-sortable class="matrix">' in page
     assert "Not &lt;hard&gt;." in page
     assert "Which tests each loss passes, by the one-instance error" in page
@@ -199,15 +200,18 @@ def test_a_wrong_mark_ends_a_run_before_it_starts(
 def test_a_sentence_names_what_passes_most_and_what_passes_none() -> None:
     tests = {"extended-digits": [replace(mark(bound), name=f"below {bound}") for bound in (0.5, 0.2, 0.01)]}
 
-    def said(values: dict[str, float], seeds: int = 3) -> str:
-        results = constant({(loss, seed): [(0.1, v)] for loss, v in values.items() for seed in range(seeds)})
-        return passed_most(Study(replace(results, marks=tests)))
+    def said(values: dict[str, float], seeds: int = 3, missing: str = "") -> str:
+        ends = {(loss, seed): [(0.1, v)] for loss, v in values.items() for seed in range(seeds)}
+        statuses = {(missing, "extended-digits", 0): ("failed", "x")} if missing else {}
+        return passed_most(Study(replace(constant(ends, statuses=statuses), marks=tests)), "set")
 
-    assert (
-        said({"a": 0.3, "b": 0.1, "c": 0.15})
-        == "Of 3 tests, the most are passed by b (1 failed) and c (1 failed): 2 each."
-    )
-    assert said({"a": 0.9, "b": 0.1}) == "Of 3 tests, the most are passed by b (1 failed): 2; a passes none."
-    assert said({"a": 0.9, "b": 0.8}) == "Of 3 tests, no loss is shown to pass any."
-    assert said({"a": 0.1}, seeds=2) == "Of 3 tests, no loss is shown to pass any.", "two seeds give no interval"
-    assert passed_most(Study(constant({("a", 0): [(0.1, 0.2)]}))) == "", "no marks"
+    two = "2 passed, 1 failed"
+    assert said({"a": 0.3, "b": 0.1, "c": 0.15}) == f"Of 3 marks, the most are passed by b ({two}) and c ({two})."
+    assert said({"a": 0.9, "b": 0.1}) == f"Of 3 marks, the most are passed by b ({two}); none by a (3 failed)."
+    assert said({"a": 0.9, "b": 0.8}) == "Of 3 marks, no loss is shown to pass any."
+    assert said({"a": 0.1}, seeds=2) == "Of 3 marks, no loss is shown to pass any.", "two seeds give no interval"
+    lost = said({"a": 0.1, "b": 0.3, "c": 0.9}, missing="a")
+    assert lost.startswith("Of 3 marks, the most are passed by b (1 passed, 2 failed); none by c (3 failed); ")
+    assert lost.endswith("; 1 loss without all results not counted.")
+    assert said({"a": 0.1}, missing="a") == ""
+    assert passed_most(Study(constant({("a", 0): [(0.1, 0.2)]})), "set") == "", "no marks"

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.api.marks import Mark
 from milbench.api.results import STATUSES, Results
 from milbench.errors import UsageError
 from milbench.report.figures.style import Picture
@@ -288,6 +289,35 @@ def test_where_one_page_would_be_too_large_every_task_has_a_page(
     monkeypatch.undo()
     assert {path.relative_to(out).as_posix() for path in render(results, out)} == whole
     assert not list(out.glob("task-*")), "pages of an earlier report do not stay"
+
+
+def test_an_overview_that_is_still_too_large_leaves_differences_to_the_pages_of_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = make_results(None, epochs=6)
+    monkeypatch.setattr("milbench.report.pages.MOST_BYTES", 1)
+    render(results, tmp_path)
+    pages = {path.name: path.read_text("utf-8") for path in tmp_path.glob("*.html")}
+    assert '"apart":true' in pages["index.html"]
+    assert '"pairs":{}' in pages["index.html"]
+    assert all('"apart":false' in text for name, text in pages.items() if name.startswith("task-"))
+
+
+def test_the_page_of_a_task_names_its_test_and_how_each_loss_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = make_results(None, epochs=6)
+    mark = Mark("crowded bags", "synthetic-bags", {}, "set_error", 0.5, why="Many instances.")
+    monkeypatch.setattr("milbench.report.pages.MOST_BYTES", 1)
+    render(replace(results, marks={"synthetic-bags": [mark]}), tmp_path)
+    for kind in ("html", "md"):
+        own = (tmp_path / f"task-synthetic-bags.{kind}").read_text("utf-8")
+        other = (tmp_path / f"task-extended-digits.{kind}").read_text("utf-8")
+        assert "Test: crowded bags" in own
+        assert "Many instances." in own
+        assert "✗ fail" in own or "✓ pass" in own or "? unresolved" in own
+        assert "Test: crowded bags" not in other
+        assert "crowded bags" in other if kind == "html" else True, "the way to the page of the next task"
 
 
 def test_few_figures_are_those_of_all_tasks_and_every_seed(tmp_path: Path) -> None:

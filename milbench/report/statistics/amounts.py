@@ -23,7 +23,8 @@ class Equivalent:
         amount: where the means are equal for the first time; inf where the curve stays above, and 0 where it starts
             below, so that the amount lies outside those that were measured.
         interval: the amounts at which the difference may be zero, from the least to the largest; 0 and inf as bounds
-            where it may be zero at the least or the largest measured amount, and thus beyond.
+            where it may be zero at the least or the largest measured amount, and thus beyond; (inf, inf) and (0, 0)
+            where the two are told apart at every measured amount, the curve above the target or below it.
     """
 
     amount: float
@@ -71,8 +72,7 @@ def equivalent_amount(
     half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
     open_ = np.flatnonzero(np.abs(mean) <= half)
     if not len(open_):  # the two are told apart everywhere that they were compared
-        least, most = float(np.exp(at[0])), float(np.exp(at[-1]))
-        return Equivalent(amount, {math.inf: (most, math.inf), 0.0: (0.0, least)}.get(amount, (amount, amount)))
+        return Equivalent(amount, (amount, amount))
     low = 0.0 if open_[0] == 0 else float(np.exp(grid[open_[0]]))
     high = math.inf if open_[-1] == _GRID - 1 else float(np.exp(grid[open_[-1]]))
     return Equivalent(amount, (low, high))

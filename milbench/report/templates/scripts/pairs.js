@@ -34,6 +34,7 @@ function drawPair() {
 }
 
 function pairWords(rows, a, b, metric, visible) {
+  if (data.apart) return "To keep this page small, two losses are set side by side on the pages of the tasks.";
   if (!visible.length) return "No task is shown.";
   if (a < 0 || b < 0) return "Choose two losses to see how they differ on every task.";
   if (a === b) return "Choose two different losses.";
