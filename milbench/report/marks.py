@@ -226,7 +226,7 @@ def task_marks_table(study: Study, task: str) -> Table | None:
     columns = ["loss", *(f"{test.metric.label} {test.asked}" for test in tests)]
     why = [test.mark.why for test in tests if test.mark.why]
     title = f"Test: {'; '.join(dict.fromkeys(test.mark.name for test in tests))}"
-    return Table(title, columns, by_supervision(lines), [*dict.fromkeys(why), LEGEND])
+    return Table(title, columns, by_supervision(lines), [*dict.fromkeys(why), LEGEND], style="matrix")
 
 
 def _entry(study: Study, test: StatedTest, variant: Variant) -> Entry:
