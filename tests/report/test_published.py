@@ -276,7 +276,6 @@ def test_without_published_numbers_and_notes_there_is_no_opening(tmp_path: Path)
     study = Study(ours(0.07, 0.08))
     assert verdict_table(study) is None
     assert differences_table(study) is None
-    (tmp_path / "verdict.csv").write_text("of an earlier report")
     render(study.results, tmp_path)
     assert not (tmp_path / "verdict.csv").exists()
     text = (tmp_path / "index.html").read_text("utf-8")
