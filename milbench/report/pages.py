@@ -121,20 +121,17 @@ def _by_task(study: Study, context: dict[str, Any]) -> Iterator[tuple[Section, d
     sections, provenance = context["sections"], context["provenance"]
     for i, section in enumerate(sections):
         lines = [line for line in provenance.lines if line.task == section.task]
-        yield (
-            section,
-            context
-            | {
-                "section": section,
-                "tasks": len(sections),
-                "before": sections[i - 1] if i else None,
-                "after": sections[i + 1] if i + 1 < len(sections) else None,
-                "counts": status_counts(study, section.task),
-                "metrics": _metrics(study, [section.task]),
-                "explorer": explorer_json(study, [section.task]),
-                "provenance": replace(provenance, lines=lines),
-            },
-        )
+        own = {
+            "section": section,
+            "tasks": len(sections),
+            "before": sections[i - 1] if i else None,
+            "after": sections[i + 1] if i + 1 < len(sections) else None,
+            "counts": status_counts(study, section.task),
+            "metrics": _metrics(study, [section.task]),
+            "explorer": explorer_json(study, [section.task]),
+            "provenance": replace(provenance, lines=lines),
+        }
+        yield section, context | own
 
 
 def _metrics(study: Study, tasks: list[str]) -> dict[str, Metric]:
