@@ -120,9 +120,11 @@ def _components_of(probs: Tensor, classes: Tensor, first_image: int) -> Componen
         return lows
 
     mass = total(weight)
+    # A loss may find a class where its probability is 0: the middle of such a component is that of its positions.
+    share = np.where(np.repeat(mass > 0, np.diff(starts, append=len(weight))), weight, 1.0)
     of = pair[starts]
     return Components(
         image=image.numpy()[of] + first_image, cls=cls.numpy()[of], mass=mass,
-        y=total(weight * row) / mass, x=total(weight * column) / mass,
+        y=total(share * row) / total(share), x=total(share * column) / total(share),
         top=lowest(row), left=lowest(column), bottom=-lowest(-row) + 1, right=-lowest(-column) + 1,
     )  # fmt: skip

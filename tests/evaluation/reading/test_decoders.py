@@ -259,6 +259,18 @@ def test_components_are_those_of_a_flood_fill() -> None:
     assert (np.diff(found.image) >= 0).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_component_without_probability_lies_amid_its_positions() -> None:
+    probs = torch.zeros(1, 3, 2, 4)
+    probs[0, 1, 0] = torch.tensor([0.0, 0.0, 0.75, 0.25])  # class 1 has its middle at 2.25, class 0 has none of its own
+    classes = torch.tensor([[[2, 2, 1, 1], [0, 0, 2, 2]]])
+    found = find_components(probs, classes)
+    assert found.cls.tolist() == [0, 1]
+    assert found.mass.tolist() == [0, 1]
+    assert found.x.tolist() == [0.5, 2.25]
+    assert found.y.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("spans", "reach", "count"),
     [
