@@ -26,9 +26,10 @@ class HardEM(PerPosition):
     Args:
         divide_by: the divisor D, as in `exact`: `batch`, `bag` or `none`.
 
-    Edge cases: of assignments that differ in ties between channels, or between positions with the same logits, the
-    gradient is the mean. A label set of more classes than positions cannot occur: +inf where it is not rejected. On a
-    GPU the host waits for the logits, as it computes the assignment.
+    Edge cases: of assignments that differ in ties between channels of a position, or between positions with the same
+    logits, the gradient is the mean; of classes with the same logits at every position, one is placed first. A label
+    set of more classes than positions cannot occur: +inf where it is not rejected. On a GPU the host waits for the
+    logits, as it computes the assignment.
 
     Source: the classification EM algorithm of G. Celeux and G. Govaert, "A Classification EM Algorithm for Clustering
     and Two Stochastic Versions", Computational Statistics and Data Analysis 14, 1992, for the model of `exact-em`.

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from milbench.api.plan import Cell, Plan, SearchRecord
+    from milbench.api.plan import Cell, Plan, SearchRecord, TaskInfo
 
 Pair = tuple[str, str]
 """The names of the loss and of the task of an arm."""
 
 
-def merge_tuned(plans: Sequence[Plan]) -> Plan:
+def merge_tuned(plans: Sequence[Plan], infos: dict[str, TaskInfo]) -> Plan:
     """Return one plan with every arm of several tuned plans, each from the newest plan that has it.
 
     A launch for one loss thus leaves the other losses as they were, and a launch with more draws replaces what earlier
@@ -21,6 +21,7 @@ def merge_tuned(plans: Sequence[Plan]) -> Plan:
 
     Args:
         plans: the newest first, which has a search; name, title and notes are its own.
+        infos: what all of them know of every task.
     """
     newest = plans[0]
     searches = [(plan, plan.search) for plan in plans if plan.search is not None]
@@ -49,7 +50,7 @@ def merge_tuned(plans: Sequence[Plan]) -> Plan:
         newest,
         cells=list(cells.values()),
         labels=labels,
-        tasks={name: info for plan in several for name, info in plan.tasks.items()},
+        tasks=infos,
         folds={cell: one for plan in several for cell, one in plan.folds.items()},
         overlaps={cell: one for plan in several for cell, one in plan.overlaps.items()},
         search=replace(searches[0][1], draws=draws, chosen=chosen),

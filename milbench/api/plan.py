@@ -116,26 +116,40 @@ class TaskInfo:
         primary: the name of the task's primary metric, without its split.
         published: the fields of each `Published`, with the task's name as `task`; under `params` those parameters of
             the task that it is for, where it is not for all.
-        chance: the value of the primary metric that guessing gives, None where it is not known.
+        chance: the value of the primary metric that guessing gives, whatever the parameters of the task; None where it
+            is not known. Plans of earlier versions have it in place of `chances`.
         amount: the parameter that is the number of training bags, "" where there is none.
+        chances: the parameters of the task as JSON -> the value of the primary metric that guessing gives with them.
     """
 
     primary: str
     published: list[dict[str, Any]]
     chance: float | None = None
     amount: str = ""
+    chances: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, task: Task) -> TaskInfo:
-        """Return what a report needs of `task`."""
+    def of(cls, task: Task, params: dict[str, Any]) -> TaskInfo:
+        """Return what a report needs of `task`, which has these parameters in its cells."""
         published = [{"task": task.name, **asdict(p)} for p in task.published]
-        return cls(task.primary, published, task.chance, task.amount)
+        chances = {} if task.chance is None else {_to_json(params): task.chance}
+        return cls(task.primary, published, amount=task.amount, chances=chances)
+
+    def chance_with(self, params: dict[str, Any]) -> float | None:
+        """Return the value of the primary metric that guessing gives with these parameters, None if not known."""
+        return self.chances.get(_to_json(params), self.chance)
+
+    def beyond(self, other: TaskInfo | None) -> TaskInfo:
+        """Return the same with what another one, if any, knows of the task with other parameters."""
+        return self if other is None else replace(self, chances=other.chances | self.chances)
 
     def compared_by(self, metrics: list[str]) -> TaskInfo:
         """Return the same where the first of these metrics, if there is one, takes the place of the primary one."""
         if not metrics or metrics[0] == self.primary:
             return self
-        return replace(self, primary=metrics[0], chance=None)  # guessing is known for the task's own metric alone
+        return replace(
+            self, primary=metrics[0], chance=None, chances={}
+        )  # guessing is known for the task's own metric alone
 
     def beside(self, published: list[dict[str, Any]]) -> TaskInfo:
         """Return the same with further published values."""
@@ -295,15 +309,23 @@ def merge(plans: Iterable[Plan]) -> Plan:
     whole = next((plan for plan in plans if not plan.part), plans[0])
     remarks: dict[str, Any] = {key: getattr(whole, key) for key in ("title", "notes", "contrasts", "marks")}
     if plans[0].search is not None:
-        return replace(merge_tuned(plans), **remarks)
+        return replace(merge_tuned(plans, merge_infos(plans)), **remarks)
     cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
-    infos = {k: v for plan in reversed(plans) for k, v in plan.tasks.items()}
+    infos = merge_infos(plans)
     folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}
     overlaps = {k: v for plan in reversed(plans) for k, v in plan.overlaps.items()}
     named = labels(cells.values())
     return replace(
         plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps, **remarks
     )  # fmt: skip
+
+
+def merge_infos(plans: Sequence[Plan]) -> dict[str, TaskInfo]:
+    """Return what the plans know of every task; where they differ, the first one counts."""
+    infos: dict[str, TaskInfo] = {}
+    for plan in reversed(plans):
+        infos |= {name: info.beyond(infos.get(name)) for name, info in plan.tasks.items()}
+    return infos
 
 
 def newest_code(plans: Sequence[Plan]) -> list[Plan]:

@@ -54,7 +54,7 @@ class Results:
         folds: cell -> the cross-validation in which its seed is a fold, absent where seeds are no folds.
         overlaps: cell -> how many bags are tested on for each that is trained on, see `Task.overlap`; absent where
             seeds do not split the same bags differently.
-        chance: task -> the value of its primary metric that guessing gives, absent where it is not known.
+        chance: label of a task -> the value of its primary metric that guessing gives, absent where it is not known.
         amounts: task -> the parameter that is the number of training bags, absent where there is none.
         preset: the preset of the spec, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.

@@ -53,6 +53,8 @@ class RunRequest:
     output: Literal["text", "quiet", "json"] = "text"
     command: str = ""
     """What the store keeps as the command; "": the command line."""
+    is_companion: bool = False
+    """Whether another spec asked for this one: its own companions are then left alone."""
 
 
 def run(
@@ -211,9 +213,11 @@ def companions(spec: Spec, request: RunRequest) -> list[RunRequest]:
         UsageError: there is no spec of that name, or it is wrong; found before the first cell is computed.
     """
     own = [loss for loss in request.values.get("losses", []) if loss.endswith(".py")]
-    if not own or request.settings or set(request.values) != {"losses"}:
+    if not own or request.settings or set(request.values) != {"losses"} or request.is_companion:
         return []
-    found = [replace(request, spec=name, preset=None, values={"losses": own}) for name in spec.companions]
+    found = [
+        replace(request, spec=name, preset=None, values={"losses": own}, is_companion=True) for name in spec.companions
+    ]
     for other in found:
         requested_spec(other)
     return found
@@ -236,7 +240,11 @@ def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:
     if request.dry_run or code == INTERRUPTED:
         return code
     (plan,) = searched
-    values = last_values(StoreReader(Workspace(Path(root))), plan, plan.search.metric if plan.search else "")
+    store = StoreReader(Workspace(Path(root)))
+    runs = store.cell_runs()
+    if any(cell.id not in runs or runs[cell.id].status not in ("done", "failed") for cell in plan.cells):
+        return code  # the search was stopped: what it would have chosen is not known yet
+    values = last_values(store, plan, plan.search.metric if plan.search else "")
     return compute_plan(lambda: tuned_plan(spec, plan, values, request.data_dir), request, root)
 
 
@@ -435,13 +443,14 @@ def _done(plan: Plan, store: StoreReader) -> int:
 
 def requested_spec(request: RunRequest) -> Spec:
     """Return the spec with the flags in it: where both give a value, the flag's is taken."""
+    from milbench.engine.marks import with_tasks
     from milbench.engine.planning import check_contrasts
     from milbench.engine.spec import CHANGED, make_spec, parse_setting, read_spec
 
     if request.spec:
         written = read_spec(request.spec, request.preset)
         check_contrasts(written)
-        values = {**written.model_dump(), **request.values}
+        values = {**written.model_dump(), "marks": with_tasks(written.marks, written.tasks), **request.values}
     elif request.preset is not None:
         raise UsageError(f"--preset {request.preset} needs a spec to take it from")
     else:

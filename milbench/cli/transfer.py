@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
@@ -51,15 +53,13 @@ def _write_table(name: str | None, root: Path, out: Path, form: Literal["csv", "
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / 'metrics'}.{form}")
     frame = tidy_frame(Study(collect(StoreReader(options.existing_workspace(root)), name)))
-    draft = out.with_name(f".{out.name}.draft")  # no half of a file is left where the disk is full
+    write: dict[str, Callable[[Path], object]] = {
+        "csv": lambda path: frame.to_csv(path, index=False),
+        "json": lambda path: frame.to_json(path, orient="records", lines=True),
+        "parquet": frame.to_parquet,
+    }
     with as_usage():
-        if form == "csv":
-            frame.to_csv(draft, index=False)
-        elif form == "json":
-            frame.to_json(draft, orient="records", lines=True)
-        else:
-            frame.to_parquet(draft, index=False)
-        draft.replace(out)
+        write_atomically(out, write[form])
     return f"wrote {len(frame):,} rows of {frame['cell'].nunique():,} cells to {out}"
 
 

@@ -37,6 +37,8 @@ def tune(
     sets on validation bags. The comparison trains it with fresh seeds. The same command continues where it was
     stopped, and with more --draws extends the search.
     """
+    from milbench.engine.search_space import MOST_DRAWS
+
     given = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     request = RunRequest(
         spec=spec,
@@ -57,5 +59,7 @@ def tune(
     if wanted.tune is None:
         raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
     if draws is not None:
+        if draws > MOST_DRAWS:
+            raise UsageError(f"--draws {draws} is too many, expected at most {MOST_DRAWS}")
         wanted = wanted.model_copy(update={"tune": wanted.tune.model_copy(update={"draws": draws})})
     return compute_tuned(wanted, request, root)

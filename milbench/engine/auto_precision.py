@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench._utils.seeding import generator
 from milbench.api.plan import Cell, Plan, labels
@@ -66,11 +67,13 @@ def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None
     if not wanting:
         return plan
     choices = _read(kept)
-    for key, cell in wanting.items():
-        if key not in choices:
-            choices[key] = _measured(cell, device, threads, data_dir)
+    measured = {k: _measured(cell, device, threads, data_dir) for k, cell in wanting.items() if k not in choices}
     if kept.parent.is_dir():
-        _write(kept, choices)
+        with locks.lock(kept.with_name(f".{kept.name}.lock")):
+            choices = measured | _read(kept)  # what another launch has chosen in the meantime counts
+            _write(kept, choices)
+    else:
+        choices |= measured
     return _with_choices(plan, device, choices)
 
 

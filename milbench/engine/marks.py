@@ -76,6 +76,21 @@ def check_metrics(marks: Sequence[PassMark], known: set[str]) -> None:
                 raise unknown(f"metric of mark {mark.name!r}", metric, known)
 
 
+def with_tasks(marks: Sequence[PassMark], tasks: Sequence[str]) -> list[Params]:
+    """Return marks as they were given, each with its task, which a flag that chooses other tasks does not change.
+
+    Args:
+        marks: of a spec as its file has it.
+        tasks: those of the file.
+
+    Raises:
+        UsageError: a mark names no task, and there are several.
+    """
+    if unnamed := next((mark.name for mark in marks if not mark.task and len(tasks) > 1), None):
+        raise UsageError(f"mark {unnamed!r} names no task, and there are several: {', '.join(tasks)}")
+    return [mark.model_dump() | {"task": mark.task or tasks[0]} for mark in marks]
+
+
 def task_of(mark: PassMark, chosen: Sequence[str], registry: Registry[Any]) -> str | None:
     """Return the task of a mark as the spec names it, one of the `chosen` ones; None where a flag has left it out.
 
@@ -87,5 +102,4 @@ def task_of(mark: PassMark, chosen: Sequence[str], registry: Registry[Any]) -> s
         if len(by_name) > 1:
             raise UsageError(f"mark {mark.name!r} names no task, and there are several: {', '.join(by_name)}")
         return chosen[0]
-    name = registry.entry(mark.task).name
-    return by_name.get(name)
+    return by_name.get(registry.entry(mark.task).name)

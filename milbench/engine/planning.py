@@ -68,12 +68,14 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         task = tasks().create(name, params)
         task_fields = _task_fields(name, params, task, data_dir)
         if mark is not None:
-            marks += mark.marks(task_fields["task"], task_fields["task_params"])
+            found_marks = mark.marks(task_fields["task"], task_fields["task_params"])
+            marks += [one for one in found_marks if one not in marks]  # parameters of a mark may be an axis as well
         if repr(task_fields) in planned:
             continue
         planned.add(repr(task_fields))
         beside = [one.entry() for one in spec.published if one.task == task.name]
-        infos[task.name] = TaskInfo.of(task).compared_by(spec.compare_by).beside(beside)
+        info = TaskInfo.of(task, task_fields["task_params"]).compared_by(spec.compare_by).beside(beside)
+        infos[task.name] = info.beyond(infos.get(task.name))
         found = _cells(spec, task, loss_fields, task_fields, MOST_CELLS - len(cells))
         cells |= found
         folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}

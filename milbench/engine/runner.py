@@ -43,7 +43,9 @@ class Launch:
     to_run: list[Cell] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.to_run = [cell for cell in self.plan.cells if self._wanted(self.status(cell))]
+        # A search that has chosen is over, whatever is computed again.
+        over = self.plan.search.draws if self.plan.search and self.plan.search.chosen else {}
+        self.to_run = [cell for cell in self.plan.cells if cell.id not in over and self._wanted(self.status(cell))]
 
     def status(self, cell: Cell) -> str:
         """Return done, failed, interrupted, running or missing."""

@@ -127,6 +127,7 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
 def _first_batch(name: str, params: str, seed: int, data_dir: Path | None) -> tuple[Task, Bags]:
     """Return a task and its first batch, of the last call where the arguments are the same."""
     task: Task = tasks().create(name, json.loads(params))
+    task.seed = seed
     task.prepare(data_dir, torch.device("cpu"))
     return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))
 

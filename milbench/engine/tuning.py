@@ -33,6 +33,9 @@ def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
     base = make_plan(spec, data_dir)
     _check_names(search, base)
     seeds = parse_seeds(search.seeds)
+    _check_seeds(seeds, base)
+    if any(cell.recipe["precision"] == "auto" for cell in base.cells):
+        raise UsageError("recipe.precision = auto beside [tune]: expected float32 or bfloat16, the same for all draws")
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
     labels: dict[str, tuple[str, str, str]] = {}
@@ -69,7 +72,6 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: P
                 "does not evaluate validation bags"
             )
     base = make_plan(spec, data_dir)
-    seeds = parse_seeds(spec.seeds)
     by_arm: dict[int, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
         of = draws.search.draws[cell.id]
@@ -78,7 +80,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: P
     for arm, first in enumerate(_arms(base)):
         best = min(by_arm[arm], key=lambda number: _mean_of(by_arm[arm][number], values))
         chosen.append(best)
-        for cell in by_arm[arm][best][0].with_seeds(seeds):
+        for cell in by_arm[arm][best][0].with_seeds(_seeds_of(first, base)):
             cells.append(cell)
             labels[cell.id] = (*base.labels[first.id][:2], "")
     return base.with_cells(cells, labels=labels, search=replace(draws.search, chosen=chosen))
@@ -99,6 +101,30 @@ def _arms(base: Plan) -> list[Cell]:
     return list(arms.values())
 
 
+def _seeds_of(first: Cell, base: Plan) -> list[int]:
+    """Return the seeds of the comparison for an arm: those of its cells, some of which may be folds."""
+    arm = base.labels[first.id][:2]
+    return list(dict.fromkeys(cell.seed for cell in base.cells if base.labels[cell.id][:2] == arm))
+
+
+def _check_seeds(seeds: list[int], base: Plan) -> None:
+    """Raise UsageError where a seed of the search is one of the comparison, or is no fold where seeds are folds."""
+    for first in _arms(base):
+        compared = _seeds_of(first, base)
+        if common := sorted({*seeds} & {*compared}):
+            raise UsageError(
+                f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings "
+                "are not compared on what chose them"
+            )
+        if first.id in base.folds:
+            count, repeats = base.folds[first.id]
+            if max(seeds) >= count * repeats:
+                raise UsageError(
+                    f"tune.seeds: seed {max(seeds)} is no fold of {first.task}: its {repeats} x {count} folds are the "
+                    f"seeds 0-{count * repeats - 1}; expected one that the comparison leaves out"
+                )
+
+
 def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
     """Yield the settings of every draw of an arm, and a cell with them."""
     own = search.loss.get(first.loss, {})
@@ -112,23 +138,24 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
 
 
 def _checked(spec: Spec) -> Search:
-    """Return the search of a spec, if it has one with seeds of its own and no axes beside it."""
+    """Return the search of a spec, if it has one and no axes beside it."""
     if spec.tune is None:
         raise UsageError(f"spec {spec.name} has no table [tune], which says what is searched; or use milbench run")
     search = spec.tune
-    if common := sorted({*parse_seeds(search.seeds)} & {*parse_seeds(spec.seeds)}):
-        raise UsageError(
-            f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings are "
-            "not compared on what chose them"
-        )
     for name, value in [*spec.recipe.items(), *_in_tables(spec.recipe)]:
         if isinstance(value, list):
             raise UsageError(f"recipe.{name} is an axis; beside [tune] a setting has one value or is searched")
     for loss, space in search.loss.items():
-        for name in space:
+        for name in _searched(space):
             if isinstance(spec.loss.get(loss, {}).get(name), list):
                 raise UsageError(f"loss.{loss}.{name} is an axis and is searched; expected one of the two")
     return search
+
+
+def _searched(space: Params) -> set[str]:
+    """Return the parameters that a space searches: its own names, and those in tables among its values."""
+    choices = (choice for values in space.values() if isinstance(values, list) for choice in values)
+    return {*space}.union(*(choice for choice in choices if isinstance(choice, dict)))
 
 
 def _in_tables(settings: Params) -> Iterator[tuple[str, Any]]:

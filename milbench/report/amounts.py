@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 
+from milbench.api.metric_info import describe
 from milbench.api.supervision import SUPERVISIONS
 from milbench.report.formatting import NOTHING, measured
 from milbench.report.statistics import LEVEL
@@ -60,38 +61,47 @@ def series_of(study: Study) -> list[Series]:
     ]
 
 
+def leading_metric(study: Study, series: Series) -> str:
+    """Return the metric by which all tasks of a series are compared, the one that was planned.
+
+    With few bags nearly all label sets may be wrong, so that another metric leads on some of the tasks: amounts are
+    compared by one alone.
+    """
+    return study.planned_metric(next(iter(series.tasks.values())))
+
+
 def worth_table(study: Study, series: Series) -> Table | None:
     """Return how many bags of weaker supervision replace one of stronger; None for one kind of supervision."""
     kinds = [kind for kind in SUPERVISIONS if any(v.supervision == kind for v in study.variants)]
     tasks = list(series.tasks.values())
-    variants = [v for v in study.variants if all(len(study.sample(task, v).by_seed) for task in tasks)]
+    name = leading_metric(study, series)
+    variants = [v for v in study.variants if all(len(study.sample(task, v, name).by_seed) for task in tasks)]
     weak = [v for v in variants if v.supervision == kinds[0]]
     strong = [v for v in variants if v.supervision != kinds[0]]
     if not weak or not strong:
         return None
-    metric = study.metric(tasks[0])
-    lines = [
-        [
-            Entry(f"{one.label}, {amount:,.0f} bags"),
-            Entry(measured(study.sample(task, one).mean, study.sample(task, one).spread, metric)),
-            *(_entry(_equivalent(study, series, other, one, task), amount) for other in weak),
-        ]
-        for one in strong
-        for amount, task in series.tasks.items()
-    ]
+    metric = describe(name)
+    lines = []
+    for one in strong:
+        for amount, task in series.tasks.items():
+            sample = study.sample(task, one, name)
+            worth = [_entry(_equivalent(study, series, other, one, task), amount) for other in weak]
+            shown = Entry(measured(sample.mean, sample.spread, metric))
+            lines.append([Entry(f"{one.label}, {amount:,.0f} bags"), shown, *worth])
     columns = ["supervised more", metric.heading, *(f"as many bags for {v.label}" for v in weak)]
     title = f"What supervision is worth in bags: {series.name}"
     return Table(title, columns, [("", lines)], [_NOTE])
 
 
 def _equivalent(study: Study, series: Series, weak: Variant, strong: Variant, task: str) -> Equivalent:
-    samples = [study.sample(one, weak).by_seed for one in series.tasks.values()]
-    target = study.sample(task, strong).by_seed
+    name = leading_metric(study, series)
+    samples = [study.sample(one, weak, name).by_seed for one in series.tasks.values()]
+    target = study.sample(task, strong, name).by_seed
     seeds = sorted(set(target.index).intersection(*(sample.index for sample in samples)))
     if not seeds:
         return Equivalent(math.nan, (math.nan, math.nan))
     curve = [[sample[seed] for sample in samples] for seed in seeds]
-    lower, overlap = study.metric(task).lower_is_better, study.overlap(task)
+    lower, overlap = describe(name).lower_is_better, study.overlap(task)
     return equivalent_amount([*series.tasks], curve, target[seeds].to_numpy(), lower, overlap)
 
 

@@ -15,6 +15,7 @@ from milbench.report.marks import passed_most
 from milbench.report.statistics import FEWEST_SEEDS
 from milbench.report.study import Study, Variant
 from milbench.report.tables import BUSY, kind_named
+from milbench.report.tuning import nothing_planned
 from milbench.report.verdicts import why_no_interval
 
 _NONE_WORSE = "No loss is shown to be worse than another one"
@@ -38,7 +39,7 @@ def answer(study: Study) -> list[str]:
 def _of_differences(study: Study) -> list[str]:
     """Return two or three sentences, or one where there is no result."""
     if not study.variants:
-        return ["Nothing was planned, so there is no answer."]
+        return [nothing_planned(study)]
     kind = _most_frequent_kind(study)
     tasks = [task for task in study.tasks if kind in study.supervisions_of(task)]
     found = [Judged(study, task, study.comparison(task, kind)) for task in tasks]

@@ -46,8 +46,8 @@ def gap_table(study: Study, task: str) -> Table | None:
     note = (
         f"0 %: guessing, {metric.label} {ends[0]}. 100 %: the oracle, {oracle.label}, {ends[1]}, trained with the "
         f"position of each class. Means over the seeds that a loss and the oracle share, {RULES[study.rule(task)]}, "
-        "with Fieller's 95 % interval of their ratio over training seeds; none for fewer than three, nor where the gap "
-        "itself may be zero."
+        "with Fieller's 95 % interval of their ratio over training seeds, corrected where seeds split the same data; "
+        "none for fewer than three, nor where the gap itself may be zero."
     )
     title = "How far from guessing to the oracle"
     return Table(title, ["loss", metric.heading, _SHARE.heading], by_supervision(lines), [note])
@@ -57,7 +57,7 @@ def _share(study: Study, task: str, variant: Variant, oracle: Variant, chance: f
     if variant == oracle:
         return Entry("100", "the oracle")
     sample, best = study.sample(task, variant), study.sample(task, oracle)
-    ratio = paired_ratio(chance - sample.by_seed, chance - best.by_seed)
+    ratio = paired_ratio(chance - sample.by_seed, chance - best.by_seed, overlap=study.overlap(task))
     common = Sample(sample.by_seed[sample.by_seed.index.isin(best.by_seed.index)], sample.planned, sample.problems)
     anchor, warning = group_anchor(study, task, variant), lacking(common, reasons=False)
     if not ratio.seeds:

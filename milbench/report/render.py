@@ -34,7 +34,7 @@ from milbench.report.provenance import (
 from milbench.report.published import differences_table, verdict_frame, verdict_table
 from milbench.report.study import Study
 from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
-from milbench.report.tuning import search_frame, search_tables
+from milbench.report.tuning import nothing_planned, search_frame, search_tables
 
 _VERDICTS, _PAIRS, _CONTRASTS = "verdict.csv", "pairs.csv", "contrasts.csv"
 _SEARCH, _MARKS = "search.csv", "marks.csv"
@@ -140,6 +140,7 @@ def _context(study: Study, sections: list[Section]) -> dict[str, Any]:
         "results": study.results,
         "counts": status_counts(study),
         "planned": len(study.cells),
+        "nothing_planned": nothing_planned(study),
         "unfinished": unfinished(study),
         "findings": findings(study),
         "findings_by_task": findings_by_task(study),
@@ -191,11 +192,14 @@ def _publish(draft: Path, out: Path) -> list[Path]:
     files.sort(key=lambda path: path.name == "index.html")
     (out / "figures").mkdir(exist_ok=True)
     for file in files:
-        (draft / file).replace(out / file)
+        if file.name != REPORT_MANIFEST:
+            (draft / file).replace(out / file)
     # What an earlier report had and this one lacks is removed, such as a gallery that is left out now.
     for old in [path for path in out.rglob("*") if path.is_file()]:
         if old.relative_to(out) not in files and old.relative_to(out).as_posix() in earlier:
             old.unlink()
+    # Last: if this is killed before, the earlier manifest still lists what the next report has to remove.
+    (draft / REPORT_MANIFEST).replace(out / REPORT_MANIFEST)
     return [out / file for file in files]
 
 

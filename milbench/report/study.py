@@ -137,6 +137,10 @@ class Study:
                 self._leading[task] = next(iter(of_labels), SETS)
         return self._leading[task]
 
+    def planned_metric(self, task: str) -> str:
+        """Return the name of the metric by which the losses were to be compared on a task, whichever leads now."""
+        return self._planned[task]
+
     def is_replaced(self, task: str) -> bool:
         """Return whether the label error leads on a task in place of its primary metric, the set error."""
         return self.primary(task) != self._planned[task]
@@ -169,8 +173,7 @@ class Study:
         return None if self.is_replaced(task) else self._chance(task)
 
     def _chance(self, task: str) -> float | None:
-        names = self.cells.loc[self.cells["task_label"] == task, "task"]  # it is stored by the name of the task
-        return self.results.chance.get(str(names.iloc[0]))
+        return self.results.chance.get(task)
 
     def data(self, task: str) -> str:
         """Return which data a task is made of: its name and the digest of its data, for variants of one task alike."""

@@ -34,17 +34,22 @@ class Arm:
     Args:
         task: the label of the task.
         loss: the label of the loss.
-        chosen: the number of the chosen draw, from 0; -1 before the choice.
+        chosen: the place of the chosen draw in the lists below; -1 before the choice.
+        numbers: of the draws, from 1, ascending. Draws of few values may be the same: such a draw is computed once,
+            and the numbers of the others have gaps.
         settings: those of every draw, by name.
         errors: of every draw, the mean over the seeds of the search; FAILED where a seed has none.
+        failed: whether a seed of a draw has none.
         problems: why draws have no error, a phrase each.
     """
 
     task: str
     loss: str
     chosen: int
+    numbers: list[int]
     settings: list[dict[str, Any]]
     errors: list[float]
+    failed: list[bool]
     problems: list[str]
 
     @property
@@ -67,21 +72,31 @@ def arms(study: Study, task: str) -> list[Arm]:
 
 
 def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[float]) -> Arm:
-    settings, errors, problems = [], [], []
-    for number_, of_draw in rows.groupby("draw", sort=True):
+    numbers, settings, errors, failed, problems = [], [], [], [], []
+    for draw, of_draw in rows.groupby("draw", sort=True):
         values = [float(found.get(cell, math.nan)) for cell in of_draw["cell"]]
         lost = of_draw[of_draw["status"] != "done"]
+        numbers.append(int(str(draw)) + 1)
         problems += [
-            f"draw {int(str(number_)) + 1} {status}{': ' + shortened(reason) if reason else ''}"
+            f"draw {numbers[-1]} {status}{': ' + shortened(reason) if reason else ''}"
             for status, reason in zip(lost["status"], lost["reason"], strict=True)
         ]
         mean = float(np.mean(values))
-        errors.append(mean if math.isfinite(mean) and not len(lost) else FAILED)
+        failed.append(not math.isfinite(mean) or len(lost) > 0)
+        errors.append(FAILED if failed[-1] else mean)
         settings.append(dict(of_draw["settings"].iloc[0]))
     arm = int(rows["arm"].iloc[0])
-    return Arm(
-        task, str(rows["loss_label"].iloc[0]), chosen[arm] if arm < len(chosen) else -1, settings, errors, problems
-    )
+    place = numbers.index(chosen[arm] + 1) if arm < len(chosen) else -1
+    return Arm(task, str(rows["loss_label"].iloc[0]), place, numbers, settings, errors, failed, problems)
+
+
+def nothing_planned(study: Study) -> str:
+    """Return why there is no cell to compare: nothing was planned, or a search has not chosen settings yet."""
+    draws = study.results.draws
+    if not len(draws):
+        return "Nothing was planned, so there is nothing to report."
+    done = int((draws["status"] == "done").sum())
+    return f"The search has chosen no settings yet: {done} of {counted(len(draws), 'draw')} done."
 
 
 def search_frame(study: Study) -> pd.DataFrame:
@@ -128,7 +143,7 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
     lines = [
         [
             Entry(arm.loss),
-            Entry(f"{arm.chosen + 1} of {len(arm.errors)}" if arm.chosen >= 0 else NOTHING),
+            Entry(f"{arm.numbers[arm.chosen]} of {arm.numbers[-1]}" if arm.chosen >= 0 else NOTHING),
             Entry(_text(arm.settings[arm.chosen]) if arm.chosen >= 0 else NOTHING),
             Entry(", ".join(at_an_edge(arm)) or NOTHING),
             Entry(_percent(arm.errors[arm.chosen]) if arm.chosen >= 0 else NOTHING),
@@ -136,14 +151,15 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
         for arm in found
     ]
     problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems] or ["No draw failed."]
+    most = max(arm.numbers[-1] for arm in found)
     note = (
-        f"Every loss had {counted(len(found[0].errors), 'draw')} from the same space. The one with the least "
-        f"{metric.label} on validation bags is chosen, the first of equals; the threshold of its label sets is "
-        "fitted on these bags too. Its validation error is optimistic, since it was chosen for it. The comparison has "
-        "other seeds than the search; where a task splits the same data by seed, the two still have data in common. "
-        "The choice rests on the bags and seeds of the search: others might choose other settings, which no interval "
-        "of the comparison covers. At an edge: among the least or the largest eighth of the values that were drawn, "
-        "beyond which there may be a better one. All draws with their runs are in search.csv."
+        f"Every loss had {counted(most, 'draw')} from the same space. The one with the least {metric.label} on "
+        "validation bags is chosen, the first of equals; the threshold of its label sets is fitted on these bags too. "
+        "Its validation error is optimistic, since it was chosen for it. The comparison has other seeds than the "
+        "search; where a task splits the same data by seed, the two still have data in common. The choice rests on the "
+        "bags and seeds of the search: others might choose other settings, which no interval of the comparison covers. "
+        "At an edge: among the least or the largest eighth of the values that were drawn, beyond which there may be a "
+        "better one. All draws with their runs are in search.csv."
     )
     columns = ["loss", "draw", "settings", "at an edge", f"{metric.heading}, validation"]
     return Table("Settings that were chosen", columns, [("", lines)], [note, *problems])
@@ -229,19 +245,20 @@ def _effects(arm: Arm) -> Iterator[str]:
 
 
 def _every_draw(found: list[Arm], label: str) -> Table:
-    most = max(len(arm.errors) for arm in found)
+    places = [{number: place for place, number in enumerate(arm.numbers)} for arm in found]
     lines = []
-    for n in range(most):
-        shared = next(arm.settings[n] for arm in found if n < len(arm.settings))
+    for draw in sorted(set().union(*places)):
+        common: dict[str, Any] = {}
         entries = []
-        for arm in found:
-            if n >= len(arm.errors):
+        for arm, place_of in zip(found, places, strict=True):
+            if draw not in place_of:
                 entries.append(Entry(NOTHING))
                 continue
-            own = {k: v for k, v in arm.settings[n].items() if k.startswith("loss.")}
-            entries.append(Entry(_percent(arm.errors[n]), _text(own), strong=n == arm.chosen))
-        common = {k: v for k, v in shared.items() if not k.startswith("loss.")}
-        lines.append([Entry(str(n + 1)), Entry(_text(common)), *entries])
+            place = place_of[draw]
+            own = {k: v for k, v in arm.settings[place].items() if k.startswith("loss.")}
+            common = {k: v for k, v in arm.settings[place].items() if k not in own}
+            entries.append(Entry(_percent(arm.errors[place]), _text(own), strong=place == arm.chosen))
+        lines.append([Entry(str(draw)), Entry(_text(common)), *entries])
     columns = ["draw", "settings", *(arm.loss for arm in found)]
     note = f"The {label} on validation bags (%), the mean over the seeds of the search. Bold: chosen."
     return Table("Every draw", columns, [("", lines)], [note])

@@ -31,7 +31,11 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
     Raises:
         UsageError: there is no such comparison, or its plan cannot be read.
     """
-    return results_of(store, *store.plan(name), store.cell_runs())
+    counts = store.last_with_settings(name)
+    found = results_of(store, *store.plan(name, counts), store.cell_runs())
+    if counts != store.all_launches(name)[0].run_id:
+        found.notes.append("A search was begun since and has chosen nothing yet: this is what was chosen before.")
+    return found
 
 
 def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs: dict[str, CellRun]) -> Results:
@@ -76,7 +80,7 @@ def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs
         reliability=reliability,
         folds=folds,
         overlaps={cell: found.ratio for cell, found in folds.items()} | plan.overlaps,  # some plans have folds alone
-        chance={task: info.chance for task, info in plan.tasks.items() if info.chance is not None},
+        chance=_chance(plan),
         amounts={task: info.amount for task, info in plan.tasks.items() if info.amount},
         preset=plan.preset,
         notes=[*plan.notes, *(f"Lost from the store: {loss}." for loss in store.lost)],
@@ -92,6 +96,13 @@ def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs
         launched=launched,
         command=command,
     )
+
+
+def _chance(plan: Plan) -> dict[str, float]:
+    """Return the value of the primary metric that guessing gives, by the label of the task."""
+    cells = {plan.labels[cell.id][1]: cell for cell in plan.cells}
+    found = {label: plan.tasks[cell.task].chance_with(cell.task_params) for label, cell in cells.items()}
+    return {label: chance for label, chance in found.items() if chance is not None}
 
 
 def last_values(store: StoreReader, plan: Plan, metric: str) -> dict[str, float]:

@@ -28,6 +28,7 @@ from milbench.store.records import (
     MetricValue,
     RunRecord,
     RunSummary,
+    logged,
     metric_today,
     metrics_today,
     without_password,
@@ -135,7 +136,8 @@ class RunClient:
         found: dict[str, list[MetricValue]] = {}
         for stored in sorted(self._client.get_run(run_id).data.metrics):
             values = [
-                MetricValue(m.value, m.timestamp, m.step) for m in self._client.get_metric_history(run_id, stored)
+                MetricValue(logged(m.value), m.timestamp, m.step)
+                for m in self._client.get_metric_history(run_id, stored)
             ]
             found.setdefault(metric_today(stored), []).extend(values)
         # A server does not tell the order of writing.

@@ -231,6 +231,21 @@ class StoreReader:
             return [run for run in mine if run.tags.get(SOURCE) == "flags"]
         return self._parts(mine)
 
+    def last_with_settings(self, name: str | None = None) -> str:
+        """Return the id of the newest launch of a comparison but for searches that have chosen nothing yet.
+
+        A search alone has nothing to compare. Where there is nothing else, it is the newest launch.
+
+        Raises:
+            UsageError: there is no such comparison, or none at all.
+        """
+        launches = self.all_launches(name)
+        for launch in launches:
+            plan = self._plan_of(launch)
+            if plan is None or plan.search is None or plan.search.chosen:
+                return launch.run_id
+        return launches[0].run_id
+
     def _parts(self, launches: list[RunSummary]) -> list[RunSummary]:
         """Return the newest of several launches from specs, with those before it of which it is one more part."""
         newest = self._plan_of(launches[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -45,6 +47,11 @@ class MetricValue(NamedTuple):
     value: float
     time: int
     epoch: int
+
+
+def logged(stored: float) -> float:
+    """Return what was logged: MLflow keeps the largest double in place of an infinite value."""
+    return math.copysign(math.inf, stored) if abs(stored) >= sys.float_info.max else stored
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,7 @@ def metric_today(stored: str) -> str:
 
 def metrics_today(stored: Mapping[str, float]) -> dict[str, float]:
     """Return values by the names of today; a value logged by the name of today replaces one by an old name."""
-    return {metric_today(name): value for name, value in stored.items()} | {
-        name: value for name, value in stored.items() if metric_today(name) == name
+    values = {name: logged(value) for name, value in stored.items()}
+    return {metric_today(name): value for name, value in values.items()} | {
+        name: value for name, value in values.items() if metric_today(name) == name
     }

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from milbench.errors import StoreError
-from milbench.store.records import History, MetricValue, RunRecord, RunSummary, metric_today, metrics_today
+from milbench.store.records import History, MetricValue, RunRecord, RunSummary, logged, metric_today, metrics_today
 
 SECONDS_LOCKED = 120.0
 """How long to wait for other processes that write to the database."""
@@ -84,7 +84,9 @@ class SqliteSource:
         with self._connected() as database:
             rows = database.execute(_HISTORY, (json.dumps(list(run_ids)),))
             for run_id, key, number, is_nan, moment, step in rows:
-                found[run_id][metric_today(key)].append(MetricValue(math.nan if is_nan else number, moment, step))
+                found[run_id][metric_today(key)].append(
+                    MetricValue(math.nan if is_nan else logged(number), moment, step)
+                )
         return {run_id: dict(of_run) for run_id, of_run in found.items()}
 
     @contextmanager

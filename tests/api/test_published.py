@@ -47,7 +47,7 @@ def test_a_plan_in_json_gives_the_same_runs() -> None:
 @pytest.mark.parametrize("name", ["mnist", "extended-mnist", "cifar10", "svhn"])
 def test_what_a_plan_holds_of_a_task_is_read_back_whole(name: str) -> None:
     task = tasks().create(name, {})
-    info = TaskInfo.of(task)
+    info = TaskInfo.of(task, {})
     assert task.published
     assert tuple(Published.from_dict(entry) for entry in info.published) == task.published
     assert [{k: v for k, v in entry.items() if k != "task"} for entry in info.published] == [

@@ -106,6 +106,15 @@ epochs = 1
     assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
 
 
+def test_specs_that_name_each_other_are_each_run_once(milbench: Milbench, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    for path, companion in ((one, other), (other, one)):
+        path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\ncompanions = ["{companion.as_posix()}"]\n')
+    ran = milbench("run", str(one), "--loss", BREAKING, "--dry-run")
+    assert ran.code == 0, ran
+    assert [ran.out.count(f"{name}: 1 cells") for name in ("one", "other")] == [1, 1]
+
+
 def test_a_companion_that_does_not_exist_is_found_before_a_cell_is_computed(
     milbench: Milbench, root: Path, tmp_path: Path
 ) -> None:

@@ -88,6 +88,41 @@ def test_a_failed_draw_stays_visible_and_is_not_chosen(milbench: Milbench, spec:
     assert "6 cells planned, 6 done" in page
 
 
+def test_a_search_that_was_stopped_chooses_nothing_and_the_report_says_so(
+    milbench: Milbench, spec: Path, root: Path
+) -> None:
+    spec.write_text(spec.read_text().replace("high = 1e-1", "high = 1e30").replace("low = 1e-5", "low = 1e29"))
+    stopped = milbench("run", str(spec), "--fail-fast", "--jobs", "1")
+    assert stopped.code == 1
+    assert "of 6 cells done" in stopped.out
+    assert "of 12 cells done" not in stopped.out, "the comparison is not begun"
+    assert milbench("report", "tuned").code == 0
+    page = (root / "reports" / "tuned" / "report.md").read_text("utf-8")
+    assert "The search has chosen no settings yet: 0 of 6 draws done." in page
+    assert "Nothing was planned" not in page
+
+
+def test_a_search_with_more_draws_leaves_the_report_as_it_was_until_it_has_chosen(
+    milbench: Milbench, spec: Path, root: Path
+) -> None:
+    assert milbench("tune", str(spec)).code == 0
+    again = milbench("tune", str(spec), "--rerun", "all")
+    assert "6 cells, 6 to run" in again.out
+    assert "12 cells, 6 to run" in again.out, "draws are computed again once"
+    spec.write_text(spec.read_text().replace("high = 1e-1", "high = 1e30").replace("draws = 3", "draws = 8"))
+    assert milbench("run", str(spec), "--fail-fast", "--jobs", "1").code == 1
+    assert milbench("report", "tuned").code == 0
+    page = (root / "reports" / "tuned" / "report.md").read_text("utf-8")
+    assert "6 cells planned, 6 done" in page
+    assert "A search was begun since and has chosen nothing yet: this is what was chosen before." in page
+
+
+def test_more_draws_than_there_may_be_are_refused(milbench: Milbench, spec: Path) -> None:
+    assert (
+        "--draws 9000 is too many, expected at most 4096" in milbench("tune", str(spec), "--draws", "9000").complaint()
+    )
+
+
 def test_a_spec_without_a_search_is_refused(milbench: Milbench) -> None:
     assert "has no table [tune]" in milbench("tune", "demo").complaint()
 

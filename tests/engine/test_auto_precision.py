@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,23 @@ def test_the_choice_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert again.notes == first.notes
     kept.write_text('{"half a file')
     assert {cell.recipe["precision"] for cell in chosen(kept).cells} == {"float32"}
+
+
+def test_two_launches_that_measure_at_once_both_keep_their_choices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "precision.json"
+
+    def other_meanwhile(fns: list[Callable[[], object]], repeats: int) -> list[float]:
+        measured(monkeypatch, 1.0, 2.0)  # the other launch measures another machine's times, for this task and one more
+        chosen(kept)
+        values = json.loads(kept.read_text())
+        kept.write_text(json.dumps(values | {"another task": next(iter(values.values()))}))
+        return [2.0, 1.0]
+
+    monkeypatch.setattr(auto_precision, "paired_seconds", other_meanwhile)
+    assert {cell.recipe["precision"] for cell in chosen(kept).cells} == {"float32"}, "the first choice counts"
+    assert len(json.loads(kept.read_text())) == 2
 
 
 def test_recipes_that_name_their_precision_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

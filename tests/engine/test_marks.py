@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Plan, merge
+from milbench.cli.run import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Spec, make_spec, read_spec
 
@@ -57,6 +59,24 @@ def test_a_mark_holds_for_every_value_of_an_axis_that_it_does_not_name() -> None
 def test_marks_of_a_task_that_a_flag_left_out_are_left_out() -> None:
     marks = [{"name": "easy", "task": "synthetic-bags", **ERROR}]
     assert asked(plan(marks, tasks=["extended-digits"])) == {}
+
+
+def test_a_mark_that_names_a_value_of_an_axis_counts_once() -> None:
+    found = plan(
+        [{"name": "few", "params": {"min_size": 4}, **ERROR}], task={"synthetic-bags": {"min_size": [3, 4, 5]}}
+    )
+    assert [(mark.name, mark.task_params["min_size"]) for mark in found.marks] == [("few", 4)]
+
+
+def test_a_flag_does_not_move_a_mark_to_another_task(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_text(
+        'losses = ["exact"]\ntasks = ["synthetic-bags"]\n[[marks]]\nname = "easy"\nat_most = {set_error = 0.1}\n'
+    )
+    asked_for = requested_spec(RunRequest(spec=str(path), values={"tasks": ["extended-digits"]}))
+    assert asked(make_plan(asked_for, None)) == {}
+    both = requested_spec(RunRequest(spec=str(path), values={"tasks": ["extended-digits", "synthetic-bags"]}))
+    assert asked(make_plan(both, None)) == {"synthetic-bags": [("easy", "set_error", 0.1, True)]}
 
 
 def test_a_plan_keeps_its_marks_and_a_later_launch_with_another_loss_has_them_too() -> None:

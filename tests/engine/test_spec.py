@@ -362,6 +362,19 @@ def test_how_losses_are_compared_is_kept_in_the_plan_and_changes_no_cell() -> No
     assert Plan.from_json(json.dumps(raw)) == plain
 
 
+def test_guessing_is_known_for_every_value_of_a_parameter() -> None:
+    """Of label sets of 0 to n classes, equally many of each size, guessing the empty one errs on n of n + 1."""
+    plans = [
+        make_plan(
+            make_spec({"name": "t", "losses": ["exact"], "tasks": ["sound-events"], "seeds": "0", "task": given}), None
+        )
+        for given in ({"sound-events": {"max_events": [1, 3]}}, {"sound-events": {"max_events": 2}})
+    ]
+    plan = Plan.from_json(merge(plans).to_json())
+    chances = {c.task_params["max_events"]: plan.tasks[c.task].chance_with(c.task_params) for c in plan.cells}
+    assert chances == {1: 1 / 2, 2: pytest.approx(2 / 3), 3: 3 / 4}
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

@@ -142,6 +142,11 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
     [
         ({"tune": None}, r"spec tuned has no table \[tune\]"),
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
+        ({"recipe": {"precision": "auto"}}, "precision = auto beside .*expected float32 or bfloat16"),
+        (
+            {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"both": [{"rule": "sum"}]}}}},
+            r"loss\.exact\.rule is an axis and is searched",
+        ),
         ({"recipe": {"lr": [0.1, 0.2]}}, r"recipe\.lr is an axis"),
         ({"recipe": {"tiny": {"epochs": [1, 2]}}}, r"recipe\.epochs is an axis"),
         ({"loss": {"exact": {"rule": ["sum", "exact"]}}}, r"loss\.exact\.rule is an axis and is searched"),
@@ -154,6 +159,24 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
 def test_a_search_that_makes_no_sense_is_refused_in_one_line(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         search_plan(spec(**changes), None)
+
+
+def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_out(tmp_path: Path) -> None:
+    rows = [f"b{bag},{'up' if bag % 2 else ''},{bag}.5,{bag % 3}" for bag in range(40)]
+    (tmp_path / "bags.csv").write_text("\n".join(["bag,labels,x,y", *rows]))
+    table = {"table": str(tmp_path / "bags.csv"), "folds": 5}
+    folded = {"tasks": ["feature-bags"], "task": {"feature-bags": table}, "tune": {**SPACE, "loss": {}, "seeds": "4"}}
+    plan = search_plan(spec(**folded, seeds="0-3"), None)
+    found = tuned_plan(spec(**folded, seeds="0-3"), plan, {cell.id: 0.5 for cell in plan.cells}, None)
+    assert found.search is not None
+    assert {cell.seed for cell in found.cells if cell.id in found.search.draws} == {4}
+    compared = [cell for cell in found.cells if cell.id not in found.search.draws]
+    assert sorted({cell.seed for cell in compared}) == [0, 1, 2, 3]
+    assert {found.folds[cell.id] for cell in found.cells} == {(5, 1)}
+    with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
+        search_plan(spec(**folded, seeds=None), None)  # which compares all folds
+    with pytest.raises(UsageError, match="seed 5 is no fold of feature-bags: its 1 x 5 folds are the seeds 0-4"):
+        search_plan(spec(**{**folded, "tune": {**SPACE, "loss": {}, "seeds": "5"}}, seeds="0-3"), None)
 
 
 def test_draws_of_few_values_are_computed_once(tmp_path: Path) -> None:

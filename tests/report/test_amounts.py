@@ -10,6 +10,7 @@ import pytest
 
 from milbench.api.results import Results
 from milbench.report.amounts import series_of, worth_table
+from milbench.report.figures.amounts import draw_amounts
 from milbench.report.render import render
 from milbench.report.study import Study
 from tests._helpers.report_data import make_results
@@ -47,6 +48,26 @@ def test_set_labelled_bags_that_replace_bags_with_positions() -> None:
     assert [line[2].text for line in lines] == ["283", "566", ">", ">"]
     assert lines[0][2].detail.endswith("× 2.8")
     assert "[>, >]" in lines[2][2].detail
+
+
+def test_amounts_are_compared_by_the_planned_metric_where_another_one_leads_on_some_of_them() -> None:
+    """With 100 bags nearly all label sets are wrong, and the label error leads there."""
+    made = results()
+    few = made.cells.index[made.cells["task_label"] == f"sounds bags={AMOUNTS[0]}"]
+    history = made.history.copy()
+    history.loc[history["cell"].isin(few), "value"] = 0.97
+    of_labels = history.assign(metric=history["metric"].str.replace("set_error", "label_error"), value=0.14)
+    study = Study(replace(made, history=pd.concat([history, of_labels], ignore_index=True)))
+    assert study.primary(f"sounds bags={AMOUNTS[0]}") == "label_error"
+    (series,) = series_of(study)
+    table = worth_table(study, series)
+    assert table is not None
+    assert table.columns[1].startswith("set error")
+    ((_, lines),) = table.groups
+    assert [line[2].text for line in lines] == ["100", "566", ">", ">"], (
+        "97 % are those of 100 bags, 15 % lie above 400"
+    )
+    assert "Set error" in draw_amounts(study, series).title
 
 
 def test_three_numbers_of_bags_make_a_curve_and_two_do_not() -> None:

@@ -47,6 +47,15 @@ def test_the_share_of_the_gap_by_hand() -> None:
     assert "guessing, one-instance error 90.0 %. 100 %: the oracle, oracle, 10.0 ± 0 %" in table.notes[0]
 
 
+def test_the_interval_is_wider_where_seeds_split_the_same_data() -> None:
+    rows = {"good": [0.25, 0.30, 0.35], "oracle": [0.1] * 3}
+    study = oracle(rows)
+    shared = Study(replace(study.results, overlaps={str(cell): 1.0 for cell in study.cells.index}))
+    plain, wider = (lines(gap_table(one, TASK))[0][2].detail for one in (study, shared))
+    # Means vary by 1/3 + 1 in place of 1/3: the interval is twice as wide, 75 -+ 2 * 15.5.
+    assert (plain, wider) == ("[59,\u00a091] n=3", "[44,\u00a0106] n=3")
+
+
 def test_the_gap_goes_by_the_seeds_that_both_have_and_names_how_many() -> None:
     rows = {"good": [0.5, 0.3, 0.3], "oracle": [0.1] * 3}
     study = oracle(rows, statuses={("oracle", TASK, 0): ("failed", "x")})

@@ -347,6 +347,30 @@ def test_a_failure_while_drawing_leaves_the_earlier_report(tmp_path: Path, monke
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+def test_a_report_that_was_killed_while_it_was_put_in_place_leaves_nothing_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
+    out = tmp_path / "out"
+    render(results, out)
+    assert [*out.glob("figures/curves-*")]
+    replaced, put = Path.replace, []
+
+    def killed(path: Path, target: Path) -> Path:
+        if target.name == "index.html":
+            raise KeyboardInterrupt
+        put.append(target)
+        return replaced(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            render(results, out, figures="few")
+    assert put, "some files are in place"
+    render(results, out, figures="few")
+    assert not [*out.glob("figures/curves-*")]
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UsageError, match=r"cannot write the report into .*file"):

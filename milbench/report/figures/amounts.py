@@ -5,7 +5,8 @@ from __future__ import annotations
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from milbench.report.amounts import Series
+from milbench.api.metric_info import describe
+from milbench.report.amounts import Series, leading_metric
 from milbench.report.figures.figure_data import amounts_facts
 from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis
 from milbench.report.figures.variants import colour_of, dash_of, legend_below, mark_of
@@ -24,16 +25,18 @@ _APART = 1.03
 
 
 def draw_amounts(study: Study, series: Series) -> Picture:
-    """Draw the primary metric against the number of training bags."""
+    """Draw the planned metric against the number of training bags."""
     tasks = list(series.tasks.values())
-    metric = study.metric(tasks[0])
+    leading = leading_metric(study, series)
+    metric = describe(leading)
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
         axes = figure.subplots()
         shown: list[float] = []
-        variants = [v for v in study.variants if any(len(study.sample(task, v).by_seed) for task in tasks)]
+        variants = [v for v in study.variants if any(len(study.sample(task, v, leading).by_seed) for task in tasks)]
         for i, variant in enumerate(variants):
-            known = {n: found for n, t in series.tasks.items() if len((found := study.sample(t, variant)).by_seed)}
+            samples = {amount: study.sample(task, variant, leading) for amount, task in series.tasks.items()}
+            known = {amount: sample for amount, sample in samples.items() if len(sample.by_seed)}
             at = [amount * _APART ** (i - (len(variants) - 1) / 2) for amount in known]
             means = [scaled(sample.mean, metric) for sample in known.values()]
             colour, dash = colour_of(study, variant), dash_of(study, variant)

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from milbench.api.metric_info import Metric, describe
-from milbench.report.amounts import Series
+from milbench.report.amounts import Series, leading_metric
 from milbench.report.figures.galleries import MOST_BAGS, galleries
 from milbench.report.figures.style import Facts
 from milbench.report.formatting import NOTHING, decimals, number, seconds, size, with_unit
 from milbench.report.marks import StatedTest, marks_frame
 from milbench.report.reliability import pooled_bins
 from milbench.report.study import Study, Variant
-from milbench.report.tuning import FAILED, arms
+from milbench.report.tuning import arms
 
 COSTS = ("step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes")
 _MOST = 30
@@ -94,7 +94,10 @@ def search_facts(study: Study, task: str) -> Facts:
     """Return the error of every draw, and the least one of each loss."""
     rows, least = [], {}
     for arm in arms(study, task):
-        rows += [(arm.loss, i + 1, np.nan if e == FAILED else e, i == arm.chosen) for i, e in enumerate(arm.errors)]
+        rows += [
+            (arm.loss, number, np.nan if failed else error, place == arm.chosen)
+            for place, (number, failed, error) in enumerate(zip(arm.numbers, arm.failed, arm.errors, strict=True))
+        ]
         least[arm.loss] = f"{100 * min(arm.errors):.1f} %"
     return Facts(
         f"Least validation error of any draw: {_listed(least)}.", _frame(rows, "loss", "draw", "error", "chosen")
@@ -103,17 +106,16 @@ def search_facts(study: Study, task: str) -> Facts:
 
 def amounts_facts(study: Study, series: Series) -> Facts:
     """Return means and intervals for every number of training bags."""
+    name = leading_metric(study, series)
     rows, ends = [], {}
     for variant in study.variants:
         for amount, task in series.tasks.items():
-            sample = study.sample(task, variant)
+            sample = study.sample(task, variant, name)
             if len(sample.by_seed):
                 rows.append(
                     (variant.label, variant.supervision, amount, sample.mean, *sample.student, len(sample.by_seed))
                 )
-                ends[f"{variant.label} ({variant.supervision})"] = _value(
-                    sample.mean, sample.spread, study.metric(task)
-                )
+                ends[f"{variant.label} ({variant.supervision})"] = _value(sample.mean, sample.spread, describe(name))
     frame = _frame(rows, "loss", "supervision", "training_bags", "mean", "low", "high", "seeds")
     return Facts(f"Means with the most training bags: {_listed(ends)}.", frame)
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from milbench._utils.palette import COLOURS
 from milbench.report.figures.style import DASHES, WIDTH
 from milbench.report.study import Study
-from milbench.report.tuning import FAILED, arms, search_metric
+from milbench.report.tuning import arms, search_metric
 
 CAPTION = (
     "Left: the expected least error on validation bags of k draws, for every k up to the budget that all losses "
@@ -35,9 +35,8 @@ def search_figure(study: Study, task: str) -> Figure | None:
         strip.plot([column] * len(errors), errors, "o", color=colour, alpha=0.45, ms=5, mew=0)
         if arm.chosen >= 0:
             strip.plot([column], [errors[arm.chosen]], "o", color=colour, ms=8, mew=0)
-        failed = [error == 100 * FAILED for error in errors]
-        if any(failed):
-            strip.plot([column] * sum(failed), errors[failed], "x", color=colour, ms=7, mew=2)
+        if any(arm.failed):
+            strip.plot([column] * sum(arm.failed), errors[arm.failed], "x", color=colour, ms=7, mew=2)
     axes.set_xlabel("draws, log scale")
     axes.set_ylabel(f"{search_metric(study).label} on validation bags (%)")
     axes.set_xscale("log", base=2)

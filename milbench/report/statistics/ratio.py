@@ -21,7 +21,9 @@ class Ratio:
     interval: tuple[float, float]
 
 
-def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], level: float = LEVEL) -> Ratio:
+def paired_ratio(
+    numerator: pd.Series[float], denominator: pd.Series[float], level: float = LEVEL, overlap: float = 0.0
+) -> Ratio:
     """Return the ratio of two means on the common seeds.
 
     Fieller's interval ("Some problems in interval estimation", Journal of the Royal Statistical Society B 16, 1954,
@@ -32,6 +34,8 @@ def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], lev
         numerator: a value a seed, indexed by seed.
         denominator: the same.
         level: the coverage of the interval.
+        overlap: how many bags are tested on for each that is trained on, where seeds split the same bags: means then
+            vary by 1/n + overlap in place of 1/n (Nadeau and Bengio, 2003).
 
     Returns:
         The ratio, with its interval and the number of common seeds. The interval is (nan, nan) for fewer than three
@@ -47,8 +51,8 @@ def paired_ratio(numerator: pd.Series[float], denominator: pd.Series[float], lev
     value = float(above.mean() / below.mean()) if n and below.mean() != 0 else nan
     if n < FEWEST_SEEDS:
         return Ratio(n, value, (nan, nan))
-    # (above - r below)^2 <= t^2 Var(above - r below) / n is  a r^2 - 2 b r + c <= 0.
-    spread = np.cov(above, below) * float(stats.t.isf((1 - level) / 2, n - 1)) ** 2 / n
+    # (above - r below)^2 <= t^2 Var(above - r below) (1/n + overlap) is  a r^2 - 2 b r + c <= 0.
+    spread = np.cov(above, below) * float(stats.t.isf((1 - level) / 2, n - 1)) ** 2 * (1 / n + overlap)
     a = below.mean() ** 2 - spread[1, 1]
     b = above.mean() * below.mean() - spread[0, 1]
     c = above.mean() ** 2 - spread[0, 0]

@@ -41,7 +41,10 @@ Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class LaunchCopy(BaseModel):
-    """The run of a launch; times are in milliseconds since 1970, and a value that is not a number is null."""
+    """The run of a launch.
+
+    Times are in milliseconds since 1970. A value that is not a number is null, an infinite one the largest double.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

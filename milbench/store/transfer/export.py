@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Collection
@@ -100,7 +101,13 @@ def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_o
 
 def _values(history: list[MetricValue]) -> list[tuple[float | None, int, int]]:
     # Python's sort keeps the order of writing among the values of an epoch.
-    return [(None if math.isnan(v.value) else v.value, v.time, v.epoch) for v in sorted(history, key=lambda v: v.epoch)]
+    return [(_value(v.value), v.time, v.epoch) for v in sorted(history, key=lambda v: v.epoch)]
+
+
+def _value(value: float) -> float | None:
+    """Return a value as JSON has it: an infinite one is the largest double, as in MLflow's own tables."""
+    most = sys.float_info.max
+    return None if math.isnan(value) else min(max(value, -most), most)
 
 
 def _add_artifacts(

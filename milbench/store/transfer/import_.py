@@ -19,7 +19,7 @@ from pathlib import Path
 
 from milbench._utils import locks
 from milbench.errors import UsageError, as_usage
-from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue
+from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue, logged
 from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, open_export
 from milbench.store.transfer.export import origin
 from milbench.store.transfer.lease import import_lease
@@ -120,7 +120,7 @@ def _insert(store: StoreWriter, name: str, copy: LaunchCopy, archive: zipfile.Zi
     # An unpublished run belongs to this machine and workspace, whose next import may discard it.
     run_id = store.create(name, {**copy.tags, ORIGIN: copy.run_id, **tags, KIND: UNPUBLISHED}, start=copy.start)
     values = [
-        (metric, MetricValue(math.nan if value is None else value, moment, epoch))
+        (metric, MetricValue(math.nan if value is None else logged(value), moment, epoch))
         for metric, history in copy.metrics.items()
         for value, moment, epoch in history
     ]

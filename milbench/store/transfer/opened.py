@@ -21,6 +21,7 @@ from milbench.store.records import (
     MetricValue,
     RunRecord,
     RunSummary,
+    logged,
     metric_today,
     metrics_today,
 )
@@ -126,4 +127,4 @@ def _history(copy: LaunchCopy) -> History:
 
 
 def _value(stored: float | None) -> float:
-    return math.nan if stored is None else stored
+    return math.nan if stored is None else logged(stored)

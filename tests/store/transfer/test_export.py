@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import math
 import shutil
 import sqlite3
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+
+from mlflow import MlflowClient
 
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
@@ -49,6 +52,25 @@ def test_a_launch_that_goes_on_is_over_in_its_copy(milbench: Milbench, root: Pat
     assert {run.info.status for run in runs_of(root).values()} == {"FINISHED", "KILLED"}
     # What has ended there in the meantime comes with the next export.
     assert "(1 already here, 1 failed)" in milbench("import", str(away / "all.zip")).out
+
+
+def test_infinite_values_come_back_infinite_from_store_and_export(
+    milbench: Milbench, root: Path, away: Path, tmp_path: Path
+) -> None:
+    """MLflow has no infinity: a loss that diverged would have a finite mean."""
+    there = tmp_path / "there"
+    shutil.copytree(away, there)
+    run = runs_of(there)["exact on tiny, seed 0"].info.run_id
+    client = MlflowClient(f"sqlite:///{there / 'runs' / 'mlflow.db'}")
+    client.log_metric(run, "test/high", math.inf, step=1)
+    client.log_metric(run, "test/low", -math.inf, step=1)
+    client.log_metric(run, "test/none", math.nan, step=1)
+    assert milbench("export", "--out", str(tmp_path / "odd.zip"), "--root", str(there)).code == 0
+    assert milbench("import", str(tmp_path / "odd.zip")).code == 0
+    for place in (there, root):
+        history = collect(StoreReader(Workspace(place))).history.set_index("metric")["value"]
+        assert (history["test/high"], history["test/low"]) == (math.inf, -math.inf)
+        assert math.isnan(history["test/none"])
 
 
 def test_what_cannot_be_exported_is_one_line(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ function filterPage() {
     const { column } = head.dataset;
     const task = names.tasks.find((name) => column.startsWith(`${name}: `));
     const metric = labels.get(column.replace(/( \(%\))? [↓↑]$/, ""));
-    const away = (task != null && hidden.tasks.has(task)) || (metric != null && head.cellIndex > 0 && hidden.metrics.has(metric));
+    const away = (head.cellIndex > 0 && off.has(column)) || (task != null && hidden.tasks.has(task)) || (metric != null && head.cellIndex > 0 && hidden.metrics.has(metric));
     const table = head.closest("table");
     for (const row of table.rows) {
       const cell = row.cells[head.cellIndex];
