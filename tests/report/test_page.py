@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from milbench.api.marks import Mark
 from milbench.report.render import render
 from tests._helpers.browser import needs_browser, opened
 from tests._helpers.report_data import make_results
@@ -98,6 +99,17 @@ def test_a_loss_that_is_filtered_out_is_gone_from_tables_and_charts_and_the_page
         assert tab.locator(f"{main_table(tab)} tbody tr:visible").count() == 4
         assert tab.locator("#filter-said").is_hidden()
         assert tab.locator("#show-metrics").get_by_label("one-instance error", exact=True).count() == 0, "it leads"
+
+
+def test_a_loss_that_is_filtered_out_is_gone_from_tables_whose_columns_are_losses(tmp_path: Path) -> None:
+    marks = {"synthetic-bags": [Mark("easy", "synthetic-bags", {}, "set_error", 0.05, at_most=True)]}
+    with opened(render(make_results(None, epochs=2, marks=marks), tmp_path)[-1]) as tab:
+        heads = tab.locator("main thead th:visible", has_text="noisy-or")
+        assert heads.count() >= 1, "the matrix of tests"
+        tab.get_by_text("Choose what the page shows").click()
+        tab.locator("#show-losses").get_by_label("noisy-or").uncheck()
+        assert heads.count() == 0
+        assert tab.locator("main thead th:visible", has_text="one-vs-rest").count() >= 1
 
 
 def test_what_is_left_out_cannot_be_chosen_and_the_notice_is_printed(page: Path) -> None:
