@@ -18,6 +18,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.cli.console import plain
 from milbench.engine.runner import Launch
 from milbench.engine.worker import JobResult
+from milbench.store.progress import LEAST_WORK
 from milbench.store.progress import Progress as CellProgress
 from milbench.store.workspace import Workspace
 
@@ -69,10 +70,10 @@ class Estimate:
         self.ended += 1
 
     def seconds(self) -> float | None:
-        """Return the seconds left; None before any work was done."""
+        """Return the seconds left; None before `LEAST_WORK` of a cell was done."""
         worked = sum(self.share[cell] - first for cell, first in self.first.items())
         left = sum(1 - share for share in self.share.values())
-        return (self.now() - self.begun) * left / worked if worked > 0 else None
+        return (self.now() - self.begun) * left / worked if worked >= LEAST_WORK else None
 
     def __str__(self) -> str:
         seconds = self.seconds()

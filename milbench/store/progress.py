@@ -9,6 +9,8 @@ from pathlib import Path
 
 from milbench._utils.files import write_atomically
 
+LEAST_WORK = 0.02
+"""The share of a cell that has to be done before its speed is known: its start is slow."""
 
 @dataclass(frozen=True)
 class Progress:
@@ -40,9 +42,9 @@ class Progress:
         return (max(self.epoch - 1, 0) + (self.step / self.steps if self.steps else 0.0)) / self.epochs
 
     def seconds_left(self, now: float) -> float | None:
-        """Return how long the rest takes at the speed so far; None before anything was done."""
+        """Return how long the rest takes at the speed so far; None before `LEAST_WORK` was done."""
         worked = self.share - self.resumed_at
-        return (now - self.begun) * (1 - self.share) / worked if worked > 0 else None
+        return (now - self.begun) * (1 - self.share) / worked if worked >= LEAST_WORK else None
 
     def resumed(self, epoch: int) -> Progress:
         """Return the progress of a cell that continues in an epoch (from 1)."""
