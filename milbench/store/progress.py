@@ -12,6 +12,7 @@ from milbench._utils.files import write_atomically
 LEAST_WORK = 0.02
 """The share of a cell that has to be done before its speed is known: its start is slow."""
 
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of one cell.
