@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,39 +59,17 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     _check_metrics(spec)
     for one in spec.published:
         one.check()
-    cells: dict[str, Cell] = {}
-    infos: dict[str, TaskInfo] = {}
-    folds: dict[str, tuple[int, int]] = {}
-    overlaps: dict[str, float] = {}
-    marks: list[Mark] = []
-    planned: set[str] = set()
-    for name, params, mark in _tests(spec):
-        task = tasks().create(name, params)
-        task_fields = _task_fields(name, params, task, data_dir)
-        if mark is not None:
-            found_marks = mark.marks(task_fields["task"], task_fields["task_params"])
-            marks += [one for one in found_marks if one not in marks]  # parameters of a mark may be an axis as well
-        if repr(task_fields) in planned:
-            continue
-        planned.add(repr(task_fields))
-        beside = [one.entry() for one in spec.published if one.task == task.name]
-        info = TaskInfo.of(task, task_fields["task_params"]).compared_by(spec.compare_by).beside(beside)
-        infos[task.name] = info.beyond(infos.get(task.name))
-        found = _cells(spec, task, loss_fields, task_fields, MOST_CELLS - len(cells))
-        cells |= found
-        folds |= dict.fromkeys(found, (task.folds.count, task.folds.repeats)) if task.folds else {}
-        overlap = task.overlap(data_dir)
-        overlaps |= dict.fromkeys(found, overlap) if overlap else {}
-    named = labels(cells.values())
+    found = _expanded(spec, loss_fields, data_dir)
+    named = labels(found.cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
-    contrasts, left_out = resolve(spec.contrasts, cells.values(), of_variants, spec.source.endswith(CHANGED))
+    contrasts, left_out = resolve(spec.contrasts, found.cells.values(), of_variants, spec.source.endswith(CHANGED))
     return Plan(
         name=spec.name,
         title=spec.title,
         source=spec.source,
-        cells=list(cells.values()),
-        tasks=infos,
+        cells=list(found.cells.values()),
+        tasks=found.infos,
         labels=named,
         preset=spec.preset,
         notes=[*spec.notes, *left_out],
@@ -99,12 +78,51 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         margin=spec.margin,
         compare_by=spec.compare_by,
         contrasts=contrasts,
-        folds=folds,
-        overlaps=overlaps,
+        folds=found.folds,
+        overlaps=found.overlaps,
         spec=spec.digest,
         part=spec.part,
-        marks=marks,
+        marks=found.marks,
     )
+
+
+@dataclass
+class _Expanded:
+    """What the tasks of a spec come to; cells, folds and overlaps by the content hash of the cell."""
+
+    cells: dict[str, Cell] = field(default_factory=dict)
+    infos: dict[str, TaskInfo] = field(default_factory=dict)
+    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    overlaps: dict[str, float] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+
+
+def _expanded(spec: Spec, loss_fields: list[Params], data_dir: Path | None) -> _Expanded:
+    """Return the cells of every task of a spec and of its marks, and what is known of each task.
+
+    Raises:
+        UsageError: as `make_plan`.
+    """
+    out = _Expanded()
+    planned: set[str] = set()
+    for name, params, mark in _tests(spec):
+        task = tasks().create(name, params)
+        task_fields = _task_fields(name, params, task, data_dir)
+        if mark is not None:
+            marks = mark.marks(task_fields["task"], task_fields["task_params"])
+            out.marks += [one for one in marks if one not in out.marks]  # parameters of a mark may be an axis as well
+        if repr(task_fields) in planned:
+            continue
+        planned.add(repr(task_fields))
+        beside = [one.entry() for one in spec.published if one.task == task.name]
+        info = TaskInfo.of(task, task_fields["task_params"]).compared_by(spec.compare_by).beside(beside)
+        out.infos[task.name] = info.beyond(out.infos.get(task.name))
+        cells = _cells(spec, task, loss_fields, task_fields, MOST_CELLS - len(out.cells))
+        out.cells |= cells
+        out.folds |= dict.fromkeys(cells, (task.folds.count, task.folds.repeats)) if task.folds else {}
+        overlap = task.overlap(data_dir)
+        out.overlaps |= dict.fromkeys(cells, overlap) if overlap else {}
+    return out
 
 
 def _tests(spec: Spec) -> Iterator[tuple[str, Params, PassMark | None]]:
@@ -164,10 +182,10 @@ def _check_metrics(spec: Spec) -> None:
     """Raise UsageError where a metric of the spec is none that milbench knows or a task of it has as its primary."""
     known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
     of_contrasts = [(f"margin of contrast {c.name!r}", [*c.margin]) for c in spec.contrasts]
-    for field, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by), *of_contrasts):
+    for where, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by), *of_contrasts):
         for name in names:
             if name not in known:
-                raise unknown(f"metric in {field}", name, known)
+                raise unknown(f"metric in {where}", name, known)
     check_metrics(spec.marks, known)
 
 

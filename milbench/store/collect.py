@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -51,18 +52,12 @@ def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs
     used = {cell.id: runs[cell.id] for cell in plan.cells if cell.id in runs}
     run_ids = [run.run_id for run in used.values()]
     records, histories = store.records(run_ids), store.histories(run_ids)
-    galleries, outcomes, reliability = {}, {}, {}
     tried = plan.search.draws if plan.search else {}
-    for cell_id, run in used.items():
-        if run.status == "done" and cell_id not in tried:
-            if path := store.artifact(run.run_id, GALLERY):
-                galleries[cell_id] = path
-            elif ORIGIN not in records[run.run_id].tags:  # an import may have left it out on purpose
-                store.lost.append(f"{GALLERY} of cell {cell_id} (run {run.run_id}) is gone")
-            if path := store.artifact(run.run_id, OUTCOMES_FILE):
-                outcomes[cell_id] = path
-            if path := store.artifact(run.run_id, RELIABILITY_FILE):
-                reliability[cell_id] = path
+    compared = {cell: run for cell, run in used.items() if run.status == "done" and cell not in tried}
+    galleries = _artifacts(store, compared, GALLERY)
+    for cell, run in compared.items():
+        if cell not in galleries and ORIGIN not in records[run.run_id].tags:  # an import may leave it out on purpose
+            store.lost.append(f"{GALLERY} of cell {cell} (run {run.run_id}) is gone")
     folds = {cell: Folds(*counts) for cell, counts in plan.folds.items()}
     rows = [_row(plan, cell, used.get(cell.id, MISSING)) for cell in plan.cells]
     return Results(
@@ -76,8 +71,8 @@ def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs
         costs=_costs({cell_id: records[run.run_id] for cell_id, run in used.items()}),
         published=[p for info in plan.tasks.values() for p in info.published],
         galleries=galleries,
-        outcomes=outcomes,
-        reliability=reliability,
+        outcomes=_artifacts(store, compared, OUTCOMES_FILE),
+        reliability=_artifacts(store, compared, RELIABILITY_FILE),
         folds=folds,
         overlaps={cell: found.ratio for cell, found in folds.items()} | plan.overlaps,  # some plans have folds alone
         chance=_chance(plan),
@@ -96,6 +91,12 @@ def results_of(store: StoreReader, plan: Plan, command: str, launched: str, runs
         launched=launched,
         command=command,
     )
+
+
+def _artifacts(store: StoreReader, runs: dict[str, CellRun], name: str) -> dict[str, Path]:
+    """Return where a file of each run is, by cell id, without the runs that have none."""
+    found = {cell: store.artifact(run.run_id, name) for cell, run in runs.items()}
+    return {cell: path for cell, path in found.items() if path}
 
 
 def _chance(plan: Plan) -> dict[str, float]:
