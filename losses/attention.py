@@ -22,7 +22,9 @@ class Attention(Loss):
 
     where z_k are the logits of position k, all C+1 of them: the background channel has no detector and is read by the
     attention alone, for which a network can use it freely. V, U and w are weights of the loss. They are trained and
-    stored with the network; V and U are drawn from the seed, and w starts at 0, so that attention starts uniform.
+    stored with the network; V and U are drawn from the seed, and w starts at 0, so that attention starts uniform
+    and V and U have no gradient in the first step. Weight decay, where the recipe has any, draws all three to 0, and
+    muon takes them for the weights of a layer: it makes steps of one length for all classes.
 
     This is attention on the level of decisions. In the source the attention weighs embeddings of the instances, and a
     classifier then sees their mean. That is another network: a loss that sees logits cannot compute it.

@@ -27,7 +27,7 @@ class GeneralisedMean(PooledLoss):
     P_c of a class at one position is of the order K^(-1/r): it falls with the size of the bag.
 
     Args:
-        exponent: r.
+        exponent: r. Its default is chosen here, and not taken from the source.
 
     Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 

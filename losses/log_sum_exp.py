@@ -21,9 +21,10 @@ class LogSumExp(PooledLoss):
     log(K) / r below the maximum: it falls with the size of the bag.
 
     Args:
-        sharpness: r at the start of training.
-        learn: whether r is learnt, as r = sharpness exp(d) with the weight d, one for all classes, from 0. Weight decay
-            then draws r to where it started.
+        sharpness: r at the start of training. Its default is chosen here.
+        learn: whether r is learnt, as r = sharpness exp(d) with the weight d, one for all classes, from 0, where the
+            sources have r fixed, or one that starts elsewhere. Weight decay, where the recipe has any, then draws r to
+            where it started.
 
     Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 

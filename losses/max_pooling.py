@@ -9,7 +9,7 @@ from torch import Tensor
 
 from milbench import Loss, bag_sizes
 
-from ._positions import exclude_masked
+from ._positions import exclude_masked, softmax_log_odds
 
 
 class MaxPooling(Loss):
@@ -45,6 +45,10 @@ class MaxPooling(Loss):
     galleries) reads a level that nothing has trained. The decoder strongest needs evidence and the label set alone, but
     the label set comes from a presence of the same fault.
 
+    The presence of a class is the log-odds of its largest probability, max_k p_{c,k}, which ranks bags also where that
+    rounds to 1; with `batch` it is the class score without its exception, max_k z_{c,k}. It is no forecast: with `bag`
+    the classes of a bag share a probability of 1.
+
     Edge cases: the loss of an empty label set is 0 with `bag` and `batch`, where it has no terms (with `batch` the bag
     still enters the normalisation of the others), and that of the background with `position`. Positions that tie for a
     maximum share its gradient equally.
@@ -54,7 +58,7 @@ class MaxPooling(Loss):
     """
 
     name = "max-pooling"
-    revision = 2
+    revision = 3
 
     def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
         super().__init__()
@@ -88,13 +92,16 @@ class MaxPooling(Loss):
         return classes.masked_fill((classes < background).all(dim=1, keepdim=True), -torch.inf)
 
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), log max_k p_{c,k}, or max_k z_{c,k} with `batch`."""
+        """Return (B, C), the log-odds of max_k p_{c,k}, or max_k z_{c,k} with `batch`."""
         if self.normalization == "position":
-            return _log_highest(logits, mask)[:, :-1]
+            return exclude_masked(softmax_log_odds(logits), mask)[:, :-1].amax(dim=2)
         logits = exclude_masked(logits, mask)
-        highest = logits[:, :-1].amax(dim=2)
-        # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
-        return highest - _log_total(logits) if self.normalization == "bag" else highest
+        if self.normalization == "batch":
+            # With the total of the batch, the presence of a bag would depend on the bags that are evaluated with it.
+            return logits[:, :-1].amax(dim=2)
+        within = softmax_log_odds(logits.flatten(1)).view_as(logits)[:, :-1].amax(dim=2)
+        # Without instances all logits are -inf, and their softmax is not defined.
+        return within if mask is None else within.masked_fill(~mask.any(dim=1, keepdim=True), -torch.inf)
 
     def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C, K), z_{c,k}, or p_{c,k} with `position`."""

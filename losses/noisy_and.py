@@ -26,10 +26,10 @@ class NoisyAnd(PooledLoss):
     m_c is a share: with an instance or two of a class in a bag, it falls with the size of the bag.
 
     Args:
-        slope: a, which is fixed.
+        slope: a, which is fixed. Its default is chosen here, and not taken from the source.
 
     The threshold b_c of each class is learnt, as the sigmoid of a weight, so that it stays between 0 and 1. It starts
-    at 1/2, and weight decay draws it there.
+    at 1/2, and weight decay, where the recipe has any, draws it there.
 
     Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from milbench import Loss
 
-from ._positions import exclude_masked
+from ._positions import exclude_masked, softmax_log_odds
 
 
 class NoisyOr(Loss):
@@ -27,6 +27,10 @@ class NoisyOr(Loss):
         head: `sigmoid`: p_{c,k} = sigmoid(z_{c,k}), independent detectors without a background channel. `softmax`: P is
             the softmax over the channels of each position, and Prb(c) the exact marginal of class c; the loss then
             treats the classes as independent, which they are not.
+
+    In float32 the gradient has the fewer digits the more positions there are: that of an absent class comes from
+    differences of a sum over all positions before it. For logits around 5 its relative error is 2e-6 at 64
+    positions, 3e-4 at 2,500 and 1.3e-3 at 10,000, and 3e-12 in float64 (`recipe.loss_precision`).
 
     Edge cases: the loss is +inf where the label set of a bag without instances is not empty and not rejected.
 
@@ -50,17 +54,8 @@ class NoisyOr(Loss):
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds that each class is present."""
-        detectors = _softmax_log_odds(logits) if self.head == "softmax" else logits
+        detectors = softmax_log_odds(logits) if self.head == "softmax" else logits
         detectors = exclude_masked(detectors[:, :-1], mask)
         log_absent = F.logsigmoid(-detectors)
         before = F.pad(log_absent, (1, -1)).cumsum(dim=2)
         return (detectors - before).logsumexp(dim=2)
-
-
-def _softmax_log_odds(logits: Tensor) -> Tensor:
-    """Return log(p / (1 - p)) of every channel, shape (B, C+1, K)."""
-    log_p = logits.log_softmax(dim=1)
-    # 1 - p cancels for the likeliest channel alone, which is summed from the others instead; all others have p <= 1/2.
-    top = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, log_p.argmax(dim=1, keepdim=True), True)
-    others = log_p.masked_fill(top, -torch.inf)
-    return log_p - torch.where(top, others.logsumexp(dim=1, keepdim=True), torch.log1p(-others.exp()))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from milbench._utils.autocast import without_autocast
 from milbench._utils.seeding import generator
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
@@ -23,8 +24,8 @@ class Loss(torch.nn.Module, ABC):
     A subclass lives in a file of its own and sets `name` (the file's name with hyphens). It writes `bag_loss` and
     `scores` over flattened positions, and `presence`, `posterior` and `evidence` where the defaults do not fit: a loss
     is judged by what it says itself about label sets and positions. This class checks the input, flattens and restores
-    position dimensions, computes half precision in float32, and sets the logits at masked positions to zero, so that
-    nothing there, not even a NaN, reaches a value or a gradient.
+    position dimensions, computes half precision in float32, also where autocast is on, and sets the logits at masked
+    positions to zero, so that nothing there, not even a NaN, reaches a value or a gradient.
 
     A loss may have weights of its own, which are trained and stored with those of the network. Where their shape
     depends on the number of classes, it makes them in `make_weights`, and whoever uses the loss calls `build` first.
@@ -196,10 +197,12 @@ class Loss(torch.nn.Module, ABC):
 
         Values can be compared between the positions of one bag, within one class. The default is the probability of the
         class by `posterior`, or the logit of its detector where `head` is sigmoid: a probability given that at most one
-        detector fires also depends on the other detectors.
+        detector fires also depends on the other detectors. Positions whose probability rounds to 1 tie; in float32 that
+        is where a class leads by 17 or more.
         """
         return logits[:, :-1] if self.head == "sigmoid" else self.posterior(logits, mask)[:, :-1]
 
+    @without_autocast
     def forward(
         self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, target: Tensor | None = None
     ) -> Tensor:
@@ -232,18 +235,22 @@ class Loss(torch.nn.Module, ABC):
             )
         return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
 
+    @without_autocast
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C) for logits (B, C+1, *positions); the largest names the class of a bag that holds one."""
         return self._one_score_a_class("scores", self.scores(*self._flatten(logits, mask)), logits)
 
+    @without_autocast
     def presence_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return (B, C) for logits (B, C+1, *positions), larger where the class is more likely to occur in the bag.
 
-        The scores can be compared between bags; each loss has its own scale.
+        The scores can be compared between bags; each loss has its own scale. Where the network becomes surer they must
+        go on to differ: of scores that round to one value no threshold tells the bags.
         """
         method = "scores" if type(self).presence is Loss.presence else "presence"
         return self._one_score_a_class(method, self.presence(*self._flatten(logits, mask)), logits)
 
+    @without_autocast
     def label_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor | None:
         """Return the log-probability of a label set for each bag, by the model of this loss.
 
@@ -278,6 +285,7 @@ class Loss(torch.nn.Module, ABC):
         found = self.set_log_prob(flat, labels.bool(), flat_mask)
         return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
 
+    @without_autocast
     def instance_probs(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the probability that each position shows each class.
 
@@ -296,6 +304,7 @@ class Loss(torch.nn.Module, ABC):
             probs = torch.where(flat_mask.unsqueeze(1), probs, background)
         return probs.reshape(logits.shape)
 
+    @without_autocast
     def instance_evidence(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return how strongly each position speaks for each class, by the rule of this loss.
 

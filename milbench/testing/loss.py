@@ -222,6 +222,17 @@ class LossContract:
         assert_close(gradient, full_gradient.to(dtype), rtol=0, atol=0)
         assert all(t.dtype == torch.float32 for t in outputs(loss, logits))
 
+    def test_autocast_changes_nothing(self, loss: Loss, labels: Tensor) -> None:
+        logits = some_logits(K, dtype=torch.float32)
+        expected = *value_and_gradient(loss, logits, labels), *outputs(loss, logits), loss.instance_evidence(logits)
+        leaf = logits.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            value = loss(leaf, labels, None, target_for(loss, logits, labels))
+            others = *outputs(loss, logits), loss.instance_evidence(logits)
+        (gradient,) = torch.autograd.grad((value * WEIGHTS.to(value)).sum(), leaf)
+        for g, e in zip((value, gradient, *others), expected, strict=True):
+            assert torch.equal(g, e)
+
     def test_float32_agrees_with_float64(self, loss: Loss, labels: Tensor) -> None:
         logits = some_logits(K)
         for got, expected in zip(

@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from milbench import Loss, UsageError, load_loss
 from milbench.api.registry import losses
 from milbench.testing import LossContract, Variant
-from milbench.testing.loss_inputs import MASK, B, C, K, some_logits, target_for
+from milbench.testing.loss_inputs import MASK, SIZES, WEIGHTS, B, C, K, some_logits, target_for, value_and_gradient
 from tests._helpers.command_line import PLUGINS
 
 BUILT_IN = (
     Variant("exact", couples_bags=True),
     Variant("exact", {"divide_by": "bag"}, couples_bags=False),
     Variant("exact", {"divide_by": "none", "rule": "exact"}, couples_bags=False),
+    *(Variant("exact", {"divide_by": "none", "method": m}, couples_bags=False) for m in ("lower", "upper")),
     Variant("superset", {"divide_by": "none"}, couples_bags=False),
     Variant("exact-em", couples_bags=True),
     Variant("exact-em", {"divide_by": "bag", "sharpness": 10.0}, couples_bags=False),
@@ -63,6 +65,30 @@ class TestBuiltIn(LossContract):
         leaf = logits.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf, labels, None, target).sum(), leaf)
         assert (gradient[:, :C].sum(dim=2)[labels] < -1e-3).all()
+
+    def test_presence_differs_however_sure_the_network_is(self, loss: Loss, variant: Variant) -> None:
+        """A probability in float32 is 1 from a margin of 17 on, and no threshold tells such bags from one another."""
+        if loss.supervision != "set" or variant.one_class:
+            pytest.skip("its presence is a probability or an expected number of positions")
+        logits = torch.zeros(2, C + 1, 1)
+        logits[:, 0, 0] = torch.tensor([18.0, 60.0])
+        less, more = loss.presence_scores(logits)[:, 0].tolist()
+        assert less < more
+
+    def test_logits_of_zero_are_not_taken_for_padding(self, loss: Loss, labels: Tensor, variant: Variant) -> None:
+        """Masked logits are zero; logits that are zero, or equal to others, beside them count as any."""
+        if loss.name == "hard-em":
+            pytest.skip("assignments that tie have different gradients, of which any is right")
+        if variant.couples():
+            pytest.skip("its bags depend on one another")
+        logits, labels = some_logits(K).sign().clamp(max=0), labels & MASK[:, :C]
+        value, gradient = value_and_gradient(loss, logits, labels, MASK)
+        for i, size in enumerate(SIZES):
+            alone = logits[i : i + 1, :, :size].clone().requires_grad_()
+            own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
+            (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
+            assert_close(own.squeeze(0), value[i])
+            assert_close(own_gradient.squeeze(0), gradient[i, :, :size])
 
     def test_unchecked_classes_of_an_empty_bag_have_an_infinite_loss(self, loss: Loss, labels: Tensor) -> None:
         if loss.supervision == "position":

@@ -178,6 +178,19 @@ def test_bounds_replace_the_sum_for_large_label_sets() -> None:
     assert load_loss("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
 
 
+@pytest.mark.parametrize("method", ["auto", "lower", "upper"])
+def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: str) -> None:
+    logits, labels = large_label_sets()
+    sizes = [40, 25, 30]
+    mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
+    loss = load_loss("exact", divide_by="none", method=method)
+    found, probs = loss(logits, labels, mask), loss.label_log_prob(logits, labels, mask)
+    for i, size in enumerate(sizes):
+        alone = logits[i : i + 1, :, :size]
+        assert found[i].item() == pytest.approx(loss(alone, labels[i : i + 1]).item(), rel=1e-10)
+        assert probs[i].item() == pytest.approx(loss.label_log_prob(alone, labels[i : i + 1]).item(), rel=1e-10)
+
+
 def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
     logits, labels = large_label_sets()
     exact = load_loss("exact", method="exact")

@@ -34,6 +34,10 @@ def probabilities(logits: Tensor, mask: Tensor, bags: list[list[int]]) -> dict[t
     return p
 
 
+def log_odds(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
 def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
     return max(value for (b, d, _), value in p.items() if (b, d) == (bag, c))
 
@@ -78,7 +82,7 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
         assert value[b].item() == pytest.approx(sum(terms) / len(terms))
         for c in range(C):
             assert float(scores[b, c]) == pytest.approx(highest(p, b, c))
-            assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
+            assert float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
 
 
 def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> None:
@@ -120,7 +124,7 @@ def test_the_bag_variant_scores_by_its_probabilities() -> None:
         for c in range(C):
             expected = sum(value for (bag, d, _), value in p.items() if (bag, d) == (b, c))
             assert float(scores[b, c]) == pytest.approx(expected)
-            assert float(presence[b, c]) == pytest.approx(math.log(highest(p, b, c)))
+            assert float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
 
 
 def test_the_batch_variant_scores_by_the_largest_raw_score_background_included() -> None:
@@ -190,7 +194,7 @@ def test_at_every_position_the_cost_does_not_ask_what_absent_classes_and_other_p
     assert loss(blank, labels).item() == pytest.approx(0, abs=1e-9)
     assert loss(full, labels).item() == pytest.approx(0, abs=1e-9)
     assert loss.presence_scores(blank)[0, 2] < -30
-    assert loss.presence_scores(full)[0, 2] == pytest.approx(0, abs=1e-9)
+    assert loss.presence_scores(full)[0, 2] > 30
     full.requires_grad_()
     full.data[0, C, 1] = 18.0  # so that the maximum of the background has a gradient, and is still the only one
     full.data[0, 0, 0] = 1.0

@@ -1,0 +1,29 @@
+"""Methods whose precision is that of their tensors, whatever a training loop around them has switched on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+
+AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
+
+
+def without_autocast(method: AnyMethod) -> AnyMethod:
+    """Return a method of logits that autocast does not reach: products in bfloat16 would give a loss two digits.
+
+    Args:
+        method: its first argument after `self` is `logits`, a tensor.
+    """
+
+    @functools.wraps(method)
+    def precise(self: Any, *args: Any, **kwargs: Any) -> Any:
+        logits = args[0] if args else kwargs["logits"]
+        if not torch.amp.is_autocast_available(logits.device.type):
+            return method(self, *args, **kwargs)
+        with torch.autocast(logits.device.type, enabled=False):
+            return method(self, *args, **kwargs)
+
+    return cast("AnyMethod", precise)
