@@ -28,7 +28,7 @@ def store_failure(error: BaseException) -> str:
     """Return in one line how the store of runs, or the disk below it, has failed; "" for an error of another kind."""
     if isinstance(error, StoreError):
         return str(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     return ""
 

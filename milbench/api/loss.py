@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from milbench._utils.autocast import without_autocast
 from milbench._utils.seeding import generator
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
-from milbench.errors import UsageError
+from milbench.errors import UsageError, closest, unknown
 
 Head = Literal["softmax", "sigmoid", "class"]
+_HEADS: tuple[str, ...] = get_args(Head)
 
 
 class Loss(torch.nn.Module, ABC):
@@ -132,7 +133,7 @@ class Loss(torch.nn.Module, ABC):
         """
         return self.couples_bags
 
-    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,), the loss of every bag.
 
         Args:
@@ -143,9 +144,9 @@ class Loss(torch.nn.Module, ABC):
         Returns:
             (B,) floating point, at least float32: the loss of every bag, without reduction over the batch.
         """
-        raise NotImplementedError
+        raise self._missing("bag_loss")
 
-    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,), the loss of every bag, for a loss with more supervision than label sets.
 
         Args:
@@ -156,7 +157,7 @@ class Loss(torch.nn.Module, ABC):
         Returns:
             (B,) floating point: the loss of every bag, without reduction over the batch.
         """
-        raise NotImplementedError
+        raise self._missing("target_loss")
 
     @abstractmethod
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -331,6 +332,12 @@ class Loss(torch.nn.Module, ABC):
             found = found.masked_fill(~flat_mask.unsqueeze(1), -torch.inf)
         return found.reshape(len(logits), shape[1], *logits.shape[2:])
 
+    def _missing(self, method: str) -> UsageError:
+        """Return the error that the class lacks a method, with the one of its own whose name is closest."""
+        close = closest(method, [name for name in vars(type(self)) if not name.startswith("__")])
+        hint = f"; did you mean {method!r} by {close!r}?" if close else ""
+        return UsageError(f"{self.name}: its class {type(self).__name__} has no method {method!r}{hint}")
+
     def _one_value_a_bag(self, method: str, values: Tensor, logits: Tensor) -> Tensor:
         values = checked(self, method, values, (len(logits),))
         if logits.requires_grad and torch.is_grad_enabled() and not values.requires_grad:
@@ -357,6 +364,8 @@ class Loss(torch.nn.Module, ABC):
                 f"{self.name}: logits must be floating point of shape (B, C+1, *positions), got {_kind(logits)}"
             )
         self._check_built(logits.shape[1] - 1)
+        if self.head not in _HEADS:
+            raise unknown(f"head of {self.name}", str(self.head), _HEADS)
         batch, _, *positions = logits.shape
         if 0 in positions:
             raise UsageError(f"{self.name}: logits have no positions: {_kind(logits)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -71,6 +70,11 @@ class Cell:
         It depends on the content of a plug-in file, which is part of the revision, but not on the file's path.
         """
         return _content_hash(_to_json({name: getattr(self, name) for name in self._hashed()}))
+
+    @property
+    def version(self) -> tuple[str, str, str]:
+        """Return what code and data made it: the revision of its loss, that of its task, and the digest of its data."""
+        return self.loss_revision, self.task_revision, self.data
 
     def with_seeds(self, seeds: Iterable[int]) -> Iterator[Cell]:
         """Yield this cell with each of the seeds; there may be 100,000, so all but the seed is turned to JSON once."""
@@ -328,8 +332,8 @@ def merge_infos(plans: Sequence[Plan]) -> dict[str, TaskInfo]:
     return infos
 
 
-def newest_code(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans of several launches without the cells whose code or data a newer launch replaced.
+def newest_code(plans: Sequence[Plan]) -> tuple[list[Plan], list[Cell]]:
+    """Return the plans of several launches without the cells whose code or data a newer launch replaced, and these.
 
     Of cells with one loss, task and recipe and the same parameters, those count that have the revisions and the data of
     the newest plan with such cells. A tuned comparison is left as it is, since `merge` takes the newest launch there.
@@ -338,23 +342,24 @@ def newest_code(plans: Sequence[Plan]) -> list[Plan]:
         plans: the newest first.
     """
     newest: dict[str, tuple[str, str, str]] = {}
-    found = []
+    found, replaced = [], {}
     for plan in plans:
         kept = []
         for cell in plan.cells:
-            made_by = (cell.loss_revision, cell.task_revision, cell.data)
             variant = _to_json([cell.loss, cell.loss_params, cell.task, cell.task_params, cell.recipe])
-            if plan.search is not None or newest.setdefault(variant, made_by) == made_by:
+            if plan.search is not None or newest.setdefault(variant, cell.version) == cell.version:
                 kept.append(cell)
+            else:
+                replaced[cell.id] = cell
         found.append(replace(plan, cells=kept))
-    return found
+    return found, list(replaced.values())
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
     """Return names for the loss, task and recipe of every cell, with the parameters in which cells of that kind differ.
 
-    No two cells with one seed have the same names: cells that differ only in their data or in a revision have the
-    beginning of their id in the name of the recipe.
+    No two cells with one seed have the same names: where cells differ only in their data or in a revision, the name of
+    the recipe ends with a digest of these, which is the same for all seeds.
 
     Returns:
         Cell id -> (loss, task, recipe); the name of the recipe is "" where all recipes of the task are the same.
@@ -371,11 +376,14 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
         )
         for c in cells
     }
-    alike = Counter((names[c.id], c.seed) for c in cells)
+    versions: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
+    for c in cells:
+        versions.setdefault(names[c.id], set()).add(c.version)
     return {
-        c.id: (loss, task, f"{recipe} cell={c.id[:6]}".strip() if alike[names[c.id], c.seed] > 1 else recipe)
+        c.id: (loss, task, f"{recipe} code={_content_hash(_to_json(c.version))[:6]}".strip() if several else recipe)
         for c in cells
         for loss, task, recipe in [names[c.id]]
+        for several in [len(versions[names[c.id]]) > 1]
     }
 
 

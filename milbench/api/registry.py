@@ -25,6 +25,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from milbench.api.validation import validated
 from milbench.errors import UsageError, as_usage, unknown
 
 if TYPE_CHECKING:
@@ -32,6 +33,25 @@ if TYPE_CHECKING:
     from milbench.api.task import Task
 
 T = TypeVar("T")
+
+
+_NAME, _LONGEST = r"[a-z][a-z0-9]*(-[a-z0-9]+)*", 60
+
+
+def check_name(name: str, where: str = "") -> None:
+    """Raise UsageError, with the closest valid name, where a loss or task may not have this name.
+
+    Args:
+        name: of the loss or task.
+        where: what the message begins with.
+    """
+    wanted = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
+    if not re.fullmatch(_NAME, name) or len(name) > _LONGEST:
+        hint = f"; did you mean {wanted!r}?" if re.fullmatch(_NAME, wanted) and len(wanted) <= _LONGEST else ""
+        raise UsageError(
+            f"{where}a name has lower-case letters, digits and hyphens, begins with a letter and is at most {_LONGEST} "
+            f"long, got {name[:_LONGEST]!r}{hint}"
+        )
 
 
 @dataclass(frozen=True)
@@ -217,6 +237,7 @@ class Registry(Names[type[T]]):
         name = getattr(cls, "name", None)
         if not isinstance(name, str):
             raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
+        check_name(name, f"the {self.kind} in {path}: ")
         entry = RegistryEntry(name, origin, lambda: cls, module_name, digest, is_file=True)
         self._add(entry)
         return entry
@@ -330,34 +351,3 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
     model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
     complete: dict[str, Any] = validated(owner, model, params).model_dump()
     return complete
-
-
-def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
-    """Return an instance of a pydantic model.
-
-    Args:
-        owner: what the values belong to, such as "loss exact", for messages.
-        model: a class of pydantic models.
-        values: of its fields.
-
-    Returns:
-        The instance, its values converted to the types of the fields.
-
-    Raises:
-        UsageError: a value is unknown, missing or out of range; the message names the first one.
-    """
-    from pydantic import ValidationError
-
-    for name, value in values.items():
-        if isinstance(value, int) and value.bit_length() > 63:
-            raise UsageError(f"{owner}: {name} is wrong: a number of {value.bit_length()} bits does not fit into 64")
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise unknown(f"parameter of {owner}", where, model.model_fields) from None
-        if first["type"] == "missing":
-            raise UsageError(f"{owner} needs a value for {where!r}") from None
-        raise UsageError(f"{owner}: {where} = {first['input']!r} is wrong: {first['msg']}") from None

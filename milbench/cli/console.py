@@ -6,8 +6,10 @@ is obeyed by the terminal, and what may hold any text is printed with `markup=Fa
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -43,6 +45,12 @@ class PlainConsole(Console):
 
     def __init__(self, width: int | None = None) -> None:
         super().__init__(width=width, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Go on in silence where the reader has gone, as with `| head`: what is computed must not end with it."""
+        self.quiet = True
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return the text as rich shows it; every string comes through here."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,7 +15,7 @@ import typer
 
 from milbench._version import __version__
 from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, tour, transfer, tune
-from milbench.errors import RENAMED, UsageError
+from milbench.errors import RENAMED, UsageError, store_failure
 
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
@@ -47,7 +51,8 @@ app.add_typer(new.app, name="new")
 def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        with _interruptible():
+            code = app(standalone_mode=False)
     except UsageError as error:
         code = _refuse(str(error))
     except ParserError as error:
@@ -61,7 +66,34 @@ def main() -> NoReturn:
         code = run.INTERRUPTED
     except BrokenPipeError:
         code = 0
+    except OSError as error:
+        if not (failure := store_failure(error)):
+            raise
+        code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM end every command as Ctrl-C does, with a line that says so.
+
+    Commands that compute cells replace this by handlers of their own while they do.
+    """
+
+    def interrupt(*_: Any) -> NoReturn:
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"milbench: interrupted\n")  # safe in a handler
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
-import re
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +13,6 @@ import typer
 from milbench.errors import UsageError, as_usage
 
 app = typer.Typer(no_args_is_help=True, help="Write a loss or a task of your own and its test into this folder.")
-NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-LONGEST = 60
 NameArgument = Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")]
 
 
@@ -79,15 +76,9 @@ def _write_all(texts: dict[Path, str]) -> None:
 
 def _check_name(kind: str, name: str) -> None:
     """Raise UsageError where a name is none, or belongs to a loss or task that milbench knows."""
-    from milbench.api.registry import losses, tasks
+    from milbench.api.registry import check_name, losses, tasks
 
-    wanted = re.sub("[^a-z0-9]+", "-", re.sub(r"\.py$", "", name).lower()).strip("-")
-    if not re.fullmatch(NAME, name) or len(name) > LONGEST:
-        hint = f"; did you mean {wanted!r}?" if re.fullmatch(NAME, wanted) and len(wanted) <= LONGEST else ""
-        raise UsageError(
-            f"a name has lower-case letters, digits and hyphens, begins with a letter and is at most {LONGEST} long, "
-            f"got {name[:LONGEST]!r}{hint}"
-        )
+    check_name(name)
     registry: Any = losses() if kind == "loss" else tasks()
     known = registry.entries.get(name)
     if known is not None and not known.is_file:

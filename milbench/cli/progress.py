@@ -123,7 +123,6 @@ class Display:
 
     def ended(self, result: JobResult) -> None:
         """Print the outcome of a cell."""
-        self.estimate.end(result.cell_id)
         cell = self.cells[result.cell_id]
         label = cell_label(self.launch.plan, cell)
         if result.status == "done":
@@ -132,6 +131,9 @@ class Display:
             colour, what = "red", result.reason or "the next launch continues it"
         line = Text.assemble((f"{result.status:8}", colour), plain(f"{label}: {what}"))
         self.progress.print(line, highlight=False, soft_wrap=True)
+        if result.status == "stopped":
+            return  # it has not ended, and the launch is about to
+        self.estimate.end(result.cell_id)
         self.progress.advance(self.total)
         if not self.console.is_terminal:
             self._print_estimate()

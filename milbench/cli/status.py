@@ -47,6 +47,7 @@ def status(
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
     from milbench.cli.console import console
     from milbench.store.reader import StoreReader
+    from milbench.store.superseded import superseded_note
 
     store = StoreReader(options.existing_workspace(root))
     plan, _, launched = store.plan(name)
@@ -54,7 +55,8 @@ def status(
         _watch(store, plan)
     states = _states(store, plan)
     console.print(_table(plan, states, launched), markup=False)
-    for line in [*_tracebacks(store, states), *(f"lost: {loss}" for loss in store.lost), _summary(states)]:
+    left_out = [note] if (note := superseded_note(store, name, "", store.cell_runs())) else []
+    for line in [*_tracebacks(store, states), *(f"lost: {loss}" for loss in store.lost), *left_out, _summary(states)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0 if all(state.status == "done" for state in states.values()) else 1
 

@@ -13,15 +13,20 @@ from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
 
+Form = Literal["archive", "csv", "json", "parquet"]
+
+
 def export(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     name: options.ComparisonArgument = None,
     form: Annotated[
-        Literal["archive", "csv", "json", "parquet"],
+        Form | None,
         typer.Option(
-            "--format", help="archive: a zip file for milbench import; else a table, a row a cell and metric."
+            "--format",
+            help="archive: a zip file for milbench import; else a table, a row a cell and metric. Default: by the "
+            "ending of the file, an archive where that is none of these.",
         ),
-    ] = "archive",
+    ] = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
     root: options.RootOption = options.HERE,
@@ -31,10 +36,12 @@ def export(
     from milbench.store.reader import StoreReader
     from milbench.store.transfer.export import export as write
 
-    if form != "archive":
+    endings: dict[str, Form] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+    wanted: Form = form or endings.get(out.suffix.lower(), "archive")
+    if wanted != "archive":
         if no_weights or no_gallery:
             raise UsageError("--no-weights and --no-gallery are for --format archive: a table has neither")
-        console.print(_write_table(name, root, out, form), soft_wrap=True, markup=False)
+        console.print(_write_table(name, root, out, wanted), soft_wrap=True, markup=False)
         return 0
     left_out = {"model.safetensors": no_weights, "gallery.npz": no_gallery}
     store = StoreReader(options.existing_workspace(root))

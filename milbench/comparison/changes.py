@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from milbench.cli.compare import found_changes
+from milbench.errors import UsageError
 from milbench.report.changes import Changes
 
 
@@ -43,4 +44,6 @@ def changes(
         >>> changed.frame.loc[0, "verdict"], changed.worse
         ('the same runs', [])
     """
+    if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float) or not margin >= 0):
+        raise UsageError(f"margin = {margin!r}: expected a number from 0 on, as a share for a metric in per cent")
     return found_changes(str(a), str(b), metric, margin, (Path(root_a or root), Path(root_b or root)))

@@ -10,6 +10,7 @@ from milbench.api import registry
 from milbench.cli import options
 from milbench.cli.run import INTERRUPTED, RunRequest, compute
 from milbench.comparison.comparison import Comparison
+from milbench.errors import UsageError
 from milbench.store.workspace import Workspace
 
 Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
@@ -68,8 +69,13 @@ def compare(
     chosen_tasks, of_tasks = _named(tasks, registry.tasks())
     values: dict[str, Any] = {
         "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks,
-        "recipe": dict(recipe or {}), "supervision": list(supervision),
+        "recipe": recipe or {}, "supervision": list(supervision),
     }  # fmt: skip
+    if recipe is not None and not isinstance(recipe, Mapping):
+        raise UsageError(f'recipe = {recipe!r}: expected a mapping such as {{"epochs": 5}}')
+    values["recipe"] = dict(recipe or {})
+    if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
+        raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
     if seeds is not None:
         values["seeds"] = seeds if isinstance(seeds, str | int) else list(seeds)
     if name is not None:
@@ -103,8 +109,13 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return names, and the parameters of those that have some, by the names under which a spec has them."""
-    if isinstance(given, str):
-        return [given], {}
+    if isinstance(given, str | Path):
+        return [str(given)], {}
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
     if not isinstance(given, Mapping):
-        return list(given), {}
+        return [str(name) for name in given], {}
+    for name, params in given.items():
+        if not isinstance(params, Mapping | None):
+            raise UsageError(f'{kinds.kind} {name!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
     return list(given), {kinds.entry(name).name: dict(params) for name, params in given.items() if params}

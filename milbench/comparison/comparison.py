@@ -107,7 +107,7 @@ class Comparison:
         from milbench.report.figures import charts
 
         if kind not in FIGURES:
-            raise unknown("kind of figure", kind, FIGURES)
+            raise unknown("kind of figure", str(kind), FIGURES)
         tasks = self._study.tasks
         if task is None and len(tasks) > 1:
             raise UsageError(f"this comparison has {len(tasks)} tasks: name one of {', '.join(tasks)}")

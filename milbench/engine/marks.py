@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.api.marks import Mark
-from milbench.api.registry import Registry, validated
+from milbench.api.registry import Registry
+from milbench.api.validation import validated
 from milbench.errors import UsageError, unknown
 
 Params = dict[str, Any]

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from milbench.api.marks import Mark
 from milbench.api.metric_info import METRICS
 from milbench.api.plan import Cell, Plan, TaskInfo, labels
-from milbench.api.registry import check_params, constructor_parameters, losses, tasks, validated
+from milbench.api.registry import check_params, constructor_parameters, losses, tasks
+from milbench.api.validation import validated
 from milbench.engine.contrasts import check_losses, resolve
 from milbench.engine.marks import PassMark, check_metrics, task_of
 from milbench.engine.search_space import settings_of

@@ -79,6 +79,12 @@ class Search(BaseModel):
     loss: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
+    def _something_to_search(self) -> Self:
+        if not self.recipe and not any(self.loss.values()):
+            raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
+        return self
+
+    @model_validator(mode="after")
     def _no_empty_list(self) -> Self:
         of_tasks = [values for values in self.recipe.values() if isinstance(values, dict)]
         spaces: list[Mapping[str, object]] = [self.recipe, *of_tasks, *self.loss.values()]

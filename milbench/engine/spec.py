@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
-from milbench.api.registry import Registry, constructor_parameters, losses, tasks, validated
+from milbench.api.registry import Registry, constructor_parameters, losses, tasks
 from milbench.api.supervision import Supervision
+from milbench.api.validation import validated
 from milbench.engine.contrasts import Margin, NamedContrast
 from milbench.engine.literature import Literature
 from milbench.engine.marks import PassMark, checked_marks
@@ -187,9 +188,14 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     Raises:
         UsageError: a value is unknown, missing or wrong, or a section belongs to no loss or task.
     """
+    from milbench.api.recipe import Recipe
+
     if "marks" in values:
         values = {**values, "marks": checked_marks(values["marks"], owner)}
     spec: Spec = validated(owner, Spec, values)
+    for name in spec.companions:
+        if not Path(name).is_file() and name.removesuffix(".toml") not in built_in_specs():
+            raise unknown(f"companion of {owner} (no such file, and no built-in spec)", name, built_in_specs())
     tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
         ("loss", list(spec.loss), spec.losses, losses()),
@@ -199,6 +205,11 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
         # A section of a loss or task that exists but is not chosen is no mistake: a flag may have left it out.
         known = {registry.entry(name).name for name in chosen} | {*registry.names()}
         for section in sections:
+            if kind == "recipe" and section in Recipe.model_fields:
+                raise UsageError(
+                    f"{owner}: recipe.{section} is a table; a list of values is an axis, and ranges that are searched "
+                    "stand in [tune.recipe]"
+                )
             if section not in known:
                 raise unknown(f"{kind} section of {owner}", section, known)
     return spec
@@ -289,6 +300,6 @@ def _scalar(text: str) -> Any:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the spec {path}: {error}") from None

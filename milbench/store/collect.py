@@ -14,6 +14,7 @@ from milbench.api.reliability import RELIABILITY_FILE
 from milbench.api.results import COSTS, Results
 from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, WORKSPACE, CellRun, History, RunRecord
+from milbench.store.superseded import superseded_note
 
 HIDDEN = (KIND, CELL, REASON, ROOT, WORKSPACE)
 """Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
@@ -33,7 +34,10 @@ def collect(store: StoreReader, name: str | None = None) -> Results:
         UsageError: there is no such comparison, or its plan cannot be read.
     """
     counts = store.last_with_settings(name)
-    found = results_of(store, *store.plan(name, counts), store.cell_runs())
+    runs = store.cell_runs()
+    found = results_of(store, *store.plan(name, counts), runs)
+    if left_out := superseded_note(store, name, counts, runs):
+        found.notes.append(left_out)
     if counts != store.all_launches(name)[0].run_id:
         found.notes.append("A search was begun since and has chosen nothing yet: this is what was chosen before.")
     return found

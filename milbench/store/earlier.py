@@ -31,7 +31,7 @@ def collect_at(store: StoreReader, name: str, moment: str = "") -> Results:
         UsageError: there is no such comparison or launch, or its plan cannot be read.
     """
     until = launch_at(store, name, moment) if moment else ""
-    return results_of(store, *store.plan(name, until, superseded=False), _runs(store, name, until))
+    return results_of(store, *store.plan(name, until), _runs(store, name, until))
 
 
 def launch_at(store: StoreReader, name: str, moment: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
-from milbench.api.plan import Plan, merge, newest_code
+from milbench.api.plan import Cell, Plan, merge, newest_code
 from milbench.errors import StoreError, UsageError, unknown
 from milbench.store import database
 from milbench.store.records import (
@@ -143,13 +143,13 @@ class StoreReader:
             row["launches"] += 1
         return pd.DataFrame(list(rows.values()), columns=["name", "launches", "last"])
 
-    def plan(self, name: str | None = None, until: str = "", *, superseded: bool = True) -> tuple[Plan, str, str]:
+    def plan(self, name: str | None = None, until: str = "", *, superseded: bool = False) -> tuple[Plan, str, str]:
         """Return the plan of a comparison, the command that launched it last, and the time of that launch.
 
         Args:
             name: the comparison; None stands for the one launched last.
             until: the id of a launch of it: the plan as it was then; "": as it is now.
-            superseded: False leaves out cells of a loss or task whose code has changed since, see `newest_code`.
+            superseded: whether cells of a loss or task whose code has changed since are in it, see `newest_code`.
 
         Raises:
             UsageError: there is no such comparison, or its plan cannot be read.
@@ -157,13 +157,21 @@ class StoreReader:
         launches = self.launches(name, until)
         plans = [plan for run in launches if (plan := self._plan_of(run))]
         if not superseded:
-            plans = newest_code(plans)
+            plans = newest_code(plans)[0]
         if not plans:
             raise UsageError(
                 f"the store has lost the plan of {self._names()[launches[0].experiment_id]}: {self.lost[-1]}; run the "
                 "same command again, which finds the cells that are done"
             )
         return merge(plans), launches[0].tags.get(COMMAND, ""), _time(launches[0].start)
+
+    def superseded(self, name: str | None = None, until: str = "") -> list[Cell]:
+        """Return the cells that `plan` leaves out, since the code or data of a newer launch replaced theirs."""
+        lost = len(self.lost)
+        try:
+            return newest_code([plan for run in self.launches(name, until) if (plan := self._plan_of(run))])[1]
+        finally:
+            del self.lost[lost:]  # `plan` has noted it
 
     def contrasts_since(self, plan: Plan) -> int | None:
         """Return when the contrasts of a plan were first in one of its comparison, in milliseconds since 1970.

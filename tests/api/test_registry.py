@@ -7,13 +7,27 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+import torch
 from pydantic import Field
 
 import milbench
-from milbench import Loss, Task, UsageError
+from milbench import Loss, Task, UsageError, load_loss
 from milbench.api import registry
 from milbench.api.registry import Registry, check_params
 from tests._helpers.command_line import PLUGINS, REPOSITORY, TINY
+
+OWN = """
+from milbench import Loss
+
+class Own(Loss):
+    name, head = "{name}", "{head}"
+
+    def {method}(self, logits, labels, mask):
+        return logits.sum(dim=(1, 2))
+
+    def scores(self, logits, mask):
+        return logits[:, :-1].amax(dim=2)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +71,27 @@ def test_an_unknown_name_says_the_closest() -> None:
         milbench.load_loss("exat")
     with pytest.raises(UsageError, match="extended-digits"):
         milbench.load_task("extended-digit")
+
+
+@pytest.mark.parametrize("name", ["", "Mine", "a,b", "x=1", "../up", "exact ", "a|b<b>c</b>"])
+def test_a_loss_of_a_file_has_a_name_that_fits_into_commands_and_tables(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN.format(name=name, head="sigmoid", method="bag_loss"), "utf-8")
+    with pytest.raises(UsageError, match=r"the loss in .*mine\.py: a name has lower-case letters, digits and hyphens"):
+        load_loss(str(path))
+
+
+def test_a_head_or_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
+    logits, labels = torch.zeros(1, 3, 4), torch.tensor([[True, False]])
+    for change, complaint in (
+        ({"head": "sigmod"}, "unknown head of own-a 'sigmod'; did you mean 'sigmoid'"),
+        ({"method": "bagloss"}, "own-b: its class Own has no method 'bag_loss'; did you mean 'bag_loss' by 'bagloss'"),
+    ):
+        name = "own-a" if "head" in change else "own-b"
+        path = tmp_path / f"{name}.py"
+        path.write_text(OWN.format(**{"name": name, "head": "sigmoid", "method": "bag_loss", **change}), "utf-8")
+        with pytest.raises(UsageError, match=complaint):
+            load_loss(str(path))(logits, labels)
 
 
 def test_two_of_one_name_are_refused() -> None:

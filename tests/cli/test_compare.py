@@ -118,6 +118,32 @@ def test_a_loss_that_was_made_worse_fails_the_test_and_the_other_is_as_it_was(
     assert (back.code, "better: mine on tiny" in back.out) == (0, True)
 
 
+def test_report_and_status_are_of_the_newest_code_and_count_what_it_replaced(
+    history: History, milbench: Milbench, tmp_path: Path
+) -> None:
+    shutil.copytree(history.root, tmp_path / "copy")
+    at = ("--root", str(tmp_path / "copy"))
+    ran = milbench("status", "mine", *at)
+    assert (ran.code, "10 of 10 cells done" in ran.out) == (0, True)
+    assert (
+        "Left out are cells of earlier code or data, which a newer launch replaced (mine on tiny: 5 done)." in ran.out
+    )
+    assert milbench("report", "mine", "--gallery", "none", *at).code == 0
+    report = tmp_path / "copy" / "reports" / "mine"
+    assert "(mine on tiny: 5 done)" in (report / "report.md").read_text("utf-8")
+    results = pd.read_csv(report / "results.csv")
+    assert results.groupby("loss_label").size().to_dict() == {"max-pooling": 5, "mine": 5}
+    assert results["recipe_label"].isna().all(), "one variant of each loss, with all of its seeds"
+    whole = mb.changes(f"mine@{history.commits[0]}", "mine", root=history.root).frame
+    exported = tmp_path / "whole.zip"
+    assert milbench("export", "mine", "--out", str(exported), *at).code == 0
+    assert milbench("import", str(exported), "--root", str(tmp_path / "other")).code == 0
+    assert milbench("status", "mine", "--root", str(tmp_path / "other")).code == 0
+    assert len(whole) == 2
+    assert milbench("export", "mine", "--out", str(tmp_path / "metrics.csv"), *at).code == 0
+    assert set(pd.read_csv(tmp_path / "metrics.csv")["loss"]) == {"mine", "max-pooling"}, "a table by its ending"
+
+
 def test_nothing_is_worse_than_itself(history: History, milbench: Milbench, at: tuple[str, str]) -> None:
     ran = milbench("compare", "mine", f"mine@{history.commits[1]}", "--fail-on", "worse", *at)
     assert ran.code == 0
@@ -162,7 +188,7 @@ def test_a_cell_that_was_computed_again_counts_as_it_was_at_the_time(
     before = mb.changes("mine", "mine", root=root).frame["b"].tolist()
     store = StoreWriter(Workspace(root))
     newest = store.all_launches("mine")[0].run_id
-    plan = store.plan("mine", superseded=False)[0]
+    plan = store.plan("mine")[0]
     launch = store.launch(plan, "milbench run --rerun all")
     for cell in plan.cells:
         run = store.start_cell("mine", cell, launch, {"milbench.device": "cpu"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -68,3 +70,30 @@ def test_a_list_shows_a_broken_plug_in_as_it_is(milbench: Milbench, monkeypatch:
 def test_what_is_harmless_stays() -> None:
     assert plain("Fehler über 3 %, 日本語 —\tnächste\nZeile [b]") == "Fehler über 3 %, 日本語 —\tnächste\nZeile [b]"
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
+
+
+def test_what_is_computed_goes_on_where_the_reader_of_its_lines_has_gone(root: Path) -> None:
+    command = [sys.executable, "-m", "milbench", "run", "--loss", "exact", "--task", TINY, "--root", str(root)]
+    running = subprocess.Popen(
+        [*command, "--in-process"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    assert running.stdout is not None
+    assert running.stdout.readline()
+    running.stdout.close()
+    assert running.wait(timeout=300) == 0
+    assert running.stderr is not None
+    assert "Traceback" not in running.stderr.read()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "nothing to run" in again.stdout
+
+
+def test_sigterm_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
+    command = [sys.executable, "-m", "milbench", "run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert "begun" in running.stdout.readline()
+    running.terminate()
+    _, complaint = running.communicate(timeout=120)
+    assert (running.returncode, complaint) == (130, "milbench: interrupted\n")

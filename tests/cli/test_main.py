@@ -84,6 +84,24 @@ def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str,
     assert not list(root.glob("reports/*"))
 
 
+TUNED = "losses = ['exact']\ntasks = ['extended-digits']\n[tune]\n"
+
+
+def test_a_spec_may_begin_with_a_byte_order_mark(milbench: Milbench, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\n', "utf-8-sig")
+    assert milbench("run", str(spec), "--dry-run").code == 0
+
+
+def test_a_disk_that_is_full_is_one_line(milbench: Milbench) -> None:
+    """Standard output on a device that is full, as a log on a full disk is."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "milbench", "list", "losses"]
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert "No space left on device" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -99,6 +117,17 @@ def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str,
         ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = '3-1'\n", "did you mean 1-3"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = []\n", "names no seed"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
+        (f"{TUNED}draw = 2\n", "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draws, tune.loss, "),
+        (f"{TUNED}draws = 2\n", "there is nothing to search: add [tune.recipe]"),
+        (f"{TUNED}[tune.recipe]\nlr = 0.1\n", "tune.recipe.lr = 0.1 is wrong: expected a table or expected a list"),
+        (f"{TUNED}[tune.recipe]\nlr = {{low=1e-3,high=0.1,scale='lg'}}\n", "tune.recipe.lr.scale = 'lg' is wrong"),
+        (f"{TUNED}[tune.recipe]\nlr = {{lo=1e-3,high=0.1}}\n", "'tune.recipe.lr.lo'; did you mean"),
+        (f"{TUNED}[[contrasts]]\nnam = 'x'\n", "'contrasts.0.nam'; did you mean 'contrasts.0.name'"),
+        (
+            "losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nlr = {low=1e-3}\n",
+            "recipe.lr is a table; a list of values is an axis",
+        ),
+        ("losses = ['exact']\ntasks = ['extended-digits']\ncompanions = ['stres']\n", "did you mean 'stress'"),
         ("\xff\xfe", "cannot read the spec"),
         (f"seeds = {'9' * 5000}\n", "is not TOML"),
         (f"seeds = {'[' * 5000}\n", "is not TOML"),

@@ -55,7 +55,7 @@ def test_the_ui_serves_runs_and_artifacts_and_leaves_no_process_behind(
     ui.send_signal(signal.SIGTERM)
     out, err = ui.communicate(timeout=60)
     assert f"http://127.0.0.1:{port}" in out
-    assert err == ""
+    assert err == "milbench: interrupted\n"
     assert _session(ui.pid) == []
 
 

@@ -96,6 +96,12 @@ def test_a_comparison_is_opened_again(found: Comparison) -> None:
             lambda found: tiny(found._reports.parent, tasks={"synthetic-bags": {"dimensions": 3}}),
             "did you mean 'dimension'",
         ),
+        (lambda found: tiny(found._reports.parent, losses=3), "loss = 3: expected a name, several, or a mapping"),
+        (lambda found: tiny(found._reports.parent, losses={"noisy-or": "softmax"}), "'softmax' are no parameters"),
+        (lambda found: tiny(found._reports.parent, seeds=True), "seeds = True: expected numbers"),
+        (lambda found: tiny(found._reports.parent, recipe=["epochs"]), r"recipe = \['epochs'\]: expected a mapping"),
+        (lambda found: found.figure(3), "unknown kind of figure '3'"),
+        (lambda found: mb.changes("tiny", "tiny", margin=-1, root=found._reports.parent), "margin = -1: expected"),
     ],
 )
 def test_a_mistake_is_named(found: Comparison, call: Callable[[Comparison], object], complaint: str) -> None:

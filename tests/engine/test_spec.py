@@ -181,10 +181,14 @@ def test_labels_name_what_differs_and_nothing_else() -> None:
 
 
 def test_cells_of_one_seed_are_told_apart_whatever_they_differ_in() -> None:
-    cells = [Cell("x", {}, "1", "set", "t", {}, "1", data, {}, 0) for data in ("old data", "new data")]
+    cells = [
+        Cell("x", {}, "1", "set", "t", {}, "1", data, {}, seed)
+        for data in ("old data", "new data")
+        for seed in range(3)
+    ]
     names = labels(cells)
-    assert len(set(names.values())) == 2
-    assert all(names[c.id] == ("x", "t", f"cell={c.id[:6]}") for c in cells)
+    assert len(set(names.values())) == 2, "one name for all seeds of a version"
+    assert all(re.fullmatch("code=[0-9a-f]{6}", names[c.id][2]) for c in cells)
 
 
 def test_settings_go_where_they_belong() -> None:

@@ -185,10 +185,13 @@ def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: s
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
     loss = load_loss("exact", divide_by="none", method=method)
     found, probs = loss(logits, labels, mask), loss.label_log_prob(logits, labels, mask)
+    assert probs is not None
     for i, size in enumerate(sizes):
         alone = logits[i : i + 1, :, :size]
+        own = loss.label_log_prob(alone, labels[i : i + 1])
+        assert own is not None
         assert found[i].item() == pytest.approx(loss(alone, labels[i : i + 1]).item(), rel=1e-10)
-        assert probs[i].item() == pytest.approx(loss.label_log_prob(alone, labels[i : i + 1]).item(), rel=1e-10)
+        assert probs[i].item() == pytest.approx(own.item(), rel=1e-10)
 
 
 def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -138,6 +139,9 @@ def _of_files(path: Path, frame: pd.DataFrame, columns: Columns, codes: NDArray[
     )  # fmt: skip
 
 
+_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+
+
 def _features(
     path: Path, frame: pd.DataFrame, columns: Columns, used: list[str]
 ) -> tuple[NDArray[np.float32], list[str], list[str]]:
@@ -148,8 +152,13 @@ def _features(
         numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in names}
     else:
         numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in others}
-        # A column of text is no feature; one that holds numbers but for a few fields is one with mistakes.
-        numbers = {name: found for name, found in numbers.items() if found.notna().mean() > 0.5}
+        # A column of text is no feature; one that holds numbers but for a few fields, or numbers as they are written in
+        # many languages, is one with mistakes.
+        numbers = {
+            name: found
+            for name, found in numbers.items()
+            if found.notna().mean() > 0.5 or frame[name].astype(str).str.fullmatch(_DECIMAL_COMMA).mean() > 0.5
+        }
         names = list(numbers)
     if not names:
         raise UsageError(f"{path} has no column of numbers for features (it has: {shown(list(frame.columns))})")
@@ -173,6 +182,7 @@ def as_features(path: Path, frame: pd.DataFrame, numbers: Mapping[str, pd.Series
             got = str(frame[name].iloc[bad[0]])
             raise UsageError(
                 f"{row_name(path, int(frame.index[bad[0]]))}: column {name!r} is {got!r}, expected a number"
+                + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
     with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name

@@ -45,6 +45,7 @@ def check_bags(table: BagTable, exact_limit: int) -> list[Finding]:
     return [
         *_instances(table),
         *_labels(table),
+        *_parts(table),
         *_classes(table),
         *_large_sets(table, exact_limit),
         *_too_small(table),
@@ -64,6 +65,7 @@ def check_images(table: ImageTable, pixels: Pixels, exact_limit: int) -> list[Fi
     return [
         *_images(table, pixels),
         *_labels(table),
+        *_parts(table),
         *_classes(table),
         *_large_sets(table, exact_limit),
         *_duplicates(table, table.bags, [pixels.image_digest(image) for image in range(len(table))], "images"),
@@ -86,11 +88,21 @@ def check_sequences(
     return [
         *_sequences(table, loaded, rows),
         *_labels(table),
+        *_parts(table),
         *_classes(table),
         *_large_sets(table, exact_limit),
         *_too_short(table, loaded, positions, rows),
         *_duplicates(table, rows, contents, "sequences", across="fatal"),
     ]
+
+
+def _parts(table: LabelledBags) -> Iterator[Finding]:
+    """Yield a finding where there are too few bags, or groups, for the parts of a split that the seed draws."""
+    what, units = ("group", set(table.groups)) if table.groups else ("bag", set(table.bags))
+    if not table.split and len(units) < 2:
+        yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
+    elif not table.split and len(units) == 2:
+        yield Finding("warning", f"two {what}s", "one to train on and one to test on: training needs validation = 0")
 
 
 def fatal(findings: Sequence[Finding]) -> list[str]:
@@ -263,7 +275,7 @@ def _features(table: BagTable) -> Iterator[Finding]:
         value = table.features[instance, which]
         yield Finding(
             "fatal", "features that are not finite",
-            f"{int(bad.sum()):,}, the first in {place}: {table.feature_names[which]} is {value}",
+            f"{int(bad.sum()):,}, the first in {place}: {table.feature_names[which]} is {value} in single precision",
         )  # fmt: skip
         return
     constant = (table.features == table.features[:1]).all(axis=0)

@@ -125,7 +125,13 @@ def _apart(
     """Return `bags` without about a share of them, and these."""
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
     if units < 2:
-        raise UsageError(f"{table.path}: {units} {_units(table)} cannot be split, expected at least 2")
+        what = "group" if table.groups else "bag"
+        if len(bags) == len(table):
+            raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
+        raise UsageError(
+            f"{table.path}: beside the {what}s to test on there is 1 {what}, which cannot be split to train and to "
+            f"validate on; expected at least 3 {what}s in all, or validation = 0"
+        )
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.
     near = Fraction(share).limit_denominator(most)

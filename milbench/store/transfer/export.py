@@ -44,7 +44,7 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
     Raises:
         UsageError: there is nothing to write, or the file cannot be written.
     """
-    plan = store.plan(name)[0]
+    plan = store.plan(name, superseded=True)[0]
     runs = store.cell_runs()
     # A cell that was interrupted would have to start again elsewhere, since checkpoints are not exported.
     ended = {c.id: runs[c.id].run_id for c in plan.cells if c.id in runs and runs[c.id].status in ("done", "failed")}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         ),
         (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
         (TEXT.replace("1.5", "abc"), {}, r"row 3: column 'weight' is 'abc', expected a number"),
+        (re.sub(r"(\d)\.(\d)", r'"\1,\2"', TEXT), {}, r"'\d,\d', expected a number with a decimal point"),
         (TEXT.replace("1.5", ""), {}, r"row 3: column 'weight' is '', expected a number"),
         (TEXT, {"features": "wait"}, r"no column 'wait' .*did you mean 'weight'"),
         (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),

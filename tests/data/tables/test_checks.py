@@ -60,7 +60,7 @@ def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
     features = table().features.copy()
     features[4, 1] = value
     (text,) = found(replace(table(), features=features), "fatal").values()
-    assert text == f"1, the first in bags.csv, row 6: g is {value}"
+    assert text == f"1, the first in bags.csv, row 6: g is {value} in single precision"
 
 
 def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
@@ -158,5 +158,33 @@ def test_silence_and_constant_features_are_warnings_and_fatal_where_there_is_not
         "constant features": "1, counted from 0: 1"
     }
     same = [torch.ones_like(one) for one in same]
-    findings = check_sequences(sequences(groups=["x"] * 3), LoadedFrames(same, 2.0, "frames"), np.array([2, 3, 5]), 16)
+    findings = check_sequences(
+        sequences(groups=["x", "x", "y"]), LoadedFrames(same, 2.0, "frames"), np.array([2, 3, 5]), 16
+    )
     assert fatal(findings) == ["features: all are constant: no frame differs from another one"]
+
+
+FEW = ("only one bag", "only one group", "two bags", "two groups")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "level"),
+    [
+        (["a"], {}, "fatal"),
+        (["a", "b"], {}, "warning"),
+        (["a", "b", "c"], {}, None),
+        (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
+        (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
+        (["a", "b"], {"split": ["train", "test"]}, None),
+    ],
+)
+def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
+    labels = np.array([[True, False]] * len(names))
+    size = len(names)
+    features = np.arange(2 * size, dtype=np.float32).reshape(size, 2)
+    bags = BagTable(
+        Path("bags.csv"), names, labels, ["cat", "dog"], np.arange(size + 1), features,
+        ["f", "g"], rows=np.arange(size), **columns,
+    )  # fmt: skip
+    few = [finding.level for finding in check_bags(bags, 16) if finding.what in FEW]
+    assert few == ([level] if level else [])

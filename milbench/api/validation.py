@@ -1,0 +1,87 @@
+"""Values checked against a pydantic model, with one line in the words of the file that they stand in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from milbench.errors import UsageError, unknown
+
+_WORDS = {
+    "model_type": "expected a table",
+    "model_attributes_type": "expected a table",
+    "dict_type": "expected a table",
+    "list_type": "expected a list",
+}
+"""What pydantic says of Python's types, in those of a file."""
+
+
+def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
+    """Return an instance of a pydantic model.
+
+    Args:
+        owner: what the values belong to, such as "loss exact", for messages.
+        model: a class of pydantic models.
+        values: of its fields.
+
+    Returns:
+        The instance, its values converted to the types of the fields.
+
+    Raises:
+        UsageError: a value is unknown, missing or out of range; the message names the first one, an unknown one before
+            others, since what is missing may be misspelt.
+    """
+    from pydantic import ValidationError
+
+    for name, value in values.items():
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise UsageError(f"{owner}: {name} is wrong: a number of {value.bit_length()} bits does not fit into 64")
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        found = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        first = found[0]
+        where = _place(first, values)
+        if first["type"] == "extra_forbidden":
+            fields = _fields(model, first["loc"])
+            above = "".join(f"{part}." for part in where[:-1])
+            raise unknown(f"parameter of {owner}", f"{above}{where[-1]}", [above + name for name in fields]) from None
+        named = ".".join(where)
+        if first["type"] == "missing":
+            raise UsageError(f"{owner} needs a value for {named!r}") from None
+        # Of a value that may be of several types there is an error for each of them.
+        reasons = dict.fromkeys(_reason(one) for one in found if _place(one, values) == where)
+        raise UsageError(f"{owner}: {named} = {first['input']!r} is wrong: {' or '.join(reasons)}") from None
+
+
+def _reason(error: Any) -> str:
+    """Return why a value is wrong."""
+    return _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
+
+
+def _place(error: Any, values: Any) -> list[str]:
+    """Return the keys and numbers that lead to a value, without pydantic's names of types between them."""
+    place = []
+    for part in error["loc"]:
+        if (isinstance(values, Mapping) and part in values) or (isinstance(values, list) and isinstance(part, int)):
+            place.append(str(part))
+            values = values[part]
+    return [*place, str(error["loc"][-1])] if error["type"] == "missing" else place
+
+
+def _fields(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Return the fields of the model, somewhere inside `model`, that the last part of a location is none of."""
+    for part in loc[:-1]:
+        fields = model.model_fields
+        if part in fields:
+            model = next(_models(fields[part].annotation), model)
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[Any]:
+    """Yield the models in an annotation such as `list[Model] | None`."""
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
