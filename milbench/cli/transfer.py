@@ -12,7 +12,6 @@ from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
-
 Form = Literal["archive", "csv", "json", "parquet"]
 
 
