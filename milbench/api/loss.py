@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from milbench._utils.autocast import without_autocast
 from milbench._utils.seeding import generator
+from milbench.api.autocast import without_autocast
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
 from milbench.errors import UsageError, closest, unknown
