@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milbench.api.validation import validated
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.errors import UsageError, as_usage, closest, unknown
 
 if TYPE_CHECKING:
     from milbench.api.loss import Loss
@@ -215,7 +215,7 @@ class Registry(Names[type[T]]):
         """Import a user's file once and register the one class in it under the class's own name."""
         with as_usage():
             if not path.is_file():
-                raise UsageError(f"no file {path} to load a {self.kind} from")
+                raise UsageError(f"no file {path} to load a {self.kind} from{_beside(path)}")
             source = path.read_bytes()
         origin = str(path.resolve())
         digest = hashlib.sha256(source).hexdigest()
@@ -257,6 +257,14 @@ class Registry(Names[type[T]]):
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
         return found[0]
+
+
+def _beside(path: Path) -> str:
+    """Return what to take in place of a file that is missing, for the end of a message; "" where nothing is like it."""
+    if not path.parent.is_dir():
+        return f": there is no folder {path.parent}"
+    close = closest(path.name, [file.name for file in path.parent.glob("*.py")])
+    return f"; did you mean {str(path.parent / close)!r}?" if close else ""
 
 
 @contextmanager

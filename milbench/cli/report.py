@@ -15,11 +15,14 @@ def report(
     name: options.ComparisonArgument = None,
     gallery: options.GalleryOption = "all",
     figures: options.FiguresOption = "all",
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Put the runs beside the page, as a file for milbench import.")
+    ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write the report of a comparison. reports/NAME then holds index.html, report.md, results.csv and figures."""
-    page = write_report(name, root, gallery=gallery, figures=figures)
+    page = write_report(name, root, gallery=gallery, figures=figures, runs=runs)
     if open_it:
         import webbrowser
 
@@ -28,7 +31,12 @@ def report(
 
 
 def write_report(
-    name: str | None, root: Path, *, gallery: Literal["all", "none"], figures: Literal["all", "few"] = "all"
+    name: str | None,
+    root: Path,
+    *,
+    gallery: Literal["all", "none"],
+    figures: Literal["all", "few"] = "all",
+    runs: bool = False,
 ) -> Path:
     """Write the report of a comparison, print where its page is and what it says first, and return the page.
 
@@ -37,6 +45,7 @@ def write_report(
         root: the folder of the workspace.
         gallery: "all" draws the galleries of test bags, "none" leaves them out.
         figures: "all" draws every figure of every task, "few" every seed alone and what concerns all tasks.
+        runs: whether the runs are put beside the page, in runs.zip, without trained networks and galleries.
 
     Returns:
         The path of the page, index.html.
@@ -49,12 +58,15 @@ def write_report(
     from milbench.report.study import Study
     from milbench.store.collect import collect
     from milbench.store.reader import StoreReader
+    from milbench.store.transfer.export import WEIGHTS_AND_GALLERY, export
 
     workspace = options.existing_workspace(root)
-    results = collect(StoreReader(workspace), name)
+    store = StoreReader(workspace)
+    results = collect(store, name)
     out = workspace.reports / results.name
     study = Study(results)
-    render(study, out, gallery=gallery, figures=figures)
+    write_runs = (lambda path: export(store, results.name, path, WEIGHTS_AND_GALLERY)) if runs else None
+    render(study, out, gallery=gallery, figures=figures, write_runs=write_runs)
     page = out / "index.html"
     console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
     console.print(Text(plain(answer(study)[0]), style="bold"), soft_wrap=True)

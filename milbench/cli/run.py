@@ -188,11 +188,15 @@ def compute(request: RunRequest, root: Path) -> int:
     Raises:
         UsageError: The request is wrong. Nothing was written then.
     """
+    return compute_spec(requested_spec(request), request, root)
+
+
+def compute_spec(spec: Spec, request: RunRequest, root: Path) -> int:
+    """Compute what a spec says, which has the flags of the request in it already, and its companions; see `compute`."""
     from milbench.engine.planning import make_plan
     from milbench.store.spool import patience
 
     patience()  # a mistake in it is found before a cell needs it
-    spec = requested_spec(request)
     others = companions(spec, request)
     if spec.tune is not None and not request.smoke:  # a smoke run tries losses and tasks, whatever their settings
         code = compute_tuned(spec, request, root)

@@ -33,6 +33,7 @@ def export(
     """Write a comparison to one file: its runs, for `milbench import` on another machine, or its metrics as a table."""
     from milbench.cli.console import console
     from milbench.store.reader import StoreReader
+    from milbench.store.transfer.export import WEIGHTS_AND_GALLERY
     from milbench.store.transfer.export import export as write
 
     endings: dict[str, Form] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -42,7 +43,7 @@ def export(
             raise UsageError("--no-weights and --no-gallery are for --format archive: a table has neither")
         console.print(_write_table(name, root, out, wanted), soft_wrap=True, markup=False)
         return 0
-    left_out = {"model.safetensors": no_weights, "gallery.npz": no_gallery}
+    left_out = dict(zip(WEIGHTS_AND_GALLERY, (no_weights, no_gallery), strict=True))
     store = StoreReader(options.existing_workspace(root))
     message = write(store, name, out, [file for file, leave in left_out.items() if leave])
     console.print(message, soft_wrap=True, markup=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from milbench.cli import options
-from milbench.cli.run import RunRequest, SeveralNames, compute_tuned, names, requested_spec
+from milbench.cli.run import RunRequest, SeveralNames, compute_spec, names, requested_spec
 from milbench.errors import UsageError
 
 
@@ -62,4 +62,4 @@ def tune(
         if draws > MOST_DRAWS:
             raise UsageError(f"--draws {draws} is too many, expected at most {MOST_DRAWS}")
         wanted = wanted.model_copy(update={"tune": wanted.tune.model_copy(update={"draws": draws})})
-    return compute_tuned(wanted, request, root)
+    return compute_spec(wanted, request, root)

@@ -6,7 +6,7 @@ import json
 import tempfile
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from milbench.api.results import Results
 from milbench.errors import UsageError
@@ -36,8 +36,12 @@ from milbench.report.study import Study
 from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
 from milbench.report.tuning import nothing_planned, search_frame, search_tables
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _VERDICTS, _PAIRS, _CONTRASTS = "verdict.csv", "pairs.csv", "contrasts.csv"
 _SEARCH, _MARKS = "search.csv", "marks.csv"
+_RUNS = "runs.zip"
 
 
 def render(
@@ -46,6 +50,7 @@ def render(
     *,
     gallery: Literal["all", "none"] = "all",
     figures: Literal["all", "few"] = "all",
+    write_runs: Callable[[Path], object] | None = None,
 ) -> list[Path]:
     """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
 
@@ -61,6 +66,7 @@ def render(
         gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
         figures: "few" draws every seed of each task and what concerns all tasks, and leaves out reliability, curves,
             costs, Pareto fronts and searches.
+        write_runs: writes the runs behind the report to a file, which is runs.zip beside the page; None: no such file.
 
     Returns:
         The paths of the files, the page last.
@@ -70,10 +76,12 @@ def render(
     """
     study = results if isinstance(results, Study) else Study(results)
     sections = _sections(study, gallery == "all", figures == "few")
-    context = _context(study, sections) | {"gallery": gallery, "figures": figures}
+    context = _context(study, sections) | {"gallery": gallery, "figures": figures, "runs": write_runs is not None}
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=out) as draft:
+            if write_runs is not None:
+                write_runs(Path(draft) / _RUNS)
             _write(Path(draft), study, sections, context)
             return _publish(Path(draft), out)
     except OSError as error:

@@ -107,8 +107,12 @@ def test_files_that_hold_no_loss(tmp_path: Path) -> None:
         milbench.load_loss(str(broken))
     with pytest.raises(UsageError, match="exactly one Loss, found: none"):
         milbench.load_loss(str(empty))
-    with pytest.raises(UsageError, match="no file"):
-        milbench.load_loss(str(tmp_path / "missing.py"))
+    with pytest.raises(UsageError, match=r"no file .*brokken\.py to load a loss from; did you mean '.*broken\.py'\?"):
+        milbench.load_loss(str(tmp_path / "brokken.py"))
+    with pytest.raises(UsageError, match=r"no file .* to load a loss from$"):
+        milbench.load_loss(str(tmp_path / "quite-another.py"))
+    with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
+        milbench.load_loss(str(tmp_path / "nowhere" / "broken.py"))
 
 
 def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,17 @@ def test_a_spec_without_a_search_is_refused(milbench: Milbench) -> None:
     assert "has no table [tune]" in milbench("tune", "demo").complaint()
 
 
+def test_a_loss_of_ones_own_is_put_through_the_companions_too(milbench: Milbench, spec: Path, tmp_path: Path) -> None:
+    harder = tmp_path / "harder.toml"
+    harder.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-3"\n')
+    spec.write_text(f'companions = ["{harder.as_posix()}"]\n{spec.read_text()}')
+    ran = milbench("tune", str(spec), "--loss", MINE, "--draws", "2", "--dry-run")
+    assert ran.code == 0, ran
+    assert "tuned: 2 cells, 2 to run" in ran.out
+    assert "harder: 4 cells, 4 to run" in ran.out
+    assert "harder" not in milbench("tune", str(spec), "--dry-run").out
+
+
 def test_a_loss_of_ones_own_joins_those_that_were_tuned_before(milbench: Milbench, spec: Path, root: Path) -> None:
     assert milbench("run", str(spec)).code == 0  # as milbench tune does
     assert "3 cells, 3 to run" in milbench("run", str(spec), "--loss", MINE, "--dry-run").out

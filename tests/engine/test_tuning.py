@@ -153,6 +153,11 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
         ({"tune": {"recipe": {"tinny": {"lr": [0.1]}}}}, r"task of this comparison in \[tune\] 'tinny'; did you mean"),
         ({"tune": {"loss": {"exactt": {"rule": ["sum"]}}}}, r"loss of this comparison in \[tune\] 'exactt'; did you"),
         ({"tune": {"recipe": {"epoch": [1]}}}, "did you mean 'epochs'"),
+        (
+            {"tune": {"recipe": {"epochs": {"low": 1, "high": 7}}}},
+            "epochs is searched from 1 to 7, but takes whole numbers alone; expected integer = true",
+        ),
+        ({"tune": {"recipe": {"lr": {"low": -1, "high": -0.5}}}}, "lr = -.* is wrong: Input should be greater than 0"),
         ({"tune": {"loss": {"exact": {"rulle": ["sum"]}}}}, "did you mean 'rule'"),
     ],
 )  # fmt: skip

@@ -18,6 +18,8 @@ from milbench.data.tables.sequence_files import LoadedFrames
 from milbench.data.tables.sequence_table import SequenceTable
 
 Level = Literal["fact", "warning", "fatal"]
+FAR = 1000
+"""A value is far from all others if it is so many times as large as the middle 98 % of its feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,23 @@ def _features(table: BagTable) -> Iterator[Finding]:
     elif constant.any():
         names = [name for name, same in zip(table.feature_names, constant, strict=True) if same]
         yield Finding("warning", "constant features", f"{len(names):,}: {shown(names)}")
+    yield from _far_values(table)
+
+
+def _far_values(table: BagTable) -> Iterator[Finding]:
+    """Yield a finding where a few values lie far from all others: -9999 often stands for a missing value."""
+    low, high = np.percentile(table.features, [1, 99], axis=0)
+    usual = np.maximum(abs(low), abs(high))
+    far = abs(table.features) > FAR * usual
+    far[:, low == high] = False  # of a feature that is nearly always the same, every other value would be far
+    if far.any():
+        instance, which = (int(i[0]) for i in np.nonzero(far))
+        first = f"{row_name(table.path, int(table.rows[instance]))}: {table.feature_names[which]}"
+        yield Finding(
+            "warning", "values far from all others",
+            f"{int(far.sum()):,}, the first in {first} is {table.features[instance, which]:g}, "
+            f"while 98 % are between {low[which]:g} and {high[which]:g}; is it a missing value?",
+        )  # fmt: skip
 
 
 def _span(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:

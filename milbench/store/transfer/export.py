@@ -15,7 +15,7 @@ from milbench._version import __version__
 from milbench.api.plan import Plan
 from milbench.errors import UsageError
 from milbench.store.reader import PLAN, StoreReader
-from milbench.store.records import ORIGIN, PARENT, MetricValue, RunRecord, RunSummary
+from milbench.store.records import ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue, RunRecord, RunSummary
 from milbench.store.transfer.archive import (
     EXPORT_FORMAT,
     EXPORT_MANIFEST,
@@ -27,6 +27,10 @@ from milbench.store.transfer.archive import (
     counts_text,
     sha256,
 )
+
+WEIGHTS_AND_GALLERY = ("model.safetensors", "gallery.npz")
+"""The artifacts that an export may leave out: trained networks, which are large, and pictures of test bags, which may
+have a licence of their own. A report without galleries needs neither."""
 
 
 def export(store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = ()) -> str:
@@ -92,7 +96,8 @@ def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_o
         "status": "KILLED" if run.is_open else run.status,
         "start": run.start,
         "end": run.start if run.is_open else run.end,
-        "tags": dict(sorted(run.tags.items())),
+        # The path of a folder concerns nobody else; runs of today are told apart by their workspace.
+        "tags": {name: tag for name, tag in sorted(run.tags.items()) if name != ROOT or WORKSPACE not in run.tags},
         "params": dict(sorted(run.params.items())),
         "metrics": {k: _values(history[k]) for k in sorted(history) if not k.startswith("system/")},
         "artifacts": _add_artifacts(archive, store, run, leave_out),

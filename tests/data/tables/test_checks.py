@@ -71,6 +71,23 @@ def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
     assert "all are constant" in found(replace(table(), features=features), "fatal")["features"]
 
 
+@pytest.mark.parametrize("value", [-9999, 1e30])
+def test_a_value_that_may_stand_for_a_missing_one_is_placed(value: float) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(300, 2)).astype(np.float32)
+    features[:, 1] = np.arange(300) == 0  # nearly always the same, as rare counts are: what differs is no mistake
+    labels = np.array([[True, False], [False, False], [True, True]] * 50)
+    names = [f"bag {number}" for number in range(150)]
+    plain = BagTable(
+        Path("bags.csv"), names, labels, ["cat", "dog"], np.arange(0, 302, 2), features, ["f", "g"], rows=np.arange(300)
+    )
+    assert "values far from all others" not in found(plain, "warning")
+    features[[6, 8], 0] = value
+    text = found(replace(plain, features=features), "warning")["values far from all others"]
+    assert text.startswith(f"2, the first in bags.csv, row 8: f is {value:g}, while 98 % are between -"), text
+    assert found(replace(plain, features=features), "fatal") == {}
+
+
 def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> None:
     assert "certified lower bound" in found(table(), "warning", limit=1)["large label sets"]
     labels = np.array([[True, False], [True, True], [True, True]])
