@@ -70,8 +70,8 @@ def test_the_runs_beside_a_report_are_all_that_another_store_needs(
         assert "milbench run mine --loss mine.py" in (folder / page).read_text("utf-8")
     assert milbench("import", str(folder / "runs.zip"), "--root", str(there)).code == 0
     assert milbench("report", "--root", str(there)).code == 0
-    values = [pd.read_csv(place / "reports/mine/results.csv").filter(like="test/") for place in (root, there)]
-    pd.testing.assert_frame_equal(*values)
+    here, elsewhere = (pd.read_csv(place / "reports/mine/results.csv") for place in (root, there))
+    pd.testing.assert_frame_equal(here.filter(like="test/"), elsewhere.filter(like="test/"))
     further = milbench(
         "run", "--loss", f"exact,{PLUGINS / 'third_party_loss.py'}", "--task", TINY, "--seeds", "0-1", "--name", "mine",
         "--root", str(there), "--dry-run",
