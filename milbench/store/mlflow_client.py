@@ -69,7 +69,8 @@ class RunClient:
         # Otherwise a server's client prints the address of every run that ends.
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         self.uri = uri
-        self._client: Any = _Calls(mlflow.MlflowClient(uri), uri)
+        # A client makes the tables of a new database, on a disk that may be full.
+        self._client: Any = _Calls(_one_line(mlflow.MlflowClient, uri)(uri), uri)
 
     # -- experiments --------------------------------------------------------------------------------------------
 
@@ -388,21 +389,30 @@ class _Calls:
         self._client, self._uri = client, uri
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        from mlflow.exceptions import MlflowException
+        return _one_line(getattr(self._client, name), self._uri)
 
-        method = getattr(self._client, name)
 
-        def call(*args: Any, **options: Any) -> Any:
-            end = time.monotonic() + SECONDS_LOCKED
-            while True:
-                try:
-                    return method(*args, **options)
-                except (MlflowException, OSError) as error:
-                    # MLflow lets SQLite wait for 20 seconds, whatever the address of the database says.
-                    if "database is locked" not in str(error) or time.monotonic() > end:
-                        raise _store_error(error, self._uri) from error
+def _one_line(method: Callable[..., Any], uri: str) -> Callable[..., Any]:
+    """Return what calls a method of MLflow's, waits while the database is locked, and raises StoreError for a failure.
 
-        return call
+    Args:
+        method: what is called.
+        uri: address of the store.
+    """
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    def call(*args: Any, **options: Any) -> Any:
+        end = time.monotonic() + SECONDS_LOCKED
+        while True:
+            try:
+                return method(*args, **options)
+            except (MlflowException, SQLAlchemyError, OSError) as error:
+                # MLflow lets SQLite wait for 20 seconds, whatever the address of the database says.
+                if "database is locked" not in str(error) or time.monotonic() > end:
+                    raise _store_error(error, uri) from error
+
+    return call
 
 
 def _store_error(error: Exception, uri: str) -> StoreError:

@@ -45,6 +45,13 @@ def disk(tmp_path: Path, fresh_database: Path) -> Iterator[Path]:
         yield folder
 
 
+def test_a_first_launch_on_a_full_disk_is_one_line_and_leaves_no_database(milbench: Milbench, tmp_path: Path) -> None:
+    (folder := tmp_path / "disk").mkdir()
+    with mounted(folder, "-t", "tmpfs", "-o", "size=300k", "tmpfs"):
+        assert "is full" in milbench(*WORDS, "--root", str(folder)).complaint()
+        assert not list(folder.rglob("*.db"))
+
+
 def last_values(root: Path) -> dict[str, dict[int, float]]:
     """Return the last value of a metric at every epoch, of every cell that is done."""
     store = client(root)
