@@ -25,7 +25,7 @@ from milbench.report.formatting import (
     with_unit,
 )
 from milbench.report.seed_groups import RULE, groups_of
-from milbench.report.statistics import FEWEST_SEEDS, RULES
+from milbench.report.statistics import FEWEST_SEEDS, RULES, share_interval
 from milbench.report.study import Sample, Study, Variant
 from milbench.report.verdicts import STANDINGS, standing
 from milbench.report.wrong_sets import beside_the_mean, why_replaced
@@ -263,7 +263,19 @@ def value_entry(
     detail = f"n={count}"
     if count >= FEWEST_SEEDS:
         detail = f"{interval(sample.student, sample.mean, sample.spread, metric)} {detail}"
+    elif count == 1:
+        detail = f"{_over_items(study, task, variant, sample, name or study.primary(task))}{detail}"
     return Entry(measured(sample.mean, sample.spread, metric), detail, warning, "", strong, anchor)
+
+
+def _over_items(study: Study, task: str, variant: Variant, sample: Sample, name: str) -> str:
+    """Return the interval over test items of a sample of one seed; "" where its metric does not count items."""
+    (value,) = sample.by_seed
+    outcomes = study.outcomes(task, variant, name).get(int(sample.by_seed.index[0]))
+    if outcomes is None or not math.isclose(outcomes.value, value, rel_tol=1e-5, abs_tol=1e-9):  # of another epoch
+        return ""
+    bounds = share_interval(outcomes)
+    return "" if math.isnan(bounds[0]) else f"{interval(bounds, value, math.nan, describe(name))} over items, "
 
 
 def lacking(sample: Sample, reasons: bool = True) -> str:
@@ -309,7 +321,10 @@ def _main_notes(study: Study) -> list[str]:
     if any(
         len(study.sample(task, variant).by_seed) == 1 for task in study.tasks for variant in study.variants_of(task)
     ):
-        notes.append("One seed (n=1): no interval and no verdict; a bold number is merely the best one observed.")
+        notes.append(
+            "One seed (n=1): no interval over seeds and no verdict; a bold number is merely the best one observed. An "
+            "interval over items is Wilson's 95 % interval of a share of test bags or images, for this one network."
+        )
     if any(study.results.params.get(str(cell), {}).get("recipe.precision") == "tf32" for cell in study.cells.index):
         notes.append(_TF32)
     return notes

@@ -417,7 +417,7 @@ def test_long_unicode_and_formula_like_names(tmp_path: Path) -> None:
 def test_one_seed_and_no_validation_can_be_drawn(tmp_path: Path) -> None:
     render(make_results(None, TWO, ONE, 1, 1, validation=False), tmp_path / "out")
     text = Page((tmp_path / "out/index.html").read_text("utf-8")).text
-    assert "One seed (n=1): no interval and no verdict" in text
+    assert "One seed (n=1): no interval over seeds and no verdict" in text
 
 
 def test_tasks_whose_names_make_one_file_name_do_not_share_it(tmp_path: Path) -> None:

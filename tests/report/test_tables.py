@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.report.pairs import findings
 from milbench.report.provenance import status_counts, unfinished
 from milbench.report.render import latex_table, render
@@ -62,6 +63,25 @@ def test_two_seeds_have_no_interval() -> None:
     assert "±" in entry.text
 
 
+def test_one_seed_has_an_interval_over_the_items_that_it_counts(tmp_path: Path) -> None:
+    results = constant({("exact", 0): [(0.2, 0.08)]})
+    assert entries(main_table(Study(results)))["exact"][0].detail == "n=1"
+    (cell,) = map(str, results.cells.index)
+    path = tmp_path / "outcomes.npz"
+    wrong = np.r_[np.ones(80), np.zeros(920)]
+    # By hand, with z = 1.959964: (0.08 + z^2 / 2000 -+ z sqrt(0.08 * 0.92 / 1000 + z^2 / 4e6)) / (1 + z^2 / 1000).
+    for sums, weights, detail in (
+        (wrong, np.ones(1000), "[6.47,\u00a09.85] over items, n=1"),
+        (wrong * 2, np.full(1000, 2), "n=1"),  # items that count twice are no draws of a coin
+        (np.full(1000, 0.08), np.ones(1000), "n=1"),
+        (np.r_[np.ones(90), np.zeros(910)], np.ones(1000), "n=1"),  # of another epoch
+    ):
+        save_outcomes(path, {"instance_error": Outcomes(sums, weights, "3f2c")})
+        found = Study(replace(results, outcomes={cell: path}))
+        assert entries(main_table(found))["exact"][0].detail == detail
+    assert "over items is Wilson's" in text_of(main_table(found))
+
+
 def test_failed_and_missing_cells_are_named_in_their_row() -> None:
     statuses = {("max-pooling", "extended-digits", 1): ("failed", "ValueError: boom"),
                 ("exact", "extended-digits", 0): ("missing", ""), ("exact", "extended-digits", 1): ("missing", ""),
@@ -84,7 +104,7 @@ def test_one_seed_has_no_interval_and_no_verdict_and_says_so() -> None:
     entry = entries(main_table(study))["exact"][0]
     assert "±" not in entry.text
     assert entry.detail.startswith("n=1, ")
-    assert "One seed (n=1): no interval and no verdict" in text_of(main_table(study))
+    assert "One seed (n=1): no interval over seeds and no verdict" in text_of(main_table(study))
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])

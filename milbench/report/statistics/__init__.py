@@ -10,6 +10,7 @@ from milbench.report.statistics.means import student_interval
 from milbench.report.statistics.pareto import pareto_front
 from milbench.report.statistics.ratio import Ratio, paired_ratio
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
+from milbench.report.statistics.shares import share_interval
 from milbench.report.statistics.summaries import Unpaired, best_of, welch
 from milbench.report.statistics.unpaired import compare_unpaired
 
@@ -32,6 +33,7 @@ __all__ = [
     "pareto_front",
     "sampling_noise",
     "select_epochs",
+    "share_interval",
     "student_interval",
     "welch",
 ]
