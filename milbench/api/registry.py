@@ -263,8 +263,8 @@ def _beside(path: Path) -> str:
     """Return what to take in place of a file that is missing, for the end of a message; "" where nothing is like it."""
     if not path.parent.is_dir():
         return f": there is no folder {path.parent}"
-    close = closest(path.name, [file.name for file in path.parent.glob("*.py")])
-    return f"; did you mean {str(path.parent / close)!r}?" if close else ""
+    close = closest(path.stem, [file.stem for file in path.parent.glob("*.py") if file.is_file()])
+    return f"; did you mean {str(path.parent / f'{close}.py')!r}?" if close else ""
 
 
 @contextmanager

@@ -16,7 +16,11 @@ def report(
     gallery: options.GalleryOption = "all",
     figures: options.FiguresOption = "all",
     runs: Annotated[
-        bool, typer.Option("--runs", help="Put the runs beside the page, as a file for milbench import.")
+        bool,
+        typer.Option(
+            "--runs",
+            help="Put the runs beside the page, for milbench import; without this, those of an earlier report go.",
+        ),
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
@@ -63,6 +67,8 @@ def write_report(
     workspace = options.existing_workspace(root)
     store = StoreReader(workspace)
     results = collect(store, name)
+    if runs and not results.cells["status"].isin(["done", "failed"]).any():
+        raise UsageError(f"no cell of {results.name} is done or failed: there are no runs to put beside the report")
     out = workspace.reports / results.name
     study = Study(results)
     write_runs = (lambda path: export(store, results.name, path, WEIGHTS_AND_GALLERY)) if runs else None

@@ -134,6 +134,8 @@ def reproduce(
     preset: Annotated[
         str | None, typer.Option(help="Such as paper or quick; default: the first preset of the spec.")
     ] = None,
+    loss: SeveralNames = None,
+    seeds: Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = "auto",
     jobs: options.JobsOption = None,
@@ -145,15 +147,18 @@ def reproduce(
 ) -> int:
     """Rebuild a published comparison and its report.
 
-    Its missing cells are computed, then the report is written. The same command continues where it was stopped.
+    Its missing cells are computed, those of some losses and seeds where these are given, then the report is written.
+    The same command continues where it was stopped.
     """
     from milbench.cli.report import write_report
     from milbench.engine.spec import read_spec
 
     comparison = read_spec(study, preset).name
+    given = {"losses": names(loss), "seeds": seeds}
     request = RunRequest(
         spec=study,
         preset=preset,
+        values={key: value for key, value in given.items() if value is not None},
         data_dir=data_dir,
         device=device,
         jobs=jobs,
@@ -285,16 +290,41 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         if not request.dry_run:
             options.deliver(workspace)
         plan = _with_precision(plan, devices, request, workspace)
-    known = StoreReader(workspace).cell_runs() if options.has_store(workspace) else {}
-    launch = Launch(plan, known, request.rerun)
+    reader = StoreReader(workspace) if options.has_store(workspace) else None
+    launch = Launch(plan, reader.cell_runs() if reader else {}, request.rerun)
     display = _display(launch, workspace, request.output)
     display.planned()
+    if reader and not reader.joins(plan):
+        _say_apart(plan, request)
     if request.dry_run:
         display.over("dry run: nothing was started")
         return 0
     if not launch.to_run:
         return _nothing_to_run(launch, workspace, display, request.command or options.command_line())
     return _execute(launch, workspace, request, devices, display)
+
+
+def _say_apart(plan: Plan, request: RunRequest) -> None:
+    """Print that a launch of a part of a spec stands alone: a report would lack the other losses without a word."""
+    from milbench.cli.console import console
+
+    if request.output == "text":
+        console.print(
+            f"{plan.name}: the earlier launches of that name had other settings or another preset, and the report of "
+            "this one is without them; the same --preset and -p would join them, --name keeps them apart",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _earlier(name: str, workspace: Workspace) -> Plan | None:
+    """Return the plan that a comparison has so far, None where there is none."""
+    from milbench.store.reader import StoreReader
+
+    try:
+        return StoreReader(workspace).plan(name)[0] if options.has_store(workspace) else None
+    except UsageError:
+        return None
 
 
 def _check_models(plan: Plan) -> None:
@@ -337,11 +367,11 @@ def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspa
     from milbench.cli.console import console
     from milbench.engine.auto_precision import choose, recall
 
-    device, kept = torch.device(devices[0]), workspace.precision
+    device, kept, earlier = torch.device(devices[0]), workspace.precision, _earlier(plan.name, workspace)
     if request.dry_run:
-        chosen = recall(plan, device, kept)
+        chosen = recall(plan, device, kept, earlier)
     else:
-        chosen = choose(plan, device, _threads(request, devices), request.data_dir, kept)
+        chosen = choose(plan, device, _threads(request, devices), request.data_dir, kept, earlier)
     if request.output == "text":
         for note in chosen.notes[len(plan.notes) :]:
             console.print(note, markup=False, soft_wrap=True)

@@ -50,7 +50,9 @@ class Choice:
         return f"{self.precision}, chosen by measurement: {measured}. It was chosen by speed alone, errors may differ"
 
 
-def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None, kept: Path) -> Plan:
+def choose(
+    plan: Plan, device: torch.device, threads: int, data_dir: Path | None, kept: Path, earlier: Plan | None = None
+) -> Plan:
     """Return the plan with a precision in place of every `auto`, and a note for the report on each choice.
 
     Cells that are the same with the precision that was chosen are in the plan once.
@@ -62,11 +64,15 @@ def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None
         data_dir: the folder of the data; None: the default one.
         kept: the file with the choices of earlier launches, which are made once and for all; updated where its folder
             is there.
+        earlier: the plan of earlier launches of the comparison, perhaps from another machine; what was chosen for them
+            holds for this one too, so that all losses are compared with one precision.
     """
     wanting = _wanting(plan, device)
     if not wanting:
         return plan
     choices = _read(kept)
+    inherited = _inherited(earlier, device)
+    wanting = {key: cell for key, cell in wanting.items() if key not in inherited}
     measured = {k: _measured(cell, device, threads, data_dir) for k, cell in wanting.items() if k not in choices}
     if kept.parent.is_dir():
         with locks.lock(kept.with_name(f".{kept.name}.lock")):
@@ -74,10 +80,10 @@ def choose(plan: Plan, device: torch.device, threads: int, data_dir: Path | None
             _write(kept, choices)
     else:
         choices |= measured
-    return _with_choices(plan, device, choices)
+    return _with_choices(plan, device, {key: _told(choice) for key, choice in choices.items()} | inherited)
 
 
-def recall(plan: Plan, device: torch.device, kept: Path) -> Plan:
+def recall(plan: Plan, device: torch.device, kept: Path, earlier: Plan | None = None) -> Plan:
     """Return what `choose` does where a choice is kept, without measuring or writing anything.
 
     Cells whose choice is not known keep the precision `auto`, and a note says so.
@@ -86,8 +92,10 @@ def recall(plan: Plan, device: torch.device, kept: Path) -> Plan:
         plan: whose recipes may have the precision `auto`.
         device: for which the choices hold.
         kept: the file with the choices of earlier launches; it need not exist.
+        earlier: as for `choose`.
     """
-    return _with_choices(plan, device, _read(kept)) if _wanting(plan, device) else plan
+    known = {key: _told(choice) for key, choice in _read(kept).items()} | _inherited(earlier, device)
+    return _with_choices(plan, device, known) if _wanting(plan, device) else plan
 
 
 def _wanting(plan: Plan, device: torch.device) -> dict[str, Cell]:
@@ -95,20 +103,44 @@ def _wanting(plan: Plan, device: torch.device) -> dict[str, Cell]:
     return {_key(cell, device): cell for cell in plan.cells if cell.recipe["precision"] == "auto"}
 
 
-def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Choice]) -> Plan:
+Told = tuple[str, str]
+"""A precision, and how it was chosen in the words of a note."""
+
+
+def _told(choice: Choice) -> Told:
+    return choice.precision, str(choice)
+
+
+def _inherited(earlier: Plan | None, device: torch.device) -> dict[str, Told]:
+    """Return what was chosen for the cells of a plan, by `_key`; its notes say for which tasks that was `auto`."""
+    found: dict[str, Told] = {}
+    if earlier is None:
+        return found
+    for cell in earlier.cells:
+        precision, prefix = cell.recipe["precision"], _note(cell)
+        told = [note.removeprefix(prefix) for note in earlier.notes if note.startswith(f"{prefix}{precision},")]
+        if told:
+            found.setdefault(_key(cell, device), (precision, told[0].removesuffix(".")))
+    return found
+
+
+def _note(cell: Cell) -> str:
+    return f"Precision `auto` of {cell.task}: "
+
+
+def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Told]) -> Plan:
     chosen = [_with_choice(cell, choices.get(_key(cell, device))) for cell in plan.cells]
     cells = list({cell.id: cell for cell in chosen}.values())  # a recipe may name the precision that was chosen
     notes = [
-        f"Precision `auto` of {cell.task}: {choices.get(key, 'not measured yet')}."
-        for key, cell in _wanting(plan, device).items()
+        f"{_note(cell)}{choices.get(key, ('', 'not measured yet'))[1]}." for key, cell in _wanting(plan, device).items()
     ]
     return plan.with_cells(cells, labels=labels(cells), notes=[*plan.notes, *notes])
 
 
-def _with_choice(cell: Cell, choice: Choice | None) -> Cell:
+def _with_choice(cell: Cell, choice: Told | None) -> Cell:
     if choice is None or cell.recipe["precision"] != "auto":
         return cell
-    return replace(cell, recipe={**cell.recipe, "precision": choice.precision})
+    return replace(cell, recipe={**cell.recipe, "precision": choice[0]})
 
 
 def _key(cell: Cell, device: torch.device) -> str:

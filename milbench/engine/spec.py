@@ -113,7 +113,8 @@ class Spec(BaseModel):
             return ""
         remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "companions"}
         own = remarks | {"losses", "tasks", "seeds", "source", "part"}
-        return hashlib.sha256(json.dumps(self.model_dump(exclude=own), sort_keys=True).encode()).hexdigest()[:16]
+        said = self.model_dump(exclude=own) | {"preset": ""}  # what a preset changes is said by the other fields
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from milbench.api.plan import Cell, Plan, SearchRecord
 from milbench.api.registry import check_params, losses, tasks
+from milbench.api.validation import WholeNumberError
 from milbench.engine.planning import changed_recipe, make_plan
 from milbench.engine.search_space import Dimension, Range, Search, draw, settings_of
 from milbench.engine.spec import Spec, parse_seeds
@@ -134,26 +134,31 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
     most = max([0, *map(len, search.loss.values())])
     cls = losses().cls(first.loss_file or first.loss)
     for of_recipe, of_loss in draw([recipe, own], search.draws, len(recipe) + most):
-        with _whole_numbers(recipe | own):
+        with _whole_numbers(f"tune.loss.{first.loss}", own):
             params = check_params(f"loss {first.loss}", cls, first.loss_params | settings_of(of_loss))
+        with _whole_numbers("tune.recipe", recipe):
             changed = changed_recipe(first.recipe, settings_of(of_recipe))
         settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
         yield settings, replace(first, recipe=changed, loss_params=params)
 
 
 @contextmanager
-def _whole_numbers(space: Mapping[str, Dimension]) -> Iterator[None]:
-    """Name the range in the error of a setting that takes whole numbers alone, and got another one from its range."""
+def _whole_numbers(table: str, space: Mapping[str, Dimension]) -> Iterator[None]:
+    """Name the range from which a setting got a number with a fraction, where it takes whole numbers alone.
+
+    Args:
+        table: the table of the spec that has the ranges.
+        space: its dimensions.
+    """
     try:
         yield
-    except UsageError as error:
-        for name, values in space.items():
-            if isinstance(values, Range) and not values.integer and re.search(rf"\b{name} = .*integer", str(error)):
-                raise UsageError(
-                    f"[tune]: {name} is searched from {values.low:g} to {values.high:g}, but takes whole numbers "
-                    "alone; expected integer = true beside low and high"
-                ) from None
-        raise
+    except WholeNumberError as error:
+        if not isinstance(values := space.get(error.setting), Range):
+            raise
+        raise UsageError(
+            f"[{table}] {error.setting} is searched from {values.low:g} to {values.high:g}, but takes whole numbers "
+            "alone; expected integer = true beside low and high"
+        ) from None
 
 
 def _checked(spec: Spec) -> Search:

@@ -70,7 +70,7 @@ class RunClient:
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         self.uri = uri
         # A client makes the tables of a new database, on a disk that may be full.
-        self._client: Any = _Calls(_one_line(mlflow.MlflowClient, uri)(uri), uri)
+        self._client: Any = _Calls(_guarded(mlflow.MlflowClient, uri)(uri), uri)
 
     # -- experiments --------------------------------------------------------------------------------------------
 
@@ -389,10 +389,10 @@ class _Calls:
         self._client, self._uri = client, uri
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return _one_line(getattr(self._client, name), self._uri)
+        return _guarded(getattr(self._client, name), self._uri)
 
 
-def _one_line(method: Callable[..., Any], uri: str) -> Callable[..., Any]:
+def _guarded(method: Callable[..., Any], uri: str) -> Callable[..., Any]:
     """Return what calls a method of MLflow's, waits while the database is locked, and raises StoreError for a failure.
 
     Args:

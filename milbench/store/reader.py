@@ -266,6 +266,14 @@ class StoreReader:
                     break
         return found
 
+    def joins(self, plan: Plan) -> bool:
+        """Return whether the report of a new launch of a part of a spec would show the launch before it as well."""
+        try:
+            last = self._plan_of(self.all_launches(plan.name)[0])
+        except UsageError:  # it is the first one
+            return True
+        return not plan.part or last is None or last.spec == plan.spec
+
     def was_launched_last(self, plan: Plan) -> bool:
         """Return whether the last launch of all had this very plan."""
         newest = next(iter(self.search("launch")), None)

@@ -109,8 +109,10 @@ def test_files_that_hold_no_loss(tmp_path: Path) -> None:
         milbench.load_loss(str(empty))
     with pytest.raises(UsageError, match=r"no file .*brokken\.py to load a loss from; did you mean '.*broken\.py'\?"):
         milbench.load_loss(str(tmp_path / "brokken.py"))
-    with pytest.raises(UsageError, match=r"no file .* to load a loss from$"):
-        milbench.load_loss(str(tmp_path / "quite-another.py"))
+    (tmp_path / "folder.py").mkdir()
+    for missing in ("quite-another.py", "e.py", "folder.py"):
+        with pytest.raises(UsageError, match=r"no file .* to load a loss from$"):
+            milbench.load_loss(str(tmp_path / missing))
     with pytest.raises(UsageError, match=r"there is no folder .*nowhere"):
         milbench.load_loss(str(tmp_path / "nowhere" / "broken.py"))
 

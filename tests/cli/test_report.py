@@ -86,7 +86,7 @@ def test_a_report_without_runs_to_put_beside_it_is_refused(milbench: Milbench, r
     with sqlite3.connect(root / "runs" / "mlflow.db") as database:
         database.execute("update runs set status = 'KILLED' where name like 'exact%'")
     assert "no cell of mine is done or failed" in milbench("report", "--runs").complaint()
-    assert not (root / "reports" / "mine" / "index.html").exists()
+    assert not (root / "reports" / "mine").exists()
 
 
 def test_the_report_is_rendered_without_torch(milbench: Milbench, root: Path) -> None:

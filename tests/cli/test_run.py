@@ -10,10 +10,14 @@ import pytest
 
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, presets, read_spec
+from milbench.store.collect import collect
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
+MINE = str(PLUGINS / "third_party_loss.py")
 
 
 @pytest.fixture
@@ -104,6 +108,24 @@ epochs = 1
     assert ran.code == 1, ran
     assert "easy: 2 cells, 2 to run" in ran.out
     assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
+
+
+def test_a_loss_of_ones_own_joins_the_runs_beside_a_report(
+    milbench: Milbench, root: Path, study: str, tmp_path: Path
+) -> None:
+    """As docs/own-loss.md says, for a spec with presets and by `milbench reproduce`."""
+    there = ("--root", str(tmp_path / "there"))
+    assert milbench("reproduce", study, "--preset", "quick").code == 0
+    assert milbench("report", "--runs").code == 0
+    assert milbench("import", str(root / "reports" / "study" / "runs.zip"), *there).code == 0
+    alone = milbench("run", study, "--loss", MINE, "--dry-run", *there)
+    assert "the earlier launches of that name had other settings or another preset" in alone.out
+    joined = milbench("reproduce", study, "--preset", "quick", "--loss", MINE, *there)
+    assert joined.code == 0
+    assert "other settings" not in joined.out
+    cells = collect(StoreReader(Workspace(tmp_path / "there"))).cells
+    assert {"exact", "mean-pooling"} <= set(cells["loss"])
+    assert set(cells["status"]) == {"done"}
 
 
 def test_specs_that_name_each_other_are_each_run_once(milbench: Milbench, tmp_path: Path) -> None:

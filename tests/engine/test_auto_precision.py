@@ -48,6 +48,21 @@ def test_the_quicker_precision_is_that_of_every_cell(
     assert f"{1000 * float32:.3g} ms in float32, {1000 * bfloat16:.3g} ms in bfloat16" in note
 
 
+def test_a_further_launch_elsewhere_takes_the_choice_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, 2.0, 1.0)
+    first = chosen(tmp_path / "here.json")
+    measured(monkeypatch, 1.0, 2.0)  # on another machine, where float32 is the quicker one
+    there = tmp_path / "there.json"
+    further = auto_precision.choose(plan("auto"), CPU, 1, None, there, first)
+    assert [cell.id for cell in further.cells] == [cell.id for cell in first.cells]
+    assert further.notes == first.notes
+    assert auto_precision.recall(plan("auto"), CPU, there, first).notes == first.notes
+    explicit = auto_precision.choose(plan("auto"), CPU, 1, None, there, plan("bfloat16"))
+    assert {cell.recipe["precision"] for cell in explicit.cells} == {"float32"}, "what a spec named was no choice"
+
+
 def test_the_choice_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "precision.json"
     measured(monkeypatch, 2.0, 1.0)

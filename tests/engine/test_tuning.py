@@ -155,8 +155,14 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
         ({"tune": {"recipe": {"epoch": [1]}}}, "did you mean 'epochs'"),
         (
             {"tune": {"recipe": {"epochs": {"low": 1, "high": 7}}}},
-            "epochs is searched from 1 to 7, but takes whole numbers alone; expected integer = true",
+            r"\[tune\.recipe\] epochs is searched from 1 to 7, but takes whole numbers alone; expected integer = true",
         ),
+        (
+            {"losses": ["top-k"], "tune": {"loss": {"top-k": {"one_in": {"low": 2, "high": 9}}}}},
+            r"\[tune\.loss\.top-k\] one_in is searched from 2 to 9, but takes whole numbers alone",
+        ),
+        ({"tune": {"recipe": {"epochs": [1.5]}}}, "epochs = 1.5 is wrong"),
+        ({"tune": {"recipe": {"lr(": {"low": 1e-3, "high": 1e-1}}}}, "unknown parameter"),
         ({"tune": {"recipe": {"lr": {"low": -1, "high": -0.5}}}}, "lr = -.* is wrong: Input should be greater than 0"),
         ({"tune": {"loss": {"exact": {"rulle": ["sum"]}}}}, "did you mean 'rule'"),
     ],

@@ -18,8 +18,10 @@ from milbench.data.tables.sequence_files import LoadedFrames
 from milbench.data.tables.sequence_table import SequenceTable
 
 Level = Literal["fact", "warning", "fatal"]
-FAR = 1000
-"""A value is far from all others if it is so many times as large as the middle 98 % of its feature."""
+FAR = 5
+"""A value is far from all others if its distance from the nearest is so many times what they span."""
+_FEWEST = 10
+"""Of fewer other values nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,19 +292,22 @@ def _features(table: BagTable) -> Iterator[Finding]:
 
 
 def _far_values(table: BagTable) -> Iterator[Finding]:
-    """Yield a finding where a few values lie far from all others: -9999 often stands for a missing value."""
-    low, high = np.percentile(table.features, [1, 99], axis=0)
-    usual = np.maximum(abs(low), abs(high))
-    far = abs(table.features) > FAR * usual
-    far[:, low == high] = False  # of a feature that is nearly always the same, every other value would be far
-    if far.any():
-        instance, which = (int(i[0]) for i in np.nonzero(far))
-        first = f"{row_name(table.path, int(table.rows[instance]))}: {table.feature_names[which]}"
-        yield Finding(
-            "warning", "values far from all others",
-            f"{int(far.sum()):,}, the first in {first} is {table.features[instance, which]:g}, "
-            f"while 98 % are between {low[which]:g} and {high[which]:g}; is it a missing value?",
-        )  # fmt: skip
+    """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
+    named = []
+    for which, name in enumerate(table.feature_names):
+        values = table.features[:, which].astype(np.float64)  # single precision has no differences of 1e38
+        for extreme in (values.min(), values.max()):
+            there = values == extreme
+            others = values[~there]
+            if len(others) < _FEWEST or not (span := np.ptp(others)):
+                continue
+            gap = abs(others - extreme).min()
+            # A single value of this kind may well be true, unless it is as large as codes for missing values are.
+            if gap > FAR * span and (there.sum() > 1 or abs(extreme) >= 999):
+                row = row_name(table.path, int(table.rows[there.argmax()])).rpartition(", ")[2]
+                named.append(f"{name} is {extreme:g} in {int(there.sum()):,} instances, the first in {row}")
+    if named:
+        yield Finding("warning", "values far from all others", f"{shown(named, 4)}; are they missing values?")
 
 
 def _span(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:

@@ -15,7 +15,7 @@ from milbench._version import __version__
 from milbench.api.plan import Plan
 from milbench.errors import UsageError
 from milbench.store.reader import PLAN, StoreReader
-from milbench.store.records import ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue, RunRecord, RunSummary
+from milbench.store.records import ORIGIN, PARENT, ROOT, MetricValue, RunRecord, RunSummary
 from milbench.store.transfer.archive import (
     EXPORT_FORMAT,
     EXPORT_MANIFEST,
@@ -96,8 +96,8 @@ def _snapshot(archive: zipfile.ZipFile, store: StoreReader, run_id: str, leave_o
         "status": "KILLED" if run.is_open else run.status,
         "start": run.start,
         "end": run.start if run.is_open else run.end,
-        # The path of a folder concerns nobody else; runs of today are told apart by their workspace.
-        "tags": {name: tag for name, tag in sorted(run.tags.items()) if name != ROOT or WORKSPACE not in run.tags},
+        # The path of the store's folder concerns nobody else, and a run that has ended does not need it.
+        "tags": {name: tag for name, tag in sorted(run.tags.items()) if name != ROOT},
         "params": dict(sorted(run.params.items())),
         "metrics": {k: _values(history[k]) for k in sorted(history) if not k.startswith("system/")},
         "artifacts": _add_artifacts(archive, store, run, leave_out),

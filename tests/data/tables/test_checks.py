@@ -71,21 +71,41 @@ def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
     assert "all are constant" in found(replace(table(), features=features), "fatal")["features"]
 
 
-@pytest.mark.parametrize("value", [-9999, 1e30])
-def test_a_value_that_may_stand_for_a_missing_one_is_placed(value: float) -> None:
+def features_of(*columns: np.ndarray) -> BagTable:
+    """Return a table with these features in bags of two."""
+    features = np.stack(columns, axis=1).astype(np.float32)
+    bags = len(features) // 2
+    labels = np.arange(bags)[:, None] % 3 < [1, 2]
+    return BagTable(
+        Path("bags.csv"), [f"bag {number}" for number in range(bags)], labels, ["cat", "dog"],
+        np.arange(0, len(features) + 2, 2), features, ["f", "g"][: len(columns)], rows=np.arange(len(features)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.parametrize("share", [0.01, 0.2])
+@pytest.mark.parametrize(("value", "scale"), [(-9999, 1), (-9999, 100), (-1, 0.01), (1e30, 1)])
+def test_values_that_may_stand_for_missing_ones_are_placed(
+    value: float, scale: float, share: float, count: int
+) -> None:
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(300, 2)).astype(np.float32)
-    features[:, 1] = np.arange(300) == 0  # nearly always the same, as rare counts are: what differs is no mistake
-    labels = np.array([[True, False], [False, False], [True, True]] * 50)
-    names = [f"bag {number}" for number in range(150)]
-    plain = BagTable(
-        Path("bags.csv"), names, labels, ["cat", "dog"], np.arange(0, 302, 2), features, ["f", "g"], rows=np.arange(300)
-    )
-    assert "values far from all others" not in found(plain, "warning")
-    features[[6, 8], 0] = value
-    text = found(replace(plain, features=features), "warning")["values far from all others"]
-    assert text.startswith(f"2, the first in bags.csv, row 8: f is {value:g}, while 98 % are between -"), text
-    assert found(replace(plain, features=features), "fatal") == {}
+    column, normal = rng.uniform(0, scale, size=count), rng.normal(size=count)
+    gone = max(2, round(share * count))
+    column[5 : 5 + gone] = value
+    text = found(features_of(normal, column), "warning")["values far from all others"]
+    assert text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+    assert found(features_of(normal, column), "fatal") == {}
+
+
+def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
+    rng = np.random.default_rng(0)
+    rare, spike = np.zeros(300), np.full(300, -0.03)
+    rare[[7, 90]], spike[:40] = 5, np.linspace(-0.05, 0.03, 40)
+    spike[41] = 36.8  # one real instance of its kind
+    for column in (rng.lognormal(0, 3, size=300), rng.standard_t(2, size=300), rng.poisson(0.1, size=300), rare, spike):
+        assert "values far from all others" not in found(features_of(rng.normal(size=300), column), "warning")
+    few = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
+    assert "values far from all others" not in few, "of four instances nothing is known"
 
 
 def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> None:
