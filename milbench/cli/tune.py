@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from milbench.cli import options
-from milbench.cli.run import RunRequest, SeveralNames, compute_spec, names, requested_spec
+from milbench.cli.request import RunRequest, SeveralNames, names, requested_spec
+from milbench.cli.run import compute
 from milbench.errors import UsageError
 
 
@@ -39,11 +40,14 @@ def tune(
     """
     from milbench.engine.search_space import MOST_DRAWS
 
+    if draws is not None and draws > MOST_DRAWS:
+        raise UsageError(f"--draws {draws} is too many, expected at most {MOST_DRAWS}")
     given = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     request = RunRequest(
         spec=spec,
         preset=preset,
         values={key: value for key, value in given.items() if value is not None},
+        draws=draws,
         data_dir=data_dir,
         device=device,
         jobs=jobs,
@@ -58,8 +62,4 @@ def tune(
     wanted = requested_spec(request)
     if wanted.tune is None:
         raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
-    if draws is not None:
-        if draws > MOST_DRAWS:
-            raise UsageError(f"--draws {draws} is too many, expected at most {MOST_DRAWS}")
-        wanted = wanted.model_copy(update={"tune": wanted.tune.model_copy(update={"draws": draws})})
-    return compute_spec(wanted, request, root)
+    return compute(request, root)

@@ -8,7 +8,9 @@ from typing import Any
 
 from milbench.api import registry
 from milbench.cli import options
-from milbench.cli.run import INTERRUPTED, RunRequest, compute
+from milbench.cli.launch import INTERRUPTED
+from milbench.cli.request import RunRequest
+from milbench.cli.run import compute
 from milbench.comparison.comparison import Comparison
 from milbench.errors import UsageError
 from milbench.store.workspace import Workspace

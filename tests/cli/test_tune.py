@@ -140,6 +140,18 @@ def test_a_loss_of_ones_own_is_put_through_the_companions_too(milbench: Milbench
     assert "harder" not in without.out
 
 
+def test_as_many_draws_as_asked_for_are_tried_on_the_companions_too(
+    milbench: Milbench, spec: Path, tmp_path: Path
+) -> None:
+    harder = tmp_path / "harder.toml"
+    harder.write_text(spec.read_text())
+    spec.write_text(f'companions = ["{harder.as_posix()}"]\n{spec.read_text()}')
+    ran = milbench("tune", str(spec), "--loss", MINE, "--draws", "2", "--dry-run")
+    assert ran.code == 0, ran
+    assert "tuned: 2 cells, 2 to run" in ran.out
+    assert "harder: 2 cells, 2 to run" in ran.out  # the file says 3
+
+
 def test_a_loss_of_ones_own_joins_those_that_were_tuned_before(milbench: Milbench, spec: Path, root: Path) -> None:
     assert milbench("run", str(spec)).code == 0  # as milbench tune does
     assert "3 cells, 3 to run" in milbench("run", str(spec), "--loss", MINE, "--dry-run").out

@@ -9,7 +9,7 @@ import pytest
 
 from milbench import UsageError
 from milbench.api.plan import Plan, merge
-from milbench.cli.run import RunRequest, requested_spec
+from milbench.cli.request import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Spec, make_spec, read_spec
 

@@ -12,7 +12,7 @@ import pytest
 
 from milbench.api.marks import Mark
 from milbench.api.plan import Plan
-from milbench.cli.run import RunRequest, requested_spec
+from milbench.cli.request import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import read_spec
 from milbench.report.marks import judge, passed_most

@@ -1,0 +1,244 @@
+"""A launch from the command line: its plan is printed, then its missing cells are computed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from milbench.cli import options
+from milbench.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from milbench.api.plan import Plan
+    from milbench.cli.events import Events, Failures
+    from milbench.cli.progress import Display
+    from milbench.cli.request import RunRequest
+    from milbench.engine.runner import Launch
+    from milbench.store.reader import StoreReader
+    from milbench.store.workspace import Workspace
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> int:
+    """Print a plan and compute its missing cells.
+
+    Args:
+        make: returns the plan; data that it needs may be downloaded meanwhile.
+        request: how cells are computed.
+        root: the folder of the workspace.
+
+    Returns:
+        The exit code, as `compute` does.
+    """
+    from milbench.data import catalog
+    from milbench.engine.precision import check_precision
+    from milbench.engine.runner import Launch, worker_devices
+    from milbench.store.reader import StoreReader
+    from milbench.store.workspace import Workspace
+
+    devices = _devices(request)
+    with catalog.downloads(not request.dry_run):
+        plan = make()
+        if request.smoke:
+            from milbench.engine.smoke_test import shrink
+
+            plan = shrink(plan)
+        check_precision(plan.cells, devices)
+        if request.log_models:
+            _check_models(plan)
+        # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
+        devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
+        workspace = Workspace(root) if request.dry_run else Workspace(root).make()
+        if not request.dry_run:
+            options.deliver(workspace)
+        plan = _with_precision(plan, devices, request, workspace)
+    reader = StoreReader(workspace) if options.has_store(workspace) else None
+    launch = Launch(plan, reader.cell_runs() if reader else {}, request.rerun)
+    display = _display(launch, workspace, request.output)
+    display.planned()
+    if reader and not reader.joins(plan):
+        _say_apart(plan, request)
+    if request.dry_run:
+        display.over("dry run: nothing was started")
+        return 0
+    if not launch.to_run:
+        return _nothing_to_run(launch, workspace, display, request.command or options.command_line())
+    return _execute(launch, workspace, request, devices, display)
+
+
+def _say_apart(plan: Plan, request: RunRequest) -> None:
+    """Print that a launch of a part of a spec stands alone: a report would lack the other losses without a word."""
+    from milbench.cli.console import console
+
+    if request.output == "text":
+        console.print(
+            f"{plan.name}: the earlier launches of that name had other settings or another preset, and the report of "
+            "this one is without them; the same --preset and -p would join them, --name keeps them apart",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _earlier(name: str, workspace: Workspace) -> Plan | None:
+    """Return the plan that a comparison has so far, None where there is none."""
+    from milbench.store.reader import StoreReader
+
+    try:
+        return StoreReader(workspace).plan(name)[0] if options.has_store(workspace) else None
+    except UsageError:
+        return None
+
+
+def _check_models(plan: Plan) -> None:
+    """Raise UsageError where a network could be loaded with its data alone: it would be no model that can be moved."""
+    from milbench.api.registry import tasks
+    from milbench.api.task import Task
+
+    for name in dict.fromkeys(cell.task_file or cell.task for cell in plan.cells):
+        kind = tasks().cls(name)
+        if kind.network_needs_data and kind.memory is Task.memory:
+            raise UsageError(
+                f"--log-models: the network of {kind.name} needs its data, and it has no Task.memory of them"
+            )
+
+
+def _devices(request: RunRequest) -> list[str]:
+    """Return the devices that cells are dealt to; the workers of a cluster have their own, and do not share this one's.
+
+    Raises:
+        UsageError: the device is not there, or an option has no meaning.
+    """
+    from milbench._utils.devices import resolve, resolve_all
+
+    if request.cluster is None:
+        return resolve_all(request.device)
+    if request.jobs_per_device is not None:
+        raise UsageError("--jobs-per-device is for the GPUs of this machine; a cluster has as many jobs as workers")
+    return [str(resolve(request.device))]
+
+
+def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspace: Workspace) -> Plan:
+    """Return the plan with a precision for the cells whose recipe leaves it to a measurement, and print the choice.
+
+    A dry run measures nothing: cells whose precision was not chosen before are left as they are.
+    """
+    if not any(cell.recipe["precision"] == "auto" for cell in plan.cells):
+        return plan
+    import torch
+
+    from milbench.cli.console import console
+    from milbench.engine.auto_precision import choose, recall
+
+    device, kept, earlier = torch.device(devices[0]), workspace.precision, _earlier(plan.name, workspace)
+    if request.dry_run:
+        chosen = recall(plan, device, kept, earlier)
+    else:
+        chosen = choose(plan, device, _threads(request, devices), request.data_dir, kept, earlier)
+    if request.output == "text":
+        for note in chosen.notes[len(plan.notes) :]:
+            console.print(note, markup=False, soft_wrap=True)
+    return chosen
+
+
+def _threads(request: RunRequest, devices: list[str]) -> int:
+    """Return the number of threads of each cell."""
+    return request.threads or max(1, (os.cpu_count() or 1) // len(devices))
+
+
+def _display(
+    launch: Launch, workspace: Workspace, output: Literal["text", "quiet", "json"]
+) -> Display | Events | Failures:
+    from milbench.cli.console import console
+    from milbench.cli.events import Events, Failures
+    from milbench.cli.progress import Display
+
+    if output == "text":
+        return Display(console, launch, workspace)
+    return Events(launch) if output == "json" else Failures(launch)
+
+
+def _execute(
+    launch: Launch, workspace: Workspace, request: RunRequest, devices: list[str], display: Display | Events | Failures
+) -> int:
+    from milbench.engine.pools import ClusterLost
+    from milbench.engine.runner import Interrupted, Options, execute
+    from milbench.store.writer import StoreWriter
+
+    how = Options(
+        devices=devices,
+        threads=_threads(request, devices),
+        data_dir=request.data_dir,
+        fail_fast=request.fail_fast,
+        cluster=request.cluster,
+        in_process=request.in_process,
+        timeout=request.timeout,
+        log_models=request.log_models,
+    )
+    store = StoreWriter(workspace)
+    stopped, failed, problems = "", 0, []
+    try:
+        with display.live():
+            try:
+                failed = execute(launch, store, workspace, how, request.command or options.command_line(), display)
+            except Interrupted:
+                stopped = "interrupted"
+            except ClusterLost:
+                stopped = "the cluster was lost"
+        code = _outcome(launch.plan, store, display, request, stopped) or int(failed > 0)
+    except StoreError as error:
+        code = INTERRUPTED if stopped == "interrupted" else 1
+        problems = [str(error), "the same command continues"]
+    if waiting := store.waiting():
+        kept = f"what {len(waiting)} runs wrote is kept in {workspace.spool}"
+        problems.append(f"{kept}, and the next milbench run or milbench status delivers it")
+    if problems:
+        typer.echo(f"milbench: {'; '.join(problems)}", err=True)
+    return code or int(bool(problems))
+
+
+def _outcome(
+    plan: Plan, store: StoreReader, display: Display | Events | Failures, request: RunRequest, stopped: str
+) -> int:
+    """Print how many cells of a plan are done, and what stopped the launch, if anything; return the exit code."""
+    done, cells = _done(plan, store), len(plan.cells)
+    if stopped:
+        what = "computes all of them again" if request.rerun == "all" else "continues"
+        display.over(f"{stopped}: {done} of {cells} cells done; the same command {what}")
+        return INTERRUPTED if stopped == "interrupted" else 1
+    if request.smoke:
+        display.over(f"smoke run: {done} of {cells} cells run from end to end; nothing was kept")
+    else:
+        left = f", {cells - done} not (milbench status {plan.name})" if done < cells else ""
+        display.over(f"{done} of {cells} cells done{left}; next: milbench report {plan.name}")
+    return 0 if done == cells else 1
+
+
+def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Events | Failures, command: str) -> int:
+    """Record the launch, unless the last one was the same, and print how many cells are not done."""
+    from milbench.store.reader import StoreReader
+
+    undone = sum(launch.status(cell) != "done" for cell in launch.plan.cells)
+    display.over("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
+    reader = StoreReader(workspace)
+    is_new = not reader.was_launched_last(launch.plan)
+    if is_new or reader.has_stale_launches():
+        from milbench.store.writer import StoreWriter
+
+        store = StoreWriter(workspace)
+        store.close_stale([])
+    if is_new:
+        store.end(store.launch(launch.plan, command), "FINISHED")
+    return 1 if undone else 0
+
+
+def _done(plan: Plan, store: StoreReader) -> int:
+    """Return how many cells of a plan are done."""
+    runs = store.cell_runs()
+    return sum(cell.id in runs and runs[cell.id].status == "done" for cell in plan.cells)
