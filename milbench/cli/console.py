@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -34,6 +35,21 @@ def plain(text: str) -> str:
     )
 
 
+def silence(stream: TextIO) -> None:
+    """Let what is written to a stream go nowhere from now on, since nobody reads it any more."""
+    with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def write_line(stream: TextIO, line: str) -> None:
+    """Write a line to a stream at once; go on in silence where its reader has gone."""
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except OSError:
+        silence(stream)
+
+
 class PlainConsole(Console):
     """A console that shows control characters and emoji codes as they are, in strings, cells and titles of tables.
 
@@ -49,8 +65,7 @@ class PlainConsole(Console):
     def on_broken_pipe(self) -> None:
         """Go on in silence where the reader has gone, as with `| head`: what is computed must not end with it."""
         self.quiet = True
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        silence(sys.stdout)
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return the text as rich shows it; every string comes through here."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from milbench.cli.console import plain
+from milbench.cli.console import plain, write_line
 from milbench.cli.progress import cell_label
 from milbench.engine.runner import Launch
 from milbench.engine.worker import JobResult
@@ -57,8 +57,7 @@ class Events:
 
     @staticmethod
     def _print(event: str, **values: Any) -> None:
-        sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
-        sys.stdout.flush()
+        write_line(sys.stdout, json.dumps({"event": event, **values}))
 
 
 class Failures:
@@ -80,7 +79,7 @@ class Failures:
         """Print the reason why a cell is not done."""
         if result.status != "done":
             label = cell_label(self.launch.plan, self.cells[result.cell_id])
-            sys.stderr.write(plain(f"{result.status}  {label}: {result.reason}") + "\n")
+            write_line(sys.stderr, plain(f"{result.status}  {label}: {result.reason}"))
 
     def stopping(self) -> None:
         """Print nothing."""

@@ -35,7 +35,7 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         root: the folder of the workspace.
 
     Returns:
-        The exit code, as `compute` does.
+        The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
     """
     from milbench.data import catalog
     from milbench.engine.precision import check_precision
@@ -224,8 +224,11 @@ def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Eve
     """Record the launch, unless the last one was the same, and print how many cells are not done."""
     from milbench.store.reader import StoreReader
 
-    undone = sum(launch.status(cell) != "done" for cell in launch.plan.cells)
-    display.over("nothing to run" + (f", but {undone} cells are not done (see --rerun)" if undone else ""))
+    undone = [status for cell in launch.plan.cells if (status := launch.status(cell)) != "done"]
+    running = undone.count("running")
+    left = [f"{running} cells are being computed by another launch"] if running else []
+    left += [f"{len(undone) - running} cells are not done (see --rerun)"] if len(undone) > running else []
+    display.over(", but ".join(["nothing to run", *([" and ".join(left)] if left else [])]))
     reader = StoreReader(workspace)
     is_new = not reader.was_launched_last(launch.plan)
     if is_new or reader.has_stale_launches():

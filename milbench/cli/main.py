@@ -15,6 +15,7 @@ import typer
 
 from milbench._version import __version__
 from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, tour, transfer, tune
+from milbench.cli.launch import INTERRUPTED
 from milbench.errors import RENAMED, UsageError, store_failure
 
 ParserError: Any = typer.BadParameter.__base__
@@ -63,7 +64,7 @@ def main() -> NoReturn:
             _suggest_new_name(error)
             code = _refuse(error.format_message())
     except (typer.Abort, KeyboardInterrupt):
-        code = run.INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         code = 0
     except OSError as error:

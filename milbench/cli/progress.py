@@ -58,9 +58,9 @@ class Estimate:
         self.share = dict.fromkeys(cells, 0.0)
         self.ended = 0
 
-    def update(self, cell: str, share: float) -> None:
-        """Record how much of a cell is done, 0 to 1; the first share of a resumed cell is no work of this launch."""
-        self.first.setdefault(cell, share)
+    def update(self, cell: str, share: float, resumed_at: float = 0.0) -> None:
+        """Record how much of a cell is done, 0 to 1; what was done when it was resumed is no work of this launch."""
+        self.first[cell] = resumed_at
         self.share[cell] = share
 
     def end(self, cell: str) -> None:
@@ -162,7 +162,7 @@ class Display:
         while not over.wait(FOLLOW_INTERVAL):
             running = self._running()
             for cell_id, state in running.items():
-                self.estimate.update(cell_id, state.share)
+                self.estimate.update(cell_id, state.share, state.resumed_at)
             self.progress.update(self.total, state=str(self.estimate))
             if self.console.is_terminal:
                 self._show(running)

@@ -18,7 +18,7 @@ SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Pytho
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the user asked `milbench run` or `milbench reproduce` for."""
+    """What the user asked `milbench run`, `reproduce` or `tune`, or `milbench.compare`, for."""
 
     spec: str | None
     preset: str | None = None

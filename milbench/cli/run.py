@@ -149,7 +149,7 @@ def compute(request: RunRequest, root: Path) -> int:
         The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
 
     Raises:
-        UsageError: The request is wrong. Nothing was written then.
+        UsageError: The request is wrong, and nothing was computed; or a search has found nothing to choose from.
     """
     from milbench.engine.planning import make_plan
     from milbench.store.spool import patience
@@ -162,8 +162,9 @@ def compute(request: RunRequest, root: Path) -> int:
     else:
         code = compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
     for other in others:
-        if code != INTERRUPTED:
-            code = compute(other, root) or code
+        if code == INTERRUPTED or (code and request.fail_fast):
+            break
+        code = compute(other, root) or code
     return code
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
 
 from milbench.api.recipe import Recipe
 
@@ -28,7 +28,9 @@ class Averaging:
     def __init__(self, model: torch.nn.Module, first: int | None) -> None:
         self.model = model
         self.first = first
-        self._mean = None if first is None else AveragedModel(model, use_buffers=True)
+        # Without this function torch averages all weights in one operation where it can, which refuses whole numbers,
+        # such as the number of batches that BatchNorm counts.
+        self._mean = None if first is None else AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
 
     @classmethod
     def of(cls, recipe: Recipe, model: torch.nn.Module, steps: int) -> Averaging:

@@ -13,8 +13,11 @@ class Stopped(BaseException):
 class Callback:
     """The methods that are called while a cell is trained. Here they do nothing; a subclass overrides some."""
 
-    def resumed(self, epoch: int, step: int) -> None:
-        """Handle that training continues from a checkpoint, after `step` steps of an epoch (from 1)."""
+    def resumed(self, epoch: int, step: int, steps: int) -> None:
+        """Handle that training continues from a checkpoint, after `step` of the `steps` of an epoch (from 1)."""
+
+    def started_over(self) -> None:
+        """Handle that training begins anew, since what the checkpoint holds is damaged."""
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
         """Handle progress inside an epoch, at most twice a second.

@@ -16,6 +16,7 @@ from milbench.api.reliability import Bin
 from milbench.api.task import Evaluation
 from milbench.engine.averaging import Averaging
 from milbench.engine.clipping import Clipping
+from milbench.errors import StoreError
 
 
 @dataclass(frozen=True)
@@ -131,12 +132,19 @@ class Checkpoint:
 
         Returns:
             The counters and the history, with the weights and the other state, on the CPU, for `restore`; or None.
+
+        Raises:
+            StoreError: the file cannot be read at the moment, which says nothing of what it holds.
         """
-        if not path.exists():
+        try:
+            content = io.BytesIO(path.read_bytes())
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StoreError(f"cannot read the checkpoint {path}: {error.strerror or error}") from None
         try:
             # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(content, map_location="cpu", weights_only=True)
             counters = dict(state)["counters"]
             stored = counters.get("outcomes")
             counters["outcomes"] = stored and {name: _from_tensors(*terms) for name, terms in stored.items()}
@@ -146,6 +154,8 @@ class Checkpoint:
             found.loaded = {name: state[name] for name in ("network", "optimizer", "generators")}
             # Files of earlier versions lack these.
             found.loaded |= {name: state.get(name) for name in ("clipping", "averaging")}
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001 a file may hold anything, and torch then raise anything
             path.replace(path.with_suffix(".damaged"))
             return None

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from milbench._utils import locks
 from milbench.api.plan import Cell
 from milbench.engine.worker import (
     Job,
@@ -384,14 +385,14 @@ def connected(address: str) -> Iterator[Any]:
 
 def check_workers(client: Any, workspace: Workspace, tracking_uri: str) -> None:
     """Raise UsageError if there is no worker, or if one cannot reach the store."""
-    token = f".seen-by-workers-{uuid.uuid4().hex}"
-    (workspace.checkpoints / token).touch()
+    token = workspace.lock(f"seen-by-workers-{uuid.uuid4().hex}")
     try:
-        with suppress(TimeoutError):
-            client.wait_for_workers(1, timeout=FIRST_WORKER)
-        reasons = client.run(check_worker, str(workspace.path), tracking_uri, token, on_error="return")
+        with locks.try_lock(token):  # other launches sweep the folder, but not while a lock in it is held
+            with suppress(TimeoutError):
+                client.wait_for_workers(1, timeout=FIRST_WORKER)
+            reasons = client.run(check_worker, str(workspace.path), tracking_uri, token.name, on_error="return")
     finally:
-        (workspace.checkpoints / token).unlink()
+        token.unlink(missing_ok=True)
     if not reasons:
         raise UsageError(f"the dask cluster had no worker for {FIRST_WORKER:.0f} seconds")
     for worker, reason in reasons.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -112,6 +113,7 @@ def execute(
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM stopped the launch; the next one continues it.
+        ClusterLost: the scheduler of the cluster does not answer any more.
         StoreError: the store failed. The cells that ran are computed as far as it let them; the next launch continues.
         UsageError: a loss does not suit its task, or returns what a loss must not; the cluster does not answer, or one
             of its workers cannot reach the store. Nothing was started then.
@@ -129,7 +131,8 @@ def execute(
             store.close_stale(cell.id for cell in launch.to_run)
             jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
             for result in (_recorded(result, jobs, store) for result in pool.results(jobs)):
-                watcher.ended(result)
+                with suppress(OSError):  # its terminal or its reader has gone, and the launch goes on
+                    watcher.ended(result)
                 failed += result.status == "failed"
                 if result.status == "failed" and options.fail_fast:
                     break
@@ -221,10 +224,13 @@ def sweep(workspace: Workspace, launch: Launch) -> None:
     folder = workspace.checkpoints
     if any(locks.is_locked(path) for path in folder.glob("*.lock")):
         return
-    for pattern in ("*.stop", "*.progress", "*.hang", ".*"):
+    for pattern in ("*.stop", "*.progress", "*.hang", "*.damaged", "*.artifacts", ".*"):
         for path in folder.glob(pattern):
             with suppress(OSError):
-                path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
     if launch.rerun != "all":
         for cell in launch.plan.cells:
             if launch.status(cell) == "done":
@@ -242,7 +248,8 @@ def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> It
         asked.set()
         stopping.set()
         request.touch()
-        watcher.stopping()
+        with suppress(OSError):  # the terminal was closed: that is why
+            watcher.stopping()
 
     heeded = [name for name in STOPPING if signal.getsignal(name) != signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {name: signal.signal(name, stop) for name in heeded}

@@ -146,11 +146,6 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
     return make_spec(values, owner=f"spec {given}")
 
 
-def presets(given: str) -> list[str]:
-    """Return the names of the presets of a built-in spec, the default first."""
-    return list(tomllib.loads(built_in_specs()[given].read_text("utf-8")).get("presets", {}))
-
-
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
     found = values.pop("presets", {})
     if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):

@@ -107,15 +107,12 @@ class Trainer:
         Raises:
             FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
             UsageError: a plug-in file was changed since the cell was planned, or the task does not suit the loss.
+            TypeError: the task's `evaluate` returns something else than an Evaluation.
+            StoreError: the checkpoint cannot be read at the moment.
             Stopped: the callback has asked to stop. The checkpoint holds every finished step.
         """
         self._set_up()
-        state = Checkpoint.load(self.checkpoint, self.cell.id)
-        if state is None:
-            state = Checkpoint(self.cell.id)
-        else:
-            state.restore(self.model, self.optimizer, self.clipping, self.averaging, self.device)
-            self.callback.resumed(state.epoch + 1, state.step)
+        state = self._begin()
         while state.epoch < self.recipe.epochs:
             busy = self._train_epoch(state)
             evaluation = self._evaluate(state)
@@ -131,13 +128,27 @@ class Trainer:
             self.callback.epoch(state.epoch, metrics)
             self._save(state)
         self.averaging.apply()
-        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        # What follows must not change statistics over batches: not in the network, nor in the weights that are kept.
+        self.network.eval()
+        weights = {k: v.detach().cpu().contiguous().clone() for k, v in self.model.state_dict().items()}
         costs = self._costs(state)
         last = Evaluation(state.history[-1], state.decoder, state.outcomes, state.reliability)
         return TrainedCell(
             state.history, costs, weights, last.decoder, last.outcomes, last.reliability,
             lambda path: self._save_gallery(path, last), self.task.class_names, self.task.memory(),
         )  # fmt: skip
+
+    def _begin(self) -> Checkpoint:
+        """Return the state of training: that of the checkpoint, which is restored, or that before the first step."""
+        existed = self.checkpoint.exists()
+        state = Checkpoint.load(self.checkpoint, self.cell.id)
+        if state is not None:
+            state.restore(self.model, self.optimizer, self.clipping, self.averaging, self.device)
+            self.callback.resumed(state.epoch + 1, state.step, self.steps)
+            return state
+        if existed:
+            self.callback.started_over()
+        return Checkpoint(self.cell.id)
 
     def _evaluate(self, state: Checkpoint) -> Evaluation:
         """Return the evaluation that the recipe asks for after this epoch; without metrics where it asks for none."""
@@ -209,6 +220,9 @@ class Trainer:
         load = profiling.OtherLoad()
         # The sum continues from that of the checkpoint in the same order, so a resumed run gives the identical sum.
         total = torch.tensor([state.loss_sum, state.clipped], dtype=torch.float64, device=self.device)
+        done, batches = state.step, self._batches(state.epoch)
+        for _ in itertools.islice(batches, done):  # they were drawn before, and that time was counted then
+            pass
         begun, seconds_before = time.perf_counter(), state.seconds
 
         def settle(step: int) -> None:
@@ -218,8 +232,7 @@ class Trainer:
             if not math.isfinite(state.loss_sum):
                 raise FloatingPointError(f"the loss in training: not finite by epoch {state.epoch + 1}, step {step}")
 
-        done = state.step
-        for step, bags in enumerate(itertools.islice(self._batches(state.epoch), done, None), start=done + 1):
+        for step, bags in enumerate(batches, start=done + 1):
             total += self._train_step(bags, state, state.epoch * self.steps + step - 1)
             self.averaging.count(state.epoch * self.steps + step)
             now = time.monotonic()

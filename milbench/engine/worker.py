@@ -219,6 +219,7 @@ class _Computation:
 
     def _known(self) -> tuple[CellRun | None, bool]:
         """Return the run of the cell that the store has, and whether it is of this workspace."""
+        self.store.refresh()  # a launch may have made an experiment since this process opened the store
         self.store.deliver()  # perhaps the end of this very run
         known = self.store.cell_run(self.job.cell.id)
         if known and known.status == "running":
@@ -235,18 +236,17 @@ class _Computation:
         tags = provenance.tags(job.device, job.threads)
         run_id = self._patiently(lambda: self.store.start_cell(job.comparison, job.cell, job.launch, tags, interrupted))
         Progress(job.cell.recipe["epochs"]).write(self.progress)
+        folder = self.workspace.checkpoints / f"{job.cell.id}.artifacts"
         try:
             with self.store.system_metrics(run_id):
                 trained = self._train(run_id)
                 self.store.log(run_id, job.cell.recipe["epochs"], trained.costs)
                 if chosen := (trained.decoder or {}).get("decoder"):
                     self.store.tag(run_id, {"milbench.decoder": str(chosen)})
-                folder = self.workspace.checkpoints / f"{job.cell.id}.artifacts"
                 shape = _keep_artifacts(run_id, self.store, folder, trained, _about(job.cell, trained, tags))
                 self.store.log_data(run_id, job.cell, (shape, (-1, len(trained.class_names))))
                 if job.log_model:
                     _log_model(run_id, self.store, folder, job.cell, trained)
-                shutil.rmtree(folder)
             self.store.end(run_id, "FINISHED")
         except Stopped:
             self.store.end(run_id, "KILLED")
@@ -257,6 +257,8 @@ class _Computation:
             if store_failure(error) and not _is_of_a_plug_in(error, job):
                 raise  # the cell has not failed
             return self._failed(run_id, error)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         self.checkpoint.unlink(missing_ok=True)
         return JobResult(job.cell.id, "done", metrics=trained.history[-1], run_id=run_id)
 
@@ -403,10 +405,14 @@ class _StoreCallback(Callback):
         self.workspace, self.file = workspace, workspace.progress(job.cell.id)
         self.progress = Progress(job.cell.recipe["epochs"])
 
-    def resumed(self, epoch: int, step: int) -> None:
+    def resumed(self, epoch: int, step: int, steps: int) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         self.store.tag(self.run_id, {"milbench.resumed": f"{moment} in epoch {epoch} after step {step}"})
-        self.progress = self.progress.resumed(epoch)
+        self.progress = self.progress.resumed(epoch, step, steps)
+        self.progress.write(self.file)
+
+    def started_over(self) -> None:
+        self.store.tag(self.run_id, {"milbench.started_over": "from the first step: its checkpoint was damaged"})
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
         self.progress = replace(self.progress, epoch=epoch, step=step, steps=steps, loss=loss)

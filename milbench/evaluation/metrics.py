@@ -233,17 +233,6 @@ def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | 
     return (inside & (truth.classes.unsqueeze(1) == classes.view(1, -1, 1))).any(dim=2)
 
 
-def hit_rate(hits: Tensor, labels: Tensor) -> float:
-    """Return the share of hits (B, C) among the classes in the label sets (B, C); NaN where all sets are empty.
-
-    Examples:
-        >>> import torch
-        >>> hit_rate(torch.tensor([[True, False, True]]), labels=torch.tensor([[True, True, False]]))
-        0.5
-    """
-    return share(hits[labels])
-
-
 def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> Tensor:
     """Return for every instance whether its most probable class is not its true one.
 

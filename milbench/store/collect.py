@@ -122,7 +122,8 @@ def last_values(store: StoreReader, plan: Plan, metric: str) -> dict[str, float]
     done = {cell.id: runs[cell.id].run_id for cell in plan.cells if cell.id in runs and runs[cell.id].status == "done"}
     histories = store.histories(list(done.values()))
     values = {cell_id: histories[run_id].get(metric, []) for cell_id, run_id in done.items()}
-    return {cell_id: max(found, key=lambda v: v.epoch).value for cell_id, found in values.items() if found}
+    # An epoch that was logged twice, before a kill and after it, has the value that was logged last.
+    return {cell_id: max(reversed(found), key=lambda v: v.epoch).value for cell_id, found in values.items() if found}
 
 
 def _before_contrasts(store: StoreReader, plan: Plan, used: list[CellRun]) -> int | None:

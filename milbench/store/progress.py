@@ -47,9 +47,10 @@ class Progress:
         worked = self.share - self.resumed_at
         return (now - self.begun) * (1 - self.share) / worked if worked >= LEAST_WORK else None
 
-    def resumed(self, epoch: int) -> Progress:
-        """Return the progress of a cell that continues in an epoch (from 1)."""
-        return replace(self, epoch=epoch, resumed_at=(epoch - 1) / self.epochs)
+    def resumed(self, epoch: int, step: int, steps: int) -> Progress:
+        """Return the progress of a cell that continues after `step` of the `steps` of an epoch (from 1)."""
+        found = replace(self, epoch=epoch, step=step, steps=steps)
+        return replace(found, resumed_at=found.share)
 
     def write(self, path: Path) -> None:
         """Write the file, completely or not at all."""

@@ -159,8 +159,9 @@ class StoreReader:
         if not superseded:
             plans = newest_code(plans)[0]
         if not plans:
+            lost = next(line for line in self.lost if launches[0].run_id in line)
             raise UsageError(
-                f"the store has lost the plan of {self._names()[launches[0].experiment_id]}: {self.lost[-1]}; run the "
+                f"the store has lost the plan of {self._names()[launches[0].experiment_id]}: {lost}; run the "
                 "same command again, which finds the cells that are done"
             )
         return merge(plans), launches[0].tags.get(COMMAND, ""), _time(launches[0].start)
@@ -192,16 +193,16 @@ class StoreReader:
 
     def _plan_of(self, launch: RunSummary) -> Plan | None:
         """Return the plan of a launch; None, with the loss noted, where its artifact is gone."""
-        lost = f"{PLAN} of the launch of {_time(launch.start)} (run {launch.run_id})"
-        path = self.artifact(launch.run_id, PLAN)
-        if path is None:
-            self.lost.append(f"{lost} is gone")
-            return None
-        try:
-            return Plan.from_json(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            self.lost.append(f"{lost}: {error}")
-            return None
+        path, problem = self.artifact(launch.run_id, PLAN), " is gone"
+        if path is not None:
+            try:
+                return Plan.from_json(path.read_text("utf-8"))
+            except (OSError, ValueError) as error:
+                problem = f": {error}"
+        lost = f"{PLAN} of the launch of {_time(launch.start)} (run {launch.run_id}){problem}"
+        if lost not in self.lost:  # a launch may be asked for its plan more than once
+            self.lost.append(lost)
+        return None
 
     def all_launches(self, name: str | None = None) -> list[RunSummary]:
         """Return every launch of a comparison, the newest first; of the one launched last where the name is None.
@@ -361,13 +362,6 @@ class StoreReader:
             return None
         folder = None if self.is_local else tempfile.mkdtemp(prefix="milbench-")
         return self._client.download(run_id, name, folder)
-
-    def text(self, run_id: str, name: str) -> str:
-        """Return the text of an artifact. Raises UsageError if the run has none of that name."""
-        path = self.artifact(run_id, name)
-        if path is None:
-            raise UsageError(f"the store has lost {name} of run {run_id}")
-        return path.read_text("utf-8")
 
     # -- who computes a run -------------------------------------------------------------------------------------
 

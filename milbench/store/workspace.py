@@ -44,7 +44,7 @@ class Workspace:
                 folder.mkdir(parents=True, exist_ok=True)
                 probe = folder / f".probe-{os.getpid()}"
                 probe.touch()
-                probe.unlink()
+                probe.unlink(missing_ok=True)
             with suppress(FileExistsError), self.id_file.open("x") as file:
                 file.write(uuid.uuid4().hex)
         except OSError as error:

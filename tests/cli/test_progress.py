@@ -16,12 +16,13 @@ def test_the_time_left_is_reckoned_from_the_work_of_this_launch() -> None:
     clock = [100.0]
     estimate = Estimate(["a", "b", "c"], now=lambda: clock[0])
     assert str(estimate) == ""
-    estimate.update("a", 0.5)  # resumed: half of it was done before
+    estimate.update("a", 0.0)  # its data are read
+    estimate.update("a", 0.5, resumed_at=0.5)  # half of it was done before
     clock[0] = 160.0
     assert estimate.seconds() is None
-    estimate.update("a", 0.51)  # its first steps are slow, and would promise hours
+    estimate.update("a", 0.51, resumed_at=0.5)  # its first steps are slow, and would promise hours
     assert estimate.seconds() is None
-    estimate.update("a", 0.75)  # a quarter of a cell in a minute leaves two and a quarter
+    estimate.update("a", 0.75, resumed_at=0.5)  # a quarter of a cell in a minute leaves two and a quarter
     assert estimate.seconds() == pytest.approx(9 * 60)
     assert str(estimate) == "about 9 minutes left"
     estimate.end("a")

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, presets, read_spec
+from milbench.engine.spec import built_in_specs, read_spec
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
+from tests._helpers.specs import presets
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
 MINE = str(PLUGINS / "third_party_loss.py")
@@ -108,6 +109,9 @@ epochs = 1
     assert ran.code == 1, ran
     assert "easy: 2 cells, 2 to run" in ran.out
     assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
+    first = milbench("run", str(easy), "--loss", BREAKING, "--rerun", "failed", "--fail-fast")
+    assert first.code == 1, first
+    assert "harder" not in first.out, "the first failure ends all that was asked for"
 
 
 def test_a_loss_of_ones_own_joins_the_runs_beside_a_report(

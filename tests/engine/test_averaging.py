@@ -78,3 +78,18 @@ def test_a_model_gets_its_own_weights_back_whatever_happens_meanwhile() -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert torch.equal(model.weight, own)
+
+
+def test_layers_that_count_batches_are_averaged_where_torch_takes_all_weights_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU torch does so by default, by a division that it refuses for whole numbers: here on the CPU too."""
+    monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
+    model = torch.nn.BatchNorm1d(3)
+    averaging = Averaging(model, first=1)
+    for done in (1, 2, 3):
+        model.running_mean = torch.full((3,), float(done))
+        averaging.count(done)
+    averaging.apply()
+    assert model.running_mean is not None
+    assert model.running_mean.tolist() == [2.0, 2.0, 2.0]

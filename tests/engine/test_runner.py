@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,11 @@ import pytest
 from safetensors import safe_open
 
 from milbench.api.outcomes import load_outcomes
+from milbench.engine.planning import make_plan
+from milbench.engine.runner import _stoppable
+from milbench.engine.spec import make_spec
 from milbench.engine.trainer import STOP_INTERVAL, Trainer
+from milbench.engine.worker import Job, JobResult, check_worker, compute_cell
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
@@ -255,10 +261,58 @@ def test_a_cell_that_another_process_computes_is_left_to_it(milbench: Milbench, 
         ran = milbench("run", "--loss", "exact", "--task", TINY, "--epochs", "3", "-p", gate)
         assert ran.code == 1
         assert "running" in ran.out
-        assert "nothing to run" in ran.out
+        assert "nothing to run, but 1 cells are being computed by another launch" in ran.out
+        assert "--rerun" not in ran.out
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate(timeout=60)
+
+
+def test_a_worker_that_opened_the_store_before_a_comparison_was_made_finds_its_runs(
+    milbench: Milbench, root: Path
+) -> None:
+    workspace = Workspace(root).make()
+    uri = StoreReader(workspace).uri
+    for name in ("token", "launch.lock"):
+        (workspace.checkpoints / name).touch()
+    assert check_worker(str(root), uri, "token") == ""  # it is open in this process from here on
+    words = ("run", "--loss", "exact", "--task", TINY, "--name", "made-since")
+    assert milbench(*words, "--jobs", "2").code == 0
+    cell = make_plan(make_spec({"name": "made-since", "losses": ["exact"], "tasks": [TINY]}), None).cells[0]
+    run = StoreReader(workspace).cell_runs()[cell.id]
+    job = Job(cell, "made-since", "launch", str(root), uri, device="cpu", threads=1, data_dir=None)
+    found = compute_cell(job)
+    assert (found.status, found.run_id, found.metrics) == ("done", run.run_id, None), "it is not computed again"
+
+
+@pytest.mark.parametrize("how", ["--json", "--quiet"])
+def test_a_launch_goes_on_when_nobody_reads_what_it_prints(root: Path, how: str) -> None:
+    words = ["run", "--loss", f"{BREAKING},exact", "--task", TINY, "--seeds", "0-1", how, "--in-process"]
+    command = [sys.executable, "-m", "milbench", *words, "--root", str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout
+        assert running.stderr
+        if how == "--json":
+            running.stdout.readline()
+        running.stdout.close()
+        running.stderr.close()
+        assert running.wait(timeout=120) == 1
+    cells = collect(StoreReader(Workspace(root))).cells
+    assert cells.groupby("loss").status.agg(list).to_dict() == {"exact": ["done"] * 2, "breaking": ["failed"] * 2}
+
+
+def test_a_terminal_that_was_closed_does_not_keep_cells_from_being_saved(tmp_path: Path) -> None:
+    class OnDeadTerminal:
+        def ended(self, result: JobResult) -> None: ...
+
+        def stopping(self) -> None:
+            raise OSError(errno.EIO, "the terminal is gone")
+
+    asked = threading.Event()
+    with _stoppable(tmp_path / "request", asked, OnDeadTerminal()):
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert asked.wait(timeout=10)
+    assert (tmp_path / "request").exists(), "workers are asked to stop"
 
 
 def test_flags_add_up_and_a_spec_stands_for_itself(milbench: Milbench, root: Path, tmp_path: Path) -> None:
@@ -324,7 +378,9 @@ def test_what_killed_launches_have_left_is_swept_away(milbench: Milbench, root: 
     milbench("run", "--loss", "exact", "--task", TINY)
     (cell,) = StoreReader(Workspace(root)).cell_runs()
     checkpoints = root / "runs" / "checkpoints"
-    for name in (f"{cell}.pt", f"{cell}.progress", f"{cell}.hang", "0123.stop", f".{cell}.pt.123"):
+    for name in (f"{cell}.pt", f"{cell}.progress", f"{cell}.hang", "0123.stop", f".{cell}.pt.123", f"{cell}.damaged"):
         (checkpoints / name).write_text("left")
+    (checkpoints / f"{cell}.artifacts").mkdir()
+    (checkpoints / f"{cell}.artifacts" / "model.safetensors").write_text("left")
     milbench("run", "--loss", "exact,noisy-or", "--task", TINY)
     assert [path.name for path in checkpoints.iterdir() if path.suffix != ".lock"] == []

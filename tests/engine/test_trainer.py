@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from milbench.engine.optimizers import (
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
+from milbench.errors import StoreError
 from tests._helpers.command_line import PLUGINS, TINY
 
 
@@ -43,9 +46,13 @@ class Recorder(Callback):
         self.stop_after = stop_after
         self.epochs: dict[int, dict[str, float]] = {}
         self.resumed_at: tuple[int, int] | None = None
+        self.has_started_over = False
 
-    def resumed(self, epoch: int, step: int) -> None:
+    def resumed(self, epoch: int, step: int, steps: int) -> None:
         self.resumed_at = (epoch, step)
+
+    def started_over(self) -> None:
+        self.has_started_over = True
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
         if self.stop_after is not None and (epoch, step) > self.stop_after:
@@ -119,6 +126,52 @@ def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     for again in (resumed, ended):
         assert outcomes(again) == outcomes(unbroken)
     assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
+
+
+def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
+    """A cell that was killed after its last epoch keeps its weights in a later process: they are the same."""
+    normed = tmp_path / "normed.py"
+    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "tiny-normed"')
+    normed.write_text(
+        source.replace("return InstanceMLP([2, 8, 4], seed)", "return Normed([2, 8, 4], seed)")
+        + "\n\nclass Normed(InstanceMLP):\n"
+        "    def __init__(self, widths, seed):\n"
+        "        super().__init__(widths, seed)\n"
+        "        self.norm = torch.nn.BatchNorm1d(5)\n\n"
+        "    def forward(self, instances):\n"
+        "        return super().forward(self.norm(instances))\n"
+    )
+    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [str(normed)]})
+    cell = make_plan(spec, None).cells[0]
+    first = train(cell, tmp_path / "c.pt")
+    assert any("running_mean" in name for name in first.weights)
+    second = train(cell, tmp_path / "c.pt")
+    for name, weights in first.weights.items():
+        assert torch.equal(second.weights[name], weights), name
+
+
+@pytest.mark.usefixtures("eager")
+def test_batches_that_are_drawn_again_cost_a_resumed_cell_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which a second passes for every batch that is drawn, and none otherwise."""
+    clock = [0.0]
+    draw = trainer_module.Trainer._batches
+
+    def counted(self: Trainer, epoch: int) -> Iterator[object]:
+        for bags in draw(self, epoch):
+            clock[0] += 1
+            yield bags
+
+    monkeypatch.setattr(trainer_module.Trainer, "_batches", counted)
+    monkeypatch.setattr(
+        trainer_module, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic)
+    )
+    cell = tiny_cell(recipe={"epochs": 3})
+    with pytest.raises(Stop):
+        train(cell, tmp_path / "c.pt", Recorder((2, 2)))
+    resumed = train(cell, tmp_path / "c.pt")
+    assert [row["cost/train_seconds"] for row in resumed.history] == [4, 4, 4]
 
 
 class StopAt(Recorder):
@@ -314,6 +367,26 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, content: object) -> N
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
     assert Checkpoint.load(path, "x") is None
+
+
+def test_who_trains_is_told_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+    for content, expected in ((None, False), (b"no checkpoint", True)):
+        path = tmp_path / "c.pt"
+        if content:
+            path.write_bytes(content)
+        callback = Recorder()
+        train(tiny_cell(), path, callback)
+        assert callback.has_started_over == expected
+        assert callback.resumed_at is None
+        path.unlink()
+
+
+def test_a_checkpoint_that_cannot_be_read_at_the_moment_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    path.mkdir()  # to read it fails, as on a file system that does not answer
+    with pytest.raises(StoreError, match=r"cannot read the checkpoint .*c\.pt"):
+        Checkpoint.load(path, "x")
+    assert path.exists()
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=needs_muon if n == "muon" else ()) for n in OPTIMIZERS])

@@ -160,14 +160,11 @@ def test_hits_on_images_agree_with_a_loop() -> None:
     assert 0.05 < float(hits.double().mean()) < 0.95
 
 
-def test_hits_on_sets_and_hit_rate() -> None:
+def test_hits_on_sets() -> None:
     truth = Truth(torch.tensor([[0, 1, -1]]), position_classes=torch.tensor([[0, 1, 2]]))
     instances = torch.tensor([[[0.1, 0.8, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1]]])
     hits = metrics.class_hits(instances[:, :-1], truth)
     assert hits.tolist() == [[False, True]]
-    assert metrics.hit_rate(hits, torch.tensor([[True, True]])) == 0.5
-    assert metrics.hit_rate(hits, torch.tensor([[False, True]])) == 1
-    assert math.isnan(metrics.hit_rate(hits, torch.tensor([[False, False]])))
 
 
 def test_wrong_instances_are_counted_where_there_are_instances() -> None:

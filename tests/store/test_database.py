@@ -104,7 +104,9 @@ def test_the_artifacts_of_an_earlier_version_are_found_where_the_root_is_now(roo
     old.log_text(run, "four", "data_digest.txt")
     shutil.move(root, moved)
     store = StoreWriter(Workspace(moved))
-    assert store.text(run, "data_digest.txt") == "four"
+    digest = store.artifact(run, "data_digest.txt")
+    assert digest is not None
+    assert digest.read_text("utf-8") == "four"
     with sqlite3.connect(moved / "runs" / "mlflow.db") as connection:
         assert connection.execute("select artifact_uri from runs").fetchall() == [
             (f"mlflow-artifacts:/{run}/artifacts",)

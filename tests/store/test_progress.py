@@ -31,3 +31,6 @@ def test_the_time_left_counts_the_work_of_this_process_alone() -> None:
     assert resumed.seconds_left(1060.0) == pytest.approx(240.0)
     assert Progress(10, 0, begun=1000.0).seconds_left(1060.0) is None
     assert json.dumps(resumed.errors) == "{}"
+    within = Progress(10, begun=1000.0).resumed(epoch=7, step=2, steps=4)
+    assert within.share == within.resumed_at == pytest.approx(0.65)
+    assert within.seconds_left(1060.0) is None, "nothing was done yet by this process"

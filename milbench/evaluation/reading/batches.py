@@ -163,7 +163,7 @@ def _rescore_bags(
     score: ScoreFunction, threshold: float, bags: Bags, probs: Tensor, given: PosteriorMap, components: Components
 ) -> Components:
     def scored(images: Tensor) -> tuple[Tensor, Tensor]:
-        scores = score(Bags(images, bags.labels[: len(images)]))  # a score function reads no labels
+        scores = score(Bags(images, bags.labels[: len(images)]))  # what is read of the scores below depends on no label
         return scores.instances, predicted_sets(scores.presence.cpu(), threshold)
 
     return rescore(bags.instances, probs, given, components, scored)
