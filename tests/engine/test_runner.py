@@ -310,7 +310,7 @@ def test_a_terminal_that_was_closed_does_not_keep_cells_from_being_saved(tmp_pat
 
     asked = threading.Event()
     with _stoppable(tmp_path / "request", asked, OnDeadTerminal()):
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
         assert asked.wait(timeout=10)
     assert (tmp_path / "request").exists(), "workers are asked to stop"
 
