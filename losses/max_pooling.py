@@ -27,7 +27,8 @@ class MaxPooling(Loss):
             loss of a bag depends on its batch; the loss is the sum over L, without 1 / |L|; the score of a class is
             max_k z_{c,k}, and -inf for every class where that of the background is larger than all of them.
             `position`, after Pathak et al.: P sums to 1 at every position, and the background is in every label set;
-            the score of a class is max_k p_{c,k}. With the other two no bag requires background anywhere.
+            the score of a class is the log-odds of max_k p_{c,k}. With the other two no bag requires background
+            anywhere.
 
     With `bag` and `batch` the cost ranks the positions of a bag by z_{c,k}, which is the evidence of this loss, and
     trains no background. Its map is made from the classes alone: with their probability over the K positions of a bag,
@@ -58,7 +59,7 @@ class MaxPooling(Loss):
     """
 
     name = "max-pooling"
-    revision = 3
+    revision = 4
 
     def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
         super().__init__()
@@ -81,9 +82,9 @@ class MaxPooling(Loss):
         return _mean_over(log_max, labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`) or max_k p_{c,k} (`position`)."""
+        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`), or the log-odds of max_k p_{c,k}."""
         if self.normalization == "position":
-            return _log_highest(logits, mask)[:, :-1].exp()
+            return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
         logits = exclude_masked(logits, mask)
         if self.normalization == "bag":
             return (logits - _log_total(logits).unsqueeze(2)).exp().sum(dim=2)[:, :-1]

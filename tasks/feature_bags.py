@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,7 +117,7 @@ class FeatureBags(TableBags):
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training bags in random order."""
         for numbers in self.shuffled(rng):
-            yield self.bags(numbers)
+            yield replace(self.bags(numbers), truth=None)
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""

@@ -52,7 +52,7 @@ class SequenceBags(SequenceTask, TableBags):
         file: the column of the paths of files.
         labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
         classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
+        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for.
         frames_per_second: how many frames of an array make a second, or how many are made of a second of a waveform.

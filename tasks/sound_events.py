@@ -41,7 +41,7 @@ class SoundEvents(SequenceTask):
     train on them. Those to validate and test on are the same for all seeds.
 
     Args:
-        network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
+        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
             recurrent units in both directions, where it depends on all.
         snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
         max_events: the largest number of sounds in a recording.

@@ -157,10 +157,12 @@ class SyntheticBags(Task):
         self._noise = labels_dropped, labels_added
         self._priors = class_rates(num_classes, class_rate, imbalance)
         self._presence = presence_among(self._priors, (min_size + max_size) / 2)
-        self._rule = self._test_rule = LabelSetRule(label_sets, labels_per_bag, empty_share)
-        if test_label_sets is not None:
-            most = labels_per_bag if test_label_sets == "uniform" else None
-            self._test_rule = LabelSetRule(test_label_sets, most, empty_share)
+        kinds = (label_sets, test_label_sets or label_sets)
+        if labels_per_bag is not None and "uniform" not in kinds:
+            raise self._wrong(f"labels_per_bag = {labels_per_bag} is for label_sets = uniform, not for {label_sets}")
+        self._rule, self._test_rule = (
+            LabelSetRule(kind, labels_per_bag if kind == "uniform" else None, empty_share) for kind in kinds
+        )
         try:
             self._rule.check(self._presence, min_size)
             self._test_rule.check(self._presence, self.test_range[0])

@@ -20,7 +20,8 @@ class Truth:
     Bags that are images or sequences have `boxes`, bags that are sets have `position_classes`.
 
     Args:
-        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M.
+        classes: (B, M) int64, the class of every true instance, -1 where a bag has fewer than M; in the order of
+            reading or of time where the task says `instances_are_ordered`, else in any order.
         boxes: (B, M, 4) float, the instances' boxes (left, top, right, bottom) in pixels, right and bottom exclusive.
             In a sequence, from frame `left` to frame `right` over all features: (start, 0, end, F).
         position_classes: (B, K) int64, the class of the instance at each position, C for background.

@@ -35,7 +35,8 @@ class Loss(torch.nn.Module, ABC):
     of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
 
     Callers pass logits (B, C+1, *positions) with the background last, labels (B, C) bool, and a mask (B, *positions)
-    bool or None. Subclasses receive logits (B, C+1, K) and a mask (B, K) or None.
+    bool or None. Subclasses receive logits (B, C+1, K) and a mask (B, K) or None, but for `target_loss`, which receives
+    the positions as they are, since its target may be by place.
 
     Examples:
         >>> import torch

@@ -47,7 +47,7 @@ METRICS: dict[str, Metric] = {
         "set error",
         "Share of the bags whose predicted label set, the classes with a presence score at or above a threshold, "
         "differs from the true one. Each trained network has one threshold, which minimises this error on the "
-        "validation bags.",
+        "validation bags, or on training bags where the task holds none out.",
     ),
     "label_error": Metric(
         "label error",
@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
     ),
     "own_label_error": Metric(
         "label error, own threshold",
-        "As label error, with the threshold that minimises the label error itself on the validation bags.",
+        "As label error, with the threshold that minimises the label error itself on the same bags.",
     ),
     "average_precision": Metric(
         "average precision",

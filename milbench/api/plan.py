@@ -167,7 +167,8 @@ class SearchRecord:
     An arm is one loss on one task, each with its parameters; its settings are searched for it alone.
 
     Args:
-        draws: cell id -> the keys "arm" and "draw" (numbers, from 0) and "settings" (by name, of recipe and loss).
+        draws: cell id -> the keys "arm" and "draw" (numbers, from 0), "settings" (by name, of recipe and loss) and
+            "asked" (how many draws were asked for; plans of earlier versions lack it).
         chosen: the draw that was chosen for each arm; empty before all draws are done.
         metric: the metric that chose, of label sets alone.
     """

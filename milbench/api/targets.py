@@ -27,7 +27,8 @@ def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) 
     Returns:
         For labels: None.
         For counts: (B, C) int64, how many instances of each class a bag has.
-        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M.
+        For order: (B, M) int64, the classes of the instances in their order, -1 where a bag has fewer than M; that the
+            task has them in order, see `milbench.api.task.Task.instances_are_ordered`, is for the caller to know.
         For positions: (B, *positions) int64, the class that each position shows, C for background.
 
     Raises:

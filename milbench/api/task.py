@@ -192,6 +192,9 @@ class Task(ABC):
     the size is then searched for when such a picture is read. None: there is nothing to search for."""
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
+    instances_are_ordered: ClassVar[bool] = False
+    """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
+    order supervision are trained."""
     seed: int = 0
     """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
     split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in

@@ -73,7 +73,7 @@ def found_changes(a: str, b: str, metric: str | None, margin: float | None, root
 
 def _check_judged(changes: Changes) -> None:
     """Raise UsageError where nothing could come out as worse: a test that cannot fail tests nothing."""
-    if any(row.is_judged or row.is_lost for row in changes.rows):
+    if any(row.is_judged or row.is_lost or row.failed_seeds for row in changes.rows):
         return
     row = changes.rows[0]
     raise UsageError(

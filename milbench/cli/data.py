@@ -37,7 +37,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
     from milbench.data import catalog
 
     with as_usage():
-        row = catalog.fetch(name, data_dir or catalog.data_dir(None))
+        row = catalog.fetch(name, _made(data_dir))
     console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True, markup=False)
     return 0
 
@@ -49,10 +49,9 @@ def weights(
 ) -> int:
     """Download the weights that torchvision publishes for a network of image-bags."""
     from milbench.cli.console import console
-    from milbench.data import catalog
     from milbench.networks.pretrained import fetch_weights
 
-    root = data_dir or catalog.data_dir(None)
+    root = _made(data_dir)
     path = fetch_weights(network, root)
     console.print(f"{network} is complete in {path}", soft_wrap=True, markup=False)
     console.print(f"use them by -p task.network={network} -p task.weights={path.relative_to(root)}", markup=False)
@@ -124,7 +123,7 @@ def make(
     from milbench.data.rendering import generate
 
     with as_usage():
-        root = data_dir or catalog.data_dir(None)
+        root = _made(data_dir)
         place = generate.make(root, seed, train, test)
         remark = catalog.DATASETS[name].remark(root)
     console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
@@ -144,6 +143,14 @@ def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[st
     loaded = load_frames(table.path, table.bags, FrameSettings(**given))
     positions = np.array([block_count(length, stride or STRIDE) for length in loaded.lengths])
     return check_sequences(table, loaded, positions, EXACT_LABEL_LIMIT)
+
+
+def _made(data_dir: Path | None) -> Path:
+    """Return the data directory that a command makes where it does not exist."""
+    from milbench._utils.files import expanded
+    from milbench.data import catalog
+
+    return expanded(data_dir, "--data-dir") if data_dir else catalog.data_dir(None)
 
 
 def _print_states(data_dir: Path | None) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from milbench.errors import UsageError
 
 ATTEMPTS = 3
-"""Connections in a row that bring no byte, before a download is given up."""
+"""Connections in a row that bring no byte of the file, before a download is given up."""
 STALLED = 30.0
 """Seconds without an answer after which a connection is given up."""
 READ_BYTES = 1 << 20
@@ -38,12 +38,15 @@ def download(url: str, path: Path, size: int, sha256: str, on_progress: Callable
     """
     failures = 0
     while (have := path.stat().st_size if path.exists() else 0) != size:
+        reason, cause = "its answer has another size than expected", None
         try:
             _request_rest(url, path, have if have < size else 0, size, on_progress)
         except (http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            failures = 0 if path.exists() and path.stat().st_size > have else failures + 1
-            if failures == ATTEMPTS:
-                raise OSError(f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}") from error
+            reason, cause = str(getattr(error, "reason", None) or error or type(error).__name__), error
+        has_grown = path.exists() and have < path.stat().st_size <= size
+        failures = 0 if has_grown else failures + 1
+        if failures == ATTEMPTS:
+            raise OSError(f"{url}: {reason}") from cause
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:

@@ -57,6 +57,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
             data_dir.exists()
     loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
+    _check_order(spec)
     _check_metrics(spec)
     for one in spec.published:
         one.check()
@@ -176,6 +177,18 @@ def _check_supervision(spec: Spec) -> None:
         kinds = ",".join(found)
         raise UsageError(
             f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
+        )
+
+
+def _check_order(spec: Spec) -> None:
+    """Raise UsageError where a loss learns from the order of instances on a task whose instances have none."""
+    ordered = next((name for name in spec.losses if losses().cls(name).target_kind == "order"), None)
+    without = next((name for name in spec.tasks if not tasks().cls(name).instances_are_ordered), None)
+    if ordered is not None and without is not None:
+        loss, task = losses().entry(ordered).name, tasks().entry(without).name
+        raise UsageError(
+            f"{loss} learns from the order of the instances, and those of {task} have none; it needs a task with "
+            "instances_are_ordered = True, such as sound-events or house-numbers"
         )
 
 

@@ -92,8 +92,8 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
     if gradient is None:
         raise fault(loss, method, "values with a gradient", "values that do not depend on the logits")
     _check_finite(loss, method, "values with a finite gradient", gradient)
-    # Without any class in any bag there may be nothing to learn from the batch.
-    if bags.labels.any() and not gradient.any():
+    # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
+    if bags.labels.any() and not bags.labels.all() and not gradient.any():
         raise fault(loss, method, "values with a gradient", f"one that is 0 for all of the {len(bags)} bags")
 
 

@@ -47,7 +47,7 @@ def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
                 if cell.id in draws:
                     continue  # two draws of few values may be the same
                 cells.append(cell)
-                draws[cell.id] = {"arm": arm, "draw": number, "settings": settings}
+                draws[cell.id] = {"arm": arm, "draw": number, "settings": settings, "asked": search.draws}
                 labels[cell.id] = (*base.labels[first.id][:2], f"draw {number + 1}")
     record = SearchRecord(draws, metric=f"validation/{search.metric}")
     return base.with_cells(cells, labels=labels, search=record)

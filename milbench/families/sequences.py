@@ -107,13 +107,14 @@ class SequenceTask(Task):
     Features are standardised by the mean and the standard deviation of the training frames.
 
     Args:
-        network: `conv`, all-convolutional, where a position depends on some thirty frames around it, or `gru`, gated
+        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
         bags_per_epoch: how many training sequences an epoch has, all of them in turn, again and again; None: each once.
     """
 
+    instances_are_ordered = True
     primary = "set_error"
     bags_per_eval_batch: ClassVar[int] = 250
 

@@ -42,6 +42,7 @@ class OneInstanceImages(Task):
         any_data: accept other images in the files of the data set.
     """
 
+    instances_are_ordered = True
     num_classes = 10
     max_labels = 1
     primary = "instance_error"

@@ -89,6 +89,7 @@ def number_bags(images: LabelledImages, rng: torch.Generator | None = None, prot
 class StreetNumbers(Task):
     """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
+    instances_are_ordered = True
     revision = 2
     num_classes = DIGITS
     primary = "transcription_error"
@@ -163,7 +164,7 @@ class StreetNumbers(Task):
         held, kept = (part.sort().values for part in shuffled.split([self.validation, len(train) - self.validation]))
         self._pools = [(train, kept)]
         if extra := numbers.get("extra"):
-            self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1)]
+            self._pools += [(extra, torch.arange(start, len(extra), 2)) for start in (0, 1) if start < len(extra)]
         if self.protocol == "paper":
             self._pools = [(images, _permuted_once(index, n, self.seed))
                            for n, (images, index) in enumerate(self._pools)]  # fmt: skip

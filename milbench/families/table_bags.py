@@ -52,6 +52,8 @@ class TableBags(Task):
     ) -> None:
         if folds == 1:
             raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
+        if repeats > 1 and not folds:
+            raise UsageError(f"{self.name}: repeats = {repeats} needs the number of folds, such as folds = 10")
         if folds_file and not folds:
             raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
         if test + validation >= 1:

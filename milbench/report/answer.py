@@ -12,7 +12,7 @@ from milbench.report.at_chance import all_at_chance
 from milbench.report.formatting import MOST_NAMED, counted, listed, seconds, three_digits
 from milbench.report.judged import Judged
 from milbench.report.marks import passed_most
-from milbench.report.statistics import FEWEST_SEEDS
+from milbench.report.statistics import FEWEST_SEEDS, Comparison
 from milbench.report.study import Study, Variant
 from milbench.report.tables import BUSY, kind_named
 from milbench.report.tuning import nothing_planned
@@ -63,25 +63,32 @@ def _most_frequent_kind(study: Study) -> str:
 
 def _no_verdict(done: list[Judged], kind: str) -> str:
     """Return why no loss is shown to be better than another one on any task."""
-    if all(all_at_chance(one.study, one.task, kind) for one in done):
+    guessing = [one.task for one in done if all_at_chance(one.study, one.task, kind)]
+    told = [one.comparison for one in done if one.task not in guessing]
+    if not told:
         return "No loss can be told from guessing on any task."
-    if all(len(one.comparison.keys) == 1 for one in done):
-        return "There is nothing to choose between: only one loss has results on each task."
-    if any(not one.comparison.tells_apart(*pair) for one in done for pair in one.comparison.differences):
-        return "It cannot be told: nearly all label sets are wrong with every loss, so that set errors rank nothing."
-    most = max((d.seeds for one in done for d in one.comparison.differences.values()), default=0)
+    others = f"; no loss can be told from guessing on {listed(guessing)}" if guessing else ""
+    return f"{_why_none_is_better(told)}{others}."
+
+
+def _why_none_is_better(found: list[Comparison[Variant]]) -> str:
+    """Return why no loss is shown to be better than another one in any of these comparisons."""
+    if all(len(comparison.keys) == 1 for comparison in found):
+        return "There is nothing to choose between: only one loss has results on each task"
+    pairs = [(comparison.tells_apart(*pair), d) for comparison in found for pair, d in comparison.differences.items()]
+    if not any(is_told for is_told, _ in pairs):
+        return "It cannot be told: nearly all label sets are wrong with every loss, so that set errors rank nothing"
+    most = max(difference.seeds for _, difference in pairs)
     if most < FEWEST_SEEDS:
         there = f"there {'is' if most == 1 else 'are'} {most or 'none'}"
-        return f"It cannot be told: a verdict needs {FEWEST_SEEDS} seeds that two losses have in common, and {there}."
-    reasons = dict.fromkeys(why_no_interval(d) for one in done for d in one.comparison.differences.values())
-    return f"It cannot be told: results are {listed([*filter(None, reasons)])}."
+        return f"It cannot be told: a verdict needs {FEWEST_SEEDS} seeds that two losses have in common, and {there}"
+    reasons = dict.fromkeys(why_no_interval(difference) for is_told, difference in pairs if is_told)
+    return f"It cannot be told: results are {listed([*filter(None, reasons)])}"
 
 
 def _observed(done: list[Judged]) -> str:
     one = done[0]
-    best = one.comparison.best
-    if best is None:
-        return ""
+    best = one.best_mean
     others = f" (and {counted(len(done) - 1, 'other task')} below)" if len(done) > 1 else ""
     metric = one.study.metric(one.task).label
     return f"Merely observed on {one.task}{others}: {best.label} has the best mean {metric}, {one.value(best)}."
@@ -125,7 +132,7 @@ def _which(judged: list[Judged]) -> str:
 
 def _best_means(judged: list[Judged]) -> str:
     """Return which losses have the best means: not being shown to be worse may come from wide intervals."""
-    best = [(one.comparison.best.label, one.task) for one in judged if one.comparison.best is not None]
+    best = [(one.best_mean.label, one.task) for one in judged]
     if len(best) <= MOST_NAMED:
         return f"best means: {listed([f'{label} on {task}' for label, task in best])}"
     counts = Counter(label for label, _ in best).most_common()

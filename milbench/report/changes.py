@@ -22,10 +22,10 @@ from milbench.errors import UsageError, unknown
 from milbench.report.matching import Place, common_seeds, environment_changes, match, what_differs
 from milbench.report.statistics import FEWEST_SEEDS, LEVEL, Comparison, Difference, compare, compare_unpaired
 from milbench.report.study import SETS, Study, Variant
+from milbench.report.verdicts import verdict_word
 
 Key = tuple[Literal["A", "B"], Variant]
 Pairing = Literal["seed and test bag", "seed", "unpaired"]
-Verdict = Literal["better", "worse", "unresolved", "no result", "the same runs"]
 COLUMNS = [
     "task", "supervision", "loss", "recipe", "metric", "a", "b", "seeds_a", "seeds_b", "paired_by", "seeds",
     "test_bags", "difference", "low", "high", "verdict", "margin", "equivalent", "differs", "step_seconds_a",
@@ -70,11 +70,11 @@ class Row:
         return self.found.differences.get(self.keys) if self.found else None
 
     @property
-    def verdict(self) -> Verdict:
-        """What B is beside A."""
+    def verdict(self) -> str:
+        """What B is beside A: better, worse, unresolved, not ranked, the same runs or no result."""
         if not self.differs:
             return "the same runs"
-        return self.found.verdict(*self.keys) if self.found and self.difference else "no result"
+        return verdict_word(self.found, *self.keys) if self.found and self.difference else "no result"
 
     @property
     def is_equivalent(self) -> bool:
@@ -85,6 +85,12 @@ class Row:
     def is_lost(self) -> bool:
         """Whether A has a result and B has none."""
         return bool(len(self.a.sample(self.name).by_seed)) and not len(self.b.sample(self.name).by_seed)
+
+    @property
+    def failed_seeds(self) -> list[int]:
+        """The seeds with a result in A that failed in B: a loss that begins to diverge is worse, whatever is left."""
+        failed = self.b.cells.index[self.b.cells["status"] == "failed"]
+        return sorted(int(seed) for seed in self.a.sample(self.name).by_seed.index.intersection(failed))
 
     @property
     def is_judged(self) -> bool:
@@ -116,8 +122,8 @@ class Changes:
 
     @property
     def worse(self) -> list[Row]:
-        """The rows in which B is worse than A beyond noise, or has no result where A has one."""
-        return [row for row in self.rows if row.verdict == "worse" or row.is_lost]
+        """The rows in which B is worse beyond noise, has no result where A has one, or failed with such a seed."""
+        return [row for row in self.rows if row.verdict == "worse" or row.is_lost or row.failed_seeds]
 
     @cached_property
     def frame(self) -> pd.DataFrame:

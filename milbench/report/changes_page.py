@@ -12,6 +12,7 @@ from milbench.report.changes import Changes, Row, step_seconds
 from milbench.report.formatting import NOTHING, seconds, three_digits
 from milbench.report.matching import Place
 from milbench.report.pairs import in_figures
+from milbench.report.study import seeds_named
 from milbench.report.tables import Entry, Table, value_entry
 from milbench.report.templating import environment
 from milbench.report.troubled_seeds import LEFT_OUT, left_out
@@ -69,6 +70,8 @@ def changes_sentence(changes: Changes) -> str:
     for side, places in (("A", changes.only_a), ("B", changes.only_b)):
         if places:
             parts.append(f"only in {side}: {', '.join(place.label for place in places)}")
+    if failing := [f"{row.b.label} ({seeds_named(row.failed_seeds)})" for row in changes.rows if row.failed_seeds]:
+        parts.append(f"failed in B with seeds that A has: {', '.join(failing)}")
     return f"{changes.names[1]} (B) beside {changes.names[0]} (A): {'; '.join(parts)}."
 
 
@@ -88,14 +91,18 @@ def _entries(row: Row) -> list[Entry]:
         mean, bounds = in_figures(row.difference, row.metric)
         why = why_no_interval(row.difference)
         needed = seeds_needed_words(row.difference) if verdict_text(row) == "unresolved" else ""
-    tone = {"better": "good", "worse": "bad"}.get(row.verdict, "bad" if row.is_lost else "")
+    lost = row.is_lost or row.failed_seeds
+    tone = "bad" if lost else {"better": "good", "worse": "bad"}.get(row.verdict, "")
+    details = [why or (f"{needed} to resolve it" if needed else "")]
+    if row.failed_seeds and not row.is_lost:
+        details.append(f"{seeds_named(row.failed_seeds)} failed in B")
     return [
         Entry(row.b.variant.label, _other_name(row)),
         _value(row.a, row.name),
         _value(row.b, row.name),
         Entry(mean),
         Entry(bounds),
-        Entry(verdict_text(row), why or (f"{needed} to resolve it" if needed else ""), strong=bool(tone), tone=tone),
+        Entry(verdict_text(row), "; ".join(filter(None, details)), strong=bool(tone), tone=tone),
         Entry(row.pairing if row.differs else NOTHING),
         Entry("; ".join(row.differs) or "nothing"),
         _steps(row),

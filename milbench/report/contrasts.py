@@ -15,7 +15,7 @@ from milbench.report.statistics import LEVEL, Comparison
 from milbench.report.study import Study, Variant
 from milbench.report.tables import Entry, Table
 from milbench.report.troubled_seeds import LEFT_OUT, left_out
-from milbench.report.verdicts import margin_text, verdict_words
+from milbench.report.verdicts import margin_text, verdict_word, verdict_words
 
 _HOW = (
     "A difference is the first variant less the second, paired by seed and test bag, with an interval over training "
@@ -203,7 +203,7 @@ def contrast_frame(named: list[Family]) -> pd.DataFrame:
                 "other_loss": line.second.loss, "other_recipe": line.second.recipe,
                 "seeds": found.seeds, "test_bags": found.items, "shared_test_bags": found.shared,
                 "difference": found.difference, "low": found.interval[0], "high": found.interval[1],
-                "verdict": line.found.verdict(line.first, line.second), "margin": line.found.margin,
+                "verdict": verdict_word(line.found, line.first, line.second), "margin": line.found.margin,
                 "equivalent": line.found.equivalent(line.first, line.second), "seeds_needed": found.needed,
             })  # fmt: skip
     return pd.DataFrame(lines)

@@ -51,6 +51,12 @@ class Judged:
         return sorted(kept, key=lambda v: sign * self.study.sample(self.task, v).mean)
 
     @property
+    def best_mean(self) -> Variant:
+        """The loss with the best mean, however many seeds it has."""
+        sign = 1 if self.comparison.lower_is_better else -1
+        return min(self.comparison.keys, key=lambda v: sign * self.study.sample(self.task, v).mean)
+
+    @property
     def left_out(self) -> list[Variant]:
         """The losses that were planned and cannot be compared."""
         kinds = {v.supervision for v in self.comparison.keys}

@@ -17,9 +17,11 @@ from milbench.report.troubled_seeds import LEFT_OUT, left_out, stuck
 from milbench.report.verdicts import (
     NOT_RANKED,
     Standing,
+    best_of_most_seeds,
     margin_text,
     seeds_needed_words,
     standing,
+    verdict_word,
     verdict_words,
     why_no_interval,
 )
@@ -86,7 +88,7 @@ def pairs_frame(study: Study) -> pd.DataFrame:
                     "loss": a.loss, "recipe": a.recipe, "other_loss": b.loss, "other_recipe": b.recipe,
                     "seeds": found.seeds, "test_bags": found.items, "shared_test_bags": found.shared,
                     "difference": found.difference, "low": found.interval[0], "high": found.interval[1],
-                    "verdict": comparison.verdict(a, b), "margin": comparison.margin,
+                    "verdict": verdict_word(comparison, a, b), "margin": comparison.margin,
                     "equivalent": comparison.equivalent(a, b), "seeds_needed": found.needed,
                 })  # fmt: skip
     return pd.DataFrame(lines)
@@ -120,7 +122,9 @@ def _finding(study: Study, task: str, supervision: str, name: str) -> str:
     sample = study.sample(task, best, name)
     value = with_unit(measured(sample.mean, sample.spread, metric), metric)
     extreme = "lowest" if metric.lower_is_better else "highest"
-    parts = [f"{extreme} {metric.label}: {best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
+    among = best_of_most_seeds(study, task, name, found)
+    heading = f"{extreme} {metric.label}{' ' if among else ''}{among}"
+    parts = [f"{heading}: {best.label} ({value}, {counted(len(sample.by_seed), 'seed')})"]
     if others and all(found.verdict(best, other) == "better" for other in others):
         parts[0] += ", better than every other loss"
     for kind, words in _STANDINGS.items():

@@ -27,7 +27,7 @@ from milbench.report.formatting import (
 from milbench.report.seed_groups import RULE, groups_of
 from milbench.report.statistics import FEWEST_SEEDS, RULES, share_interval
 from milbench.report.study import Sample, Study, Variant
-from milbench.report.verdicts import STANDINGS, standing
+from milbench.report.verdicts import STANDINGS, best_of_most_seeds, standing
 from milbench.report.wrong_sets import beside_the_mean, why_replaced
 
 _LEGEND = (
@@ -124,7 +124,9 @@ def main_table(study: Study) -> Table:
         strong = where == "best" and not hidden and not guessing
         found = value_entry(study, task, variant, sample, reasons=True, strong=strong)
         if len(sample.by_seed) and len(study.comparison(task, variant.supervision).keys) > 1:
+            among = best_of_most_seeds(study, task, name, study.comparison(task, variant.supervision))
             stands = "not told from guessing" if guessing else STANDINGS[where]
+            stands += f" {among}" if where == "best" and among and not guessing else ""
             found = replace(found, detail=f"{found.detail}, {stands}")
         groups = groups_of(study, task, variant, name)
         told = [found.warning, hidden, f"two groups: {groups}" if groups else ""]

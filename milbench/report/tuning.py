@@ -35,6 +35,7 @@ class Arm:
         task: the label of the task.
         loss: the label of the loss.
         chosen: the place of the chosen draw in the lists below; -1 before the choice.
+        asked: how many draws were asked for.
         numbers: of the draws, from 1, ascending. Draws of few values may be the same: such a draw is computed once,
             and the numbers of the others have gaps.
         settings: those of every draw, by name.
@@ -46,6 +47,7 @@ class Arm:
     task: str
     loss: str
     chosen: int
+    asked: int
     numbers: list[int]
     settings: list[dict[str, Any]]
     errors: list[float]
@@ -87,7 +89,8 @@ def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[floa
         settings.append(dict(of_draw["settings"].iloc[0]))
     arm = int(rows["arm"].iloc[0])
     place = numbers.index(chosen[arm] + 1) if arm < len(chosen) else -1
-    return Arm(task, str(rows["loss_label"].iloc[0]), place, numbers, settings, errors, failed, problems)
+    asked = max(int(rows["asked"].max()) if "asked" in rows and rows["asked"].notna().all() else 0, numbers[-1])
+    return Arm(task, str(rows["loss_label"].iloc[0]), place, asked, numbers, settings, errors, failed, problems)
 
 
 def nothing_planned(study: Study) -> str:
@@ -143,7 +146,7 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
     lines = [
         [
             Entry(arm.loss),
-            Entry(f"{arm.numbers[arm.chosen]} of {arm.numbers[-1]}" if arm.chosen >= 0 else NOTHING),
+            Entry(f"{arm.numbers[arm.chosen]} of {arm.asked}" if arm.chosen >= 0 else NOTHING),
             Entry(_text(arm.settings[arm.chosen]) if arm.chosen >= 0 else NOTHING),
             Entry(", ".join(at_an_edge(arm)) or NOTHING),
             Entry(_percent(arm.errors[arm.chosen]) if arm.chosen >= 0 else NOTHING),
@@ -151,9 +154,12 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
         for arm in found
     ]
     problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems] or ["No draw failed."]
-    most = max(arm.numbers[-1] for arm in found)
+    most = max(arm.asked for arm in found)
+    distinct = max(len(arm.numbers) for arm in found)
+    different = f" (at most {distinct} of them different: the same ones are computed once)"
+    same = different if distinct < most else ""
     note = (
-        f"Every loss had {counted(most, 'draw')} from the same space. The one with the least {metric.label} on "
+        f"Every loss had {counted(most, 'draw')} from the same space{same}. The one with the least {metric.label} on "
         "validation bags is chosen, the first of equals; the threshold of its label sets is fitted on these bags too. "
         "Its validation error is optimistic, since it was chosen for it. The comparison has other seeds than the "
         "search; where a task splits the same data by seed, the two still have data in common. The choice rests on the "

@@ -9,9 +9,10 @@ from milbench.api.metric_info import Metric
 from milbench.report.statistics import FEWEST_SEEDS, Comparison, Difference
 from milbench.report.statistics.comparison import Key
 from milbench.report.statistics.differences import MOST_SEEDS
-from milbench.report.study import Variant
+from milbench.report.study import Study, Variant
 
-NOT_RANKED = "not ranked: nearly all label sets are wrong with both"
+NOT_RANKED_WORD = "not ranked"
+NOT_RANKED = f"{NOT_RANKED_WORD}: nearly all label sets are wrong with both"
 Standing = Literal["best", "worse", "equivalent", "better", "unresolved"]
 STANDINGS: dict[Standing, str] = {
     "best": "best mean", "worse": "worse", "equivalent": "equivalent", "better": "better on common seeds",
@@ -37,15 +38,34 @@ def standing(found: Comparison[Variant], variant: Variant) -> Standing:
     return "better" if found.verdict(variant, found.best) == "better" else "unresolved"
 
 
+def best_of_most_seeds(study: Study, task: str, name: str, found: Comparison[Variant]) -> str:
+    """Return among which losses the best one of a comparison has the best mean, where one with fewer seeds is ahead.
+
+    A mean that lacks the seeds that failed says little beside one that has them; "" where none such is ahead.
+    """
+    if found.best is None:
+        return ""
+    sign = 1 if found.lower_is_better else -1
+    best = study.sample(task, found.best, name)
+    if not any(sign * study.sample(task, key, name).mean < sign * best.mean for key in found.keys):
+        return ""
+    return f"of the losses with {len(best.by_seed)} seeds"
+
+
 def verdict_words(found: Comparison[Key], a: Key, b: Key, metric: Metric) -> str:
     """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
-    verdict = found.verdict(a, b)
-    if not found.tells_apart(a, b):
+    verdict = verdict_word(found, a, b)
+    if verdict == NOT_RANKED_WORD:
         return NOT_RANKED
     if not found.equivalent(a, b):
         return verdict
     within = f"equivalent within {margin_text(found, metric)}"
     return within if verdict == "unresolved" else f"{verdict}, {within}"
+
+
+def verdict_word(found: Comparison[Key], a: Key, b: Key) -> str:
+    """Return what a is beside b in a word, as frames have it: `Verdict`, or that the metric does not rank the two."""
+    return found.verdict(a, b) if found.tells_apart(a, b) else NOT_RANKED_WORD
 
 
 def margin_text(found: Comparison[Any], metric: Metric) -> str:

@@ -92,6 +92,18 @@ class LossContract:
         for got, expected in zip((scores, presence, probs.reshape(flat.shape)), outputs(loss, flat), strict=True):
             assert_close(got, expected)
 
+    def test_the_class_that_the_evidence_shows_costs_least(self, loss: Loss) -> None:
+        """A wrong sign, or labels that are not looked at, would pass all else."""
+        if loss.supervision != "set":
+            pytest.skip("what a target says beside the label set decides here")
+        for shown in range(C):
+            logits = torch.full((1, C + 1, K), -6.0, dtype=torch.float64)
+            logits[:, C, K // 2 :] = 6.0
+            logits[:, shown, : K // 2] = 6.0
+            values = [loss(logits, torch.arange(C).eq(c).unsqueeze(0)).item() for c in range(C)]
+            assert min(range(C), key=values.__getitem__) == shown, values
+            assert all(values[shown] < value for c, value in enumerate(values) if c != shown), values
+
     def test_masks_have_the_shape_of_the_positions(self, loss: Loss, labels: Tensor) -> None:
         logits, mask = some_logits(2, 3), MASK.reshape(B, 2, 3)
         value, gradient = value_and_gradient(loss, logits, labels & MASK[:, :C], mask)

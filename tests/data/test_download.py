@@ -30,6 +30,7 @@ class Server:
     breaks_after: int | None = None
     """Bytes that a connection carries before it breaks."""
     wrong_range: str | None = None
+    says_length: bool = True
     requested: list[str | None] = field(default_factory=list)
     url: str = ""
 
@@ -42,7 +43,8 @@ class Server:
         match = re.fullmatch(r"bytes=(\d+)-", range_header or "") if self.ranges else None
         start = int(match[1]) if match else 0
         request.send_response(206 if match else 200)
-        request.send_header("Content-Length", str(len(self.content) - start))
+        if self.says_length:
+            request.send_header("Content-Length", str(len(self.content) - start))
         if match:
             request.send_header(
                 "Content-Range", self.wrong_range or f"bytes {start}-{len(self.content) - 1}/{len(self.content)}"
@@ -104,6 +106,17 @@ def test_a_file_that_is_too_long_is_downloaded_again(server: Server, tmp_path: P
     (tmp_path / "x").write_bytes(CONTENT + b"more")
     get(server, tmp_path / "x")
     assert server.requested == [None]
+
+
+@pytest.mark.parametrize("content", [CONTENT[:5000], CONTENT + b"more"], ids=["too short", "too long"])
+def test_a_server_that_says_no_length_and_sends_something_else_is_given_up(
+    server: Server, tmp_path: Path, content: bytes
+) -> None:
+    """As a portal does that asks to log in."""
+    server.content, server.ranges, server.says_length = content, False, False
+    with pytest.raises(OSError, match=r"train\.tar\.gz: its answer has another size than expected"):
+        get(server, tmp_path / "x")
+    assert len(server.requested) <= module.ATTEMPTS + 1
 
 
 def test_what_arrived_stays_when_the_server_gives_up(server: Server, tmp_path: Path) -> None:

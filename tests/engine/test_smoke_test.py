@@ -109,6 +109,12 @@ def test_every_built_in_loss_passes() -> None:
     check(make_plan(make_spec({"name": "t", **values}), None))
 
 
+def test_a_loss_without_anything_to_learn_from_full_label_sets_is_no_fault() -> None:
+    values = {"losses": ["superset"], "tasks": ["synthetic-bags"]}
+    full = {"synthetic-bags": {"num_classes": 1, "label_sets": "constant"}}
+    check(make_plan(make_spec({"name": "t", **values, "task": full}), None))
+
+
 def test_a_shrunken_plan_tries_every_cell_end_to_end_on_few_bags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

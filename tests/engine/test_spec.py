@@ -232,6 +232,15 @@ def test_a_table_in_the_recipe_is_for_the_task_it_names(tmp_path: Path) -> None:
         tiny_plan(recipe={"tiny": {"lrr": 0.2}})
 
 
+def test_a_loss_from_orders_needs_instances_in_an_order() -> None:
+    def planned(task: str) -> Plan:
+        return make_plan(make_spec({"name": "t", "losses": ["ctc"], "tasks": [task]}), None)
+
+    with pytest.raises(UsageError, match="ctc learns from the order of the instances, and those of extended-digits"):
+        planned("extended-digits")
+    assert len(planned("sound-events").cells) == 1
+
+
 @pytest.mark.parametrize(("name", "preset"), [(n, p) for n in built_in_specs() for p in [None, *presets(n)]])
 def test_every_spec_that_comes_with_milbench_can_be_planned_with_any_of_its_tasks_alone(
     name: str, preset: str | None, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.testing import assert_close
 
 from milbench import Loss, UsageError, load_loss
@@ -113,6 +114,53 @@ def test_exact_couples_no_bags_of_equal_size() -> None:
 
 class TestThirdParty(LossContract):
     variants = (Variant(str(PLUGINS / "third_party_loss.py"), couples_bags=False),)
+
+
+class MeanPooling(Loss):
+    """A loss that is right, in which the faults below are made."""
+
+    name = "mean-pooling-here"
+    head = "sigmoid"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        return binary_cross_entropy_with_logits(self.scores(logits, mask), labels.to(logits), reduction="none").sum(1)
+
+    def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1].mean(dim=2)
+
+
+class Opposed(MeanPooling):
+    """Learns the absent classes."""
+
+    name = "opposed"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        return super().bag_loss(logits, ~labels.bool(), mask)
+
+
+class Negative(MeanPooling):
+    """Has the wrong sign."""
+
+    name = "negative"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        return -super().bag_loss(logits, labels, mask)
+
+
+class Deaf(MeanPooling):
+    """Does not look at the labels."""
+
+    name = "deaf"
+
+    def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        return super().bag_loss(logits, torch.ones_like(labels), mask)
+
+
+@pytest.mark.parametrize("fault", [Opposed, Negative, Deaf])
+def test_the_contract_finds_a_loss_that_learns_something_else(fault: type[Loss]) -> None:
+    LossContract().test_the_class_that_the_evidence_shows_costs_least(MeanPooling().build(C))
+    with pytest.raises(AssertionError):
+        LossContract().test_the_class_that_the_evidence_shows_costs_least(fault().build(C))
 
 
 def test_every_built_in_loss_has_contract_tests() -> None:

@@ -81,8 +81,14 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
         terms = [-math.log(highest(p, b, c)) for c in range(C + 1) if c == C or LABELS[b, c]]
         assert value[b].item() == pytest.approx(sum(terms) / len(terms))
         for c in range(C):
-            assert float(scores[b, c]) == pytest.approx(highest(p, b, c))
-            assert float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
+            assert float(scores[b, c]) == float(presence[b, c]) == pytest.approx(log_odds(highest(p, b, c)))
+
+
+def test_normalised_at_every_position_classes_that_are_both_sure_are_told_apart() -> None:
+    """In float32 both probabilities round to 1; class 2 is the surer one."""
+    logits = torch.zeros(1, C + 1, 2)
+    logits[0, 1, 0], logits[0, 2, 1] = 20.0, 25.0
+    assert load_loss("max-pooling", normalization="position").class_scores(logits).argmax(dim=1).tolist() == [2]
 
 
 def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> None:

@@ -12,6 +12,7 @@ import pytest
 from milbench.api.folds import Folds
 from milbench.report.answer import answer
 from milbench.report.at_chance import all_at_chance
+from milbench.report.pairs import findings
 from milbench.report.study import Study
 from milbench.report.tables import main_table
 from tests._helpers.report_data import make_results
@@ -92,6 +93,15 @@ def test_a_loss_that_lost_one_seed_is_still_the_best() -> None:
     which, avoid, _ = answer(found)
     assert which.startswith("Use a: ")
     assert "b (minus a: +" in avoid
+    ((_, sentence),) = findings(found)
+    assert sentence.startswith("lowest one-instance error of the losses with 10 seeds: b (")
+    fields = [row[1].detail for _, rows in main_table(found).groups for row in rows]
+    assert [field.rpartition(", ")[2] for field in fields] == [
+        "better on common seeds",
+        "best mean of the losses with 10 seeds",
+    ]
+    two = study({"a": 0.01, "b": 0.3}, TASKS, 10, statuses={("a", "t1", 4): ("failed", "out of memory")})
+    assert "best means: a on t1 and a on t2" in answer(two)[0]
 
 
 def test_a_loss_that_failed_is_not_recommended_and_is_named() -> None:
@@ -146,6 +156,22 @@ def test_losses_that_guess_are_rarely_taken_for_better() -> None:
         results.history.loc[test, "value"] = rng.normal(0.5, 0.02, int(test.sum()))
         told += not all_at_chance(Study(results), "t1", "set")
     assert told <= 300 * 0.025 + 3 * np.sqrt(300 * 0.025 * 0.975)
+
+
+def test_a_task_that_is_guessed_beside_one_with_a_single_loss_is_no_failure() -> None:
+    lost = {("b", "t2", seed): ("failed", "not finite") for seed in range(6)}
+    found = study({"a": 0.9, "b": 0.905}, TASKS, statuses=lost, chance={"t1": 0.9})
+    assert answer(found)[0] == (
+        "There is nothing to choose between: only one loss has results on each task; no loss can be told from guessing "
+        "on t1."
+    )
+
+
+def test_two_losses_that_get_nearly_all_sets_wrong_do_not_speak_for_a_third() -> None:
+    found = study({"a": 0.97, "b": 0.985, "c": 0.2}, {"t1": "set_error"}, seeds=1)
+    assert answer(found)[0] == (
+        "It cannot be told: a verdict needs 3 seeds that two losses have in common, and there is 1."
+    )
 
 
 def test_nothing_done_and_one_loss_alone() -> None:

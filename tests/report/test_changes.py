@@ -226,6 +226,18 @@ def test_a_loss_that_no_longer_gives_a_result_is_among_the_worse() -> None:
     assert not changes_between(after, results({"a": BEFORE["a"]})).worse, "it was lost before"
 
 
+def test_a_loss_that_begins_to_fail_is_among_the_worse() -> None:
+    """Three of four seeds are as good as before, and the fourth diverges."""
+    failed = {("a", TASK, 3): ("failed", "loss is nan")}
+    after = results({"a": BEFORE["a"]}, run="0", statuses=failed)
+    found = changes_between(results({"a": BEFORE["a"]}), after)
+    assert found.worse == found.rows
+    assert only_row(found).failed_seeds == [3]
+    assert "failed in B with seeds that A has: a on extended-digits (seed 3)" in changes_sentence(found)
+    assert "seed 3 failed in B" in changes_table(found).groups[0][1][0][5].detail
+    assert not changes_between(after, results({"a": BEFORE["a"]})).worse, "it had failed before"
+
+
 def test_a_loss_that_gets_nearly_all_sets_wrong_is_worse() -> None:
     """A report of B alone is led by the label error, which A and B are not compared by."""
     before = results({"a": [40, 44, 41]}, metric="set_error")

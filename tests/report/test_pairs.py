@@ -69,6 +69,14 @@ def test_every_pair_has_a_line_with_the_best_mean_first() -> None:
     assert (near[4].text, near[4].strong) == ("unresolved", False)
 
 
+def test_splits_whose_label_sets_are_in_the_same_order_do_not_share_their_test_bags(tmp_path: Path) -> None:
+    """The digest of items has their label sets alone, which stratified splits may have in the same order."""
+    found = with_outcomes(results(), tmp_path)
+    assert pairs_frame(Study(found))["shared_test_bags"].all()
+    split = replace(found, overlaps=dict.fromkeys(map(str, found.cells.index), 0.25))
+    assert not pairs_frame(Study(split))["shared_test_bags"].any()
+
+
 @pytest.mark.parametrize(("nested", "says"), [(False, "shared by all seeds"), (True, "of each seed")])
 def test_outcomes_of_test_bags_enter_the_interval_and_are_counted(tmp_path: Path, nested: bool, says: str) -> None:
     alone, paired = Study(results()), Study(with_outcomes(results(), tmp_path, nested=nested))

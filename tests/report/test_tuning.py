@@ -57,6 +57,19 @@ def test_a_draw_keeps_its_number_and_its_settings_where_an_equal_one_was_left_ou
     assert frame[frame["chosen"]][["draw", "error"]].to_numpy().tolist() == [[4, 0.3]]
 
 
+def test_as_many_draws_are_named_as_were_asked_for() -> None:
+    """Of sixteen draws from three values three are different, and the last ones need not be among them."""
+    draws: dict[int, tuple[dict[str, Any], float | None]] = {
+        number: ({"recipe.epochs": 2 + number}, 0.5 - number / 10) for number in (0, 1, 3)
+    }
+    made = searched(draws, chosen=3)
+    study = Study(replace(made.results, draws=made.results.draws.assign(asked=16)))
+    (chosen,) = lines(study, "Settings that were chosen")
+    assert chosen[1].text == "4 of 16"
+    (table,) = (table for table in search_tables(study, TASK) if table.title == "Settings that were chosen")
+    assert "Every loss had 16 draws from the same space (at most 3 of them different" in table.notes[0]
+
+
 def test_an_error_of_all_label_sets_is_no_failure() -> None:
     study = searched({0: ({"recipe.lr": 9.0}, 1.0), 1: ({"recipe.lr": 0.1}, 0.2), 2: ({"recipe.lr": 99.0}, None)}, 1)
     errors = search_facts(study, TASK).frame.set_index("draw")["error"]

@@ -113,7 +113,11 @@ def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_pa
     plain = prepared(write_table(tmp_path)).evaluate(score).metrics
     assert plain["test/set_error"] <= 0.1
     assert not {name for name in plain if "instance" in name or "posterior" in name}
-    known = prepared(write_table(tmp_path, truth=True)).evaluate(score).metrics
+    task = prepared(write_table(tmp_path, truth=True))
+    known = task.evaluate(score).metrics
+    trained = list(task.train_batches(0, torch.Generator()))
+    assert trained
+    assert all(bags.truth is None for bags in trained), "no loss is trained on them"
     assert known["test/set_error"] == plain["test/set_error"]
     assert known["test/instance_error"] <= 0.1
     assert known["test/posterior_error"] <= 0.1
@@ -137,6 +141,7 @@ def test_without_validation_bags_the_threshold_comes_from_training_bags(tmp_path
     [
         ({"folds": 1}, "folds = 1 leaves no bag to train on"),
         ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
+        ({"repeats": 3}, "repeats = 3 needs the number of folds"),
         ({"test": 0.6, "validation": 0.4}, "leave no bag to train on"),
         ({"hidden": 0}, "hidden = 0 is wrong"),
         ({"label": "x"}, "did you mean 'labels'"),

@@ -268,3 +268,14 @@ def test_batches_that_are_drawn_together_are_those_drawn_one_by_one() -> None:
                 expected = task._means[kind] + task._scales[kind] * noise[bag, k] if k < count else torch.zeros(1)
                 assert torch.equal(bags.instances[bag, k], expected.expand(task.dimension))
             assert bags.labels[bag].tolist() == [c in kinds[:count] for c in range(task.num_classes)]
+
+
+def test_label_sets_may_be_uniform_in_test_bags_alone() -> None:
+    sizes = {"min_size": 4, "max_size": 4}
+    task = load_task("synthetic-bags", **sizes, test_label_sets="uniform", labels_per_bag=1)
+    task.prepare(None, torch.device("cpu"))
+    rng = torch.Generator().manual_seed(0)
+    assert (task.draw(500, rng, "test").labels.sum(dim=1) == 1).all()
+    assert (task.draw(500, rng, "validation").labels.sum(dim=1) != 1).any()
+    with pytest.raises(UsageError, match="labels_per_bag = 1 is for label_sets = uniform, not for independent"):
+        load_task("synthetic-bags", **sizes, labels_per_bag=1)

@@ -23,7 +23,7 @@ from milbench.data.tables.labels import (
     read_labels,
     read_split,
 )
-from milbench.data.tables.reading import NAMES, read_table, row_name, shown, text_column
+from milbench.data.tables.reading import NAMES, file_state, read_table, row_name, shown, text_column
 from milbench.errors import UsageError, closest
 
 
@@ -92,12 +92,22 @@ def load_bag_table(path: Path, columns: Columns) -> BagTable:
     Raises:
         UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
     """
-    stat = path.stat() if path.is_file() else None
-    return _load(path, columns, stat and (stat.st_mtime_ns, stat.st_size))
+    return _load(path, columns, file_state(path), _states_of_features(path, columns))
+
+
+def _states_of_features(path: Path, columns: Columns) -> tuple[object, ...]:
+    """Return what changes with the files that a table names, none where it names none."""
+    if not columns.features.startswith("@"):
+        return ()
+    where = columns.features[1:]
+    frame = read_table(path, text=(columns.bag, columns.labels, where))
+    return tuple(
+        file_state(path.parent / name) for name in text_column(frame, path, where, "the file of a bag's features")
+    )
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, columns: Columns, _changed: object) -> BagTable:
+def _load(path: Path, columns: Columns, _state: object, _states: object) -> BagTable:
     frame = read_table(path, text=(columns.bag, columns.labels, columns.features.removeprefix("@")))
     names = text_column(frame, path, columns.bag, "the bag that an instance belongs to")
     if "" in names:

@@ -198,6 +198,12 @@ def _classes(table: LabelledBags) -> Iterator[Finding]:
         alike.setdefault(name.casefold(), []).append(name)
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", shown(twins))
+    if set(table.class_names) == {"0", "1"}:
+        yield Finding(
+            "warning", "the classes are 0 and 1",
+            "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
+            "is read so by a semicolon behind its name, such as task.labels='positive;'",
+        )  # fmt: skip
     for c, name in enumerate(table.class_names):
         there = table.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(table):,} bags")

@@ -17,6 +17,15 @@ _HEADER = {".csv": 2, ".tsv": 2}
 """The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
 
 
+def file_state(path: Path) -> tuple[int, int] | None:
+    """Return what changes with a file; None where there is none, which is named when it is read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
 def read_table(path: Path, text: Collection[str] = ()) -> pd.DataFrame:
     """Return a table. Its text is kept as it is: a label "NA" is a label, and an empty field is "".
 

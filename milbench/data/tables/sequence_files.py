@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from milbench.data.log_mel import LogMel
-from milbench.data.tables.reading import row_name, shown
+from milbench.data.tables.reading import file_state, row_name, shown
 from milbench.errors import UsageError
 
 AUDIO = (".wav", ".flac", ".ogg")
@@ -89,7 +89,7 @@ def load_frames(table: Path, files: Sequence[str], settings: FrameSettings) -> L
     Raises:
         UsageError: files are missing, cannot be read, or do not fit together; the message names all with their rows.
     """
-    states = tuple(_state(table.parent / name) for name in files)
+    states = tuple(file_state(table.parent / name) for name in files)
     return _load(table, tuple(files), settings, states)
 
 
@@ -122,15 +122,6 @@ def _load(table: Path, files: tuple[str, ...], settings: FrameSettings, _states:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, MOST_NAMED)}")
     return LoadedFrames(frames, rates[0], usual)
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """Return what changes with a file; None where there is none, which is named with all others when they are read."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size
 
 
 @cache

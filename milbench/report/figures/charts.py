@@ -45,7 +45,8 @@ _COSTS = (
 )
 _Plan = tuple[str, str, str, Callable[[Study, str], Figure | None], Callable[[Study, str], Facts]]
 _GALLERY = (
-    "The same test bags for every loss, with the network of its first finished seed after the last epoch. Colour: the "
+    "The same test bags for every loss, with its network after the last epoch of the first seed that all have "
+    "finished. (Where there is none, headings name the seeds, of which tasks may have other bags.) Colour: the "
     "most probable class of a position where that is not the background, the stronger the more probable. Above: the "
     "classes detected in the bag, those that are most probable at some position (or reach the threshold of presence, "
     "where one was recorded); each is named where it is most probable. Frames: the true instances, which are not part "

@@ -115,7 +115,9 @@ def amounts_facts(study: Study, series: Series) -> Facts:
                 rows.append(
                     (variant.label, variant.supervision, amount, sample.mean, *sample.student, len(sample.by_seed))
                 )
-                ends[f"{variant.label} ({variant.supervision})"] = _value(sample.mean, sample.spread, describe(name))
+                if amount == max(series.tasks):
+                    label = f"{variant.label} ({variant.supervision})"
+                    ends[label] = _value(sample.mean, sample.spread, describe(name))
     frame = _frame(rows, "loss", "supervision", "training_bags", "mean", "low", "high", "seeds")
     return Facts(f"Means with the most training bags: {_listed(ends)}.", frame)
 
@@ -138,7 +140,7 @@ def marks_facts(study: Study, tests: list[StatedTest], counts: str) -> Facts:
 def gallery_facts(study: Study, task: str) -> Facts:
     """Return the true and the detected classes of the bags of a gallery."""
     rows, right = [], {}
-    for variant, (_, gallery) in galleries(study, task).items():
+    for variant, (_, _, gallery) in galleries(study, task).items():
         bags = range(min(MOST_BAGS, len(gallery)))
         for bag in bags:
             sets = (gallery.true(bag), gallery.detected(bag))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,45 +27,63 @@ DIMMED = 0.5
 
 
 class CellGallery(NamedTuple):
-    """A gallery with the id of its cell."""
+    """A gallery with the id of its cell and its seed."""
 
     cell: str
+    seed: int
     gallery: Gallery
 
 
 def gallery_figure(study: Study, task: str) -> Figure | None:
     """Draw the detections of every variant with a gallery in the first test bags; None where there is no gallery."""
-    seen = {variant: found.gallery for variant, found in galleries(study, task).items()}
+    seen = _named(galleries(study, task))
     if any(gallery.kind == "sequence" for gallery in seen.values()):
-        return sequence_figure({variant.label: gallery for variant, gallery in seen.items()})
+        return sequence_figure(seen)
     return _bags_by_loss(seen, _draw_detections)
 
 
 def sensitivity_figure(study: Study, task: str) -> Figure | None:
     """Draw the sensitivity of each detected class to the pixels of the same bags; None where no gallery has it."""
-    found = {variant: found.gallery for variant, found in galleries(study, task).items()}
-    seen = {variant: gallery for variant, gallery in found.items() if gallery.sensitivity is not None}
-    return _bags_by_loss(seen, _draw_sensitivity)
+    found = galleries(study, task)
+    seen = {variant: one for variant, one in found.items() if one.gallery.sensitivity is not None}
+    return _bags_by_loss(_named(seen), _draw_sensitivity)
 
 
 def galleries(study: Study, task: str) -> dict[Variant, CellGallery]:
-    """Return the gallery of the first finished seed of every variant, of those seeds whose gallery can be read."""
+    """Return a gallery of every variant that has one: of the first seed of which all have one, else of its own first.
+
+    Where every seed has test bags of its own, these are then the same bags for all variants.
+    """
+    kept = {variant: _kept(study, task, variant) for variant in study.variants_of(task)}
+    finished = [set(seeds) for seeds in kept.values() if seeds]
+    common = set.intersection(*finished) if finished else set()
     found = {}
-    for variant in study.variants_of(task):
-        group = study.group(task, variant)
-        for cell in map(str, group.index[group["status"] == "done"]):
-            path = study.results.galleries.get(cell)
-            if path is None:
-                continue
+    for variant, seeds in kept.items():
+        for seed in sorted(seeds, key=lambda seed: (seed not in common, seed)):
+            cell, path = seeds[seed]
             try:
-                found[variant] = CellGallery(cell, load(path))
+                found[variant] = CellGallery(cell, seed, load(path))
             except UsageError:
                 continue  # without the picture the numbers can still be shown
             break
     return found
 
 
-def _bags_by_loss(seen: dict[Variant, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
+def _kept(study: Study, task: str, variant: Variant) -> dict[int, tuple[str, Path]]:
+    """Return the finished cells of a variant that have a gallery, by seed, with where it is."""
+    group, paths = study.group(task, variant), study.results.galleries
+    done = group[group["status"] == "done"]
+    return {int(seed): (cell, paths[cell]) for cell, seed in zip(map(str, done.index), done["seed"], strict=True)
+            if cell in paths}  # fmt: skip
+
+
+def _named(found: dict[Variant, CellGallery]) -> dict[str, Gallery]:
+    """Return galleries by the labels of their variants, with the seeds where these are not the same."""
+    several = len({one.seed for one in found.values()}) > 1
+    return {f"{v.label} (seed {one.seed})" if several else v.label: one.gallery for v, one in found.items()}
+
+
+def _bags_by_loss(seen: dict[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
     """Draw a row a bag, with the truth in the first column and then a column a variant; None for no variant."""
     if not seen:
         return None
@@ -81,9 +100,7 @@ def _bags_by_loss(seen: dict[Variant, Gallery], draw: Callable[[Axes, Gallery, i
             draw(one, gallery, bag)
     # Without instance truth the label set is all that is known of a bag.
     known = first.boxes is not None or first.position_classes is not None
-    for axes, name in zip(
-        grid[0], ["truth" if known else "label set", *(variant.label for variant in seen)], strict=True
-    ):
+    for axes, name in zip(grid[0], ["truth" if known else "label set", *seen], strict=True):
         axes.annotate(literal(wrapped(name, 20)), (0.5, 1), xytext=(0, 20), xycoords="axes fraction", ha="center",
                       textcoords="offset points", fontsize=10, fontweight="bold", annotation_clip=False)  # fmt: skip
     return figure

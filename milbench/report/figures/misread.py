@@ -26,7 +26,7 @@ _LABEL = 1.2
 def misread_figures(study: Study, task: str) -> list[tuple[Variant, str, Figure]]:
     """Return variant, caption and figure of every variant whose gallery has examples of misread bags."""
     figures = []
-    for variant, (cell, gallery) in galleries(study, task).items():
+    for variant, (cell, _, gallery) in galleries(study, task).items():
         if gallery.misread is not None and len(gallery.misread):
             caption = _caption(gallery.misread, variant.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
             figures.append((variant, caption, _figure(gallery, gallery.misread)))

@@ -62,7 +62,7 @@ def compare_unpaired(
         return unknown
     of_seeds = _half_width(first, second, spreads, level)
     z = -float(special.ndtri((1 - level) / 2))
-    own, shared = _of_items(noise, sizes) if noise else (0.0, 0.0)
+    own, shared = _of_items(noise, sizes, overlaps) if noise else (0.0, 0.0)
     half = math.sqrt(max(of_seeds**2, z**2 * own) + z**2 * shared)
     return Difference(min(sizes), difference, (difference - half, difference + half), items)
 
@@ -84,13 +84,14 @@ def _noise(groups: tuple[pd.Series[float], ...], outcomes: tuple[Mapping[int, Ou
     return sampling_noise([row + [None] * (most - len(row)) for row in rows])
 
 
-def _of_items(noise: SamplingNoise, sizes: list[int]) -> tuple[float, float]:
+def _of_items(noise: SamplingNoise, sizes: list[int], overlaps: tuple[float, float]) -> tuple[float, float]:
     """Return the variance that test items give to the difference of the means: what more seeds reduce, and the rest."""
     own = shared = 0.0
-    for k, n in enumerate(sizes):
+    for k, (n, overlap) in enumerate(zip(sizes, overlaps, strict=True)):
         block = noise.covariance[k, :n, k, :n]
         of_one = float(np.trace(block)) / n
         common = max((float(block.sum()) - n * of_one) / (n * (n - 1)), 0.0)
         # An item more on which the loss alone is wrong, as in `pair_parts`.
-        own, shared = own + max(of_one - common, 0.0) / n, shared + common + float((noise.unit[k, :n] ** 2).mean())
+        own += max(of_one - common, 0.0) * (1 / n + overlap)
+        shared += common + float((noise.unit[k, :n] ** 2).mean())
     return own, max(shared - 2 * float(noise.covariance[0, : sizes[0], 1, : sizes[1]].mean()), 0.0)

@@ -102,6 +102,11 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     assert table.features.tolist() == [[0, 1], [2, 3], [4, 5], [1, 1]]
     assert table.labels.tolist() == [[True, True], [False, False]]
     assert table.ignored == ["note"]
+    np.save(tmp_path / "parts/y.npy", np.full((1, 2), 7.0))
+    os.utime(tmp_path / "parts/y.npy", ns=(1, 1))
+    again = load_bag_table(tmp_path / "bags.csv", Columns(features="@path"))
+    assert again.features.tolist()[-1] == [7, 7], "a file that the table names has changed"
+    assert again.digest != table.digest
     with pytest.raises(UsageError, match=r"row 4: a second row of bag 'x', expected a row a bag where files are named"):
         load(tmp_path, text + "x,a;b,parts/x.npy,3\n", Columns(features="@path"))
 

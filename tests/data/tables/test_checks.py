@@ -124,6 +124,12 @@ def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
     assert "is in every bag" in found(replace(table(), labels=everywhere), "warning")["class cat"]
 
 
+def test_a_column_of_0_and_1_that_was_read_as_names_of_classes_is_a_warning() -> None:
+    seen = found(replace(table(), class_names=["0", "1"]), "warning")
+    assert "task.labels='positive;'" in seen["the classes are 0 and 1"]
+    assert "the classes are 0 and 1" not in found(table(), "warning")
+
+
 def test_classes_that_differ_in_case_alone_are_named() -> None:
     seen = found(replace(table(), class_names=["Cat", "cat"]), "warning")
     assert seen["classes that differ in case alone"] == "Cat and cat"

@@ -12,7 +12,7 @@ import pytest
 from milbench.api import gallery
 from milbench.errors import UsageError
 from milbench.report.figures.bag_images import edges
-from milbench.report.figures.galleries import gallery_figure
+from milbench.report.figures.galleries import galleries, gallery_figure
 from milbench.report.study import Study
 from tests._helpers.report_data import images, make_results, sets
 
@@ -142,3 +142,19 @@ def test_many_classes_one_position_and_no_truth_can_be_drawn(tmp_path: Path, wri
     assert figure is not None
     figure.draw_without_rendering()
     assert figure.axes[1].get_title() == r"✗ {\$11}"
+
+
+def test_losses_are_shown_on_the_bags_of_one_seed_that_all_of_them_have(tmp_path: Path) -> None:
+    lost = {("noisy-or", "extended-digits", 0): ("failed", "not finite")}
+    losses, tasks = {"exact": 0.1, "noisy-or": 0.2}, {"extended-digits": "instance_error"}
+    found = Study(make_results(tmp_path, losses, tasks, statuses=lost))
+    kept = found.results.galleries
+    assert {one.seed for one in galleries(found, "extended-digits").values()} == {1}, kept
+    alone = lost | {("exact", "extended-digits", seed): ("failed", "not finite") for seed in (1, 2)}
+    (tmp_path / "other").mkdir()
+    apart = Study(make_results(tmp_path / "other", losses, tasks, statuses=alone))
+    assert [one.seed for one in galleries(apart, "extended-digits").values()] == [0, 1]
+    figure = gallery_figure(apart, "extended-digits")
+    assert figure is not None
+    texts = {text.get_text().replace("\n", " ") for axes in figure.axes for text in axes.texts}
+    assert {"exact (seed 0)", "noisy-or (seed 1)"} <= texts

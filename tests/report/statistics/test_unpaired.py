@@ -45,6 +45,18 @@ def test_noise_of_test_bags_is_seen_where_seeds_do_not_vary() -> None:
     assert half < (high - low) / 2 < 1.02 * half
 
 
+def test_what_test_bags_add_is_widened_by_splits_of_the_same_data_as_well() -> None:
+    """Seeds that agree by luck leave the variance of their test bags alone, of which n splits have 1/n + r too."""
+    one, other, _ = fixed_items(0.2, 0.1)
+    wrong = [np.arange(400) < 400 * error for error in (0.2, 0.1)]
+    own = tuple({s: Outcomes(w, np.ones(400), f"bags {k} of seed {s}") for s in range(3)} for k, w in enumerate(wrong))
+    widths = []
+    for overlap in (0.0, 0.25):
+        low, high = compare_unpaired(one, other, (own[0], own[1]), overlaps=(overlap, overlap)).interval
+        widths.append(high - low)
+    assert widths[1] / widths[0] == pytest.approx(math.sqrt(1 + 3 * 0.25), rel=0.02)
+
+
 Groups = tuple["pd.Series[float]", "pd.Series[float]", tuple[dict[int, Outcomes], dict[int, Outcomes]]]
 
 
