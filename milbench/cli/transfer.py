@@ -28,6 +28,10 @@ def export(
     ] = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", help="Add cells that were interrupted, with the checkpoints they go on from."),
+    ] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write a comparison to one file: its runs, for `milbench import` on another machine, or its metrics as a table."""
@@ -39,13 +43,15 @@ def export(
     endings: dict[str, Form] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
     wanted: Form = form or endings.get(out.suffix.lower(), "archive")
     if wanted != "archive":
-        if no_weights or no_gallery:
-            raise UsageError("--no-weights and --no-gallery are for --format archive: a table has neither")
+        if no_weights or no_gallery or unfinished:
+            raise UsageError(
+                "--no-weights, --no-gallery and --unfinished are for --format archive, and not for a table"
+            )
         console.print(_write_table(name, root, out, wanted), soft_wrap=True, markup=False)
         return 0
     left_out = dict(zip(WEIGHTS_AND_GALLERY, (no_weights, no_gallery), strict=True))
     store = StoreReader(options.existing_workspace(root))
-    message = write(store, name, out, [file for file, leave in left_out.items() if leave])
+    message = write(store, name, out, [file for file, leave in left_out.items() if leave], unfinished=unfinished)
     console.print(message, soft_wrap=True, markup=False)
     return 0
 

@@ -33,8 +33,10 @@ EXPORT_MANIFEST = "manifest.json"
 PLAN: Literal["plan.json"] = "plan.json"
 Artifact = Literal[
     "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz",
-    "reliability.json", "task.json",
+    "reliability.json", "task.json", "checkpoint.pt",
 ]  # fmt: skip
+CHECKPOINT: Literal["checkpoint.pt"] = "checkpoint.pt"
+"""From which an interrupted cell goes on: in a workspace it lies among the checkpoints, under the id of the cell."""
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""
@@ -59,9 +61,8 @@ class LaunchCopy(BaseModel):
 
 
 class CellCopy(LaunchCopy):
-    """The run of a cell that is done or failed; runs in other states are not exported."""
+    """The run of a cell that is done or failed, or was interrupted and has its checkpoint; others are not exported."""
 
-    status: Literal["FINISHED", "FAILED"]
     cell: Cell
     launch: str = Field(description="run_id of the launch it is shown under")
 
@@ -226,6 +227,10 @@ def _check_ids(run: LaunchCopy, computed: set[str], recorded: set[str]) -> None:
             f"run {run.run_id} was recorded under other cell ids than its content has: the file is damaged, or from a "
             "version of milbench that computes something else from the same cells"
         )
+
+
+STATES = {"FINISHED": "done", "FAILED": "failed", "KILLED": "interrupted"}
+"""What a cell is by the status of its run."""
 
 
 def counts_text(counts: Counter[str], name: str) -> str:

@@ -17,6 +17,7 @@ from milbench.errors import UsageError
 from milbench.store.reader import PLAN, StoreReader
 from milbench.store.records import ORIGIN, PARENT, ROOT, MetricValue, RunRecord, RunSummary
 from milbench.store.transfer.archive import (
+    CHECKPOINT,
     EXPORT_FORMAT,
     EXPORT_MANIFEST,
     Artifact,
@@ -33,7 +34,9 @@ WEIGHTS_AND_GALLERY = ("model.safetensors", "gallery.npz")
 have a licence of their own. A report without galleries needs neither."""
 
 
-def export(store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = ()) -> str:
+def export(
+    store: StoreReader, name: str | None, out: Path, leave_out: Collection[str] = (), *, unfinished: bool = False
+) -> str:
     """Write the launches whose plans make up a comparison, and its cells that are done or failed, to a file.
 
     Args:
@@ -41,6 +44,7 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
         name: the comparison; None stands for the one launched last.
         out: the file to write; its folder is made if it does not exist.
         leave_out: names of artifacts to leave out, such as "model.safetensors".
+        unfinished: whether cells that were interrupted are written as well, with the checkpoints from which they go on.
 
     Returns:
         One line on what was written.
@@ -50,10 +54,15 @@ def export(store: StoreReader, name: str | None, out: Path, leave_out: Collectio
     """
     plan = store.plan(name, superseded=True)[0]
     runs = store.cell_runs()
-    # A cell that was interrupted would have to start again elsewhere, since checkpoints are not exported.
-    ended = {c.id: runs[c.id].run_id for c in plan.cells if c.id in runs and runs[c.id].status in ("done", "failed")}
+    # A cell that was interrupted would have to start again elsewhere without its checkpoint.
+    wanted = {c.id for c in plan.cells if c.id in runs and runs[c.id].status in ("done", "failed")}
+    if unfinished:
+        left = {c.id for c in plan.cells if c.id in runs and runs[c.id].status == "interrupted"}
+        wanted |= {cell_id for cell_id in left if store.workspace.checkpoint(cell_id).is_file()}
+    ended = {c.id: runs[c.id].run_id for c in plan.cells if c.id in wanted}
     if not ended:
-        raise UsageError(f"nothing to export: no cell of {plan.name} is done or failed")
+        or_left = ", or was interrupted with a checkpoint" if unfinished else ""
+        raise UsageError(f"nothing to export: no cell of {plan.name} is done or failed{or_left}")
     try:
         if out.is_dir():
             raise UsageError(f"cannot write {out}: it is a folder; name the file, such as {out / plan.name}.zip")
@@ -78,6 +87,10 @@ def _write(path: Path, store: StoreReader, plan: Plan, ended: dict[str, str], le
         for cell in plan.cells:
             if cell.id in ended:
                 fields = _snapshot(archive, store, ended[cell.id], leave_out)
+                if fields["status"] == "KILLED":
+                    content = store.workspace.checkpoint(cell.id).read_bytes()
+                    add(archive, f"{fields['run_id']}/{CHECKPOINT}", content)
+                    fields["artifacts"][CHECKPOINT] = sha256(content)
                 # A cell done in a launch that no longer counts is shown under the newest one.
                 parent = launches.get(fields["tags"].get(PARENT), launches[parents[0]])
                 cells.append(CellCopy(**fields, cell=cell, launch=parent.run_id))

@@ -13,14 +13,25 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from milbench._utils import locks
+from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, as_usage
-from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, MetricValue, logged
-from milbench.store.transfer.archive import Artifact, CellCopy, LaunchCopy, Manifest, counts_text, open_export
+from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, CellRun, MetricValue, logged
+from milbench.store.transfer.archive import (
+    CHECKPOINT,
+    STATES,
+    Artifact,
+    CellCopy,
+    LaunchCopy,
+    Manifest,
+    counts_text,
+    open_export,
+)
 from milbench.store.transfer.export import origin
 from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
@@ -59,8 +70,8 @@ def import_(path: Path, workspace: Workspace) -> str:
 
 def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: StoreWriter) -> str:
     """Insert the runs that the store lacks, complete those it has; return one line on what was done."""
-    here = _origins(store)
-    new = [run for run in manifest.runs if run.run_id not in here]
+    here, known = _origins(store), store.cell_runs()
+    new = [run for run in manifest.runs if run.run_id not in here and not _is_begun_here(run, known)]
     _refuse_clashes(new, store)
     _discard_unpublished(store)
     # Runs that were imported without weights or pictures get them if this file has them.
@@ -74,13 +85,18 @@ def _join(manifest: Manifest, archive: zipfile.ZipFile, digest: str, store: Stor
         here[run.run_id] = _insert(store, manifest.name, run, archive, tags)
     for run in new:
         _publish(store, here[run.run_id], run)
-    states = {run.run_id: "done" if run.status == "FINISHED" else "failed" for run in new}
+    states = {run.run_id: STATES[run.status] for run in new}
     counts = Counter(states.get(run.run_id, "already here") for run in manifest.cells)
     if not new and not added:
         return f"nothing to import: {counts_text(counts, manifest.name)}"
     parts = ", ".join(f"{name} of {n}" for name, n in sorted(added.items()))
     extra = f"; what was here had lacked {parts}" if added else ""
     return f"imported {counts_text(counts, manifest.name)}{extra}; next: milbench report {manifest.name}"
+
+
+def _is_begun_here(run: LaunchCopy, known: Mapping[str, CellRun]) -> bool:
+    """Return whether a run is of an interrupted cell which the store has begun itself, and goes on with by itself."""
+    return isinstance(run, CellCopy) and run.status == "KILLED" and run.cell.id in known
 
 
 def _origins(store: StoreWriter) -> dict[str, str]:
@@ -135,7 +151,8 @@ def _insert(store: StoreWriter, name: str, copy: LaunchCopy, archive: zipfile.Zi
 def _complete(store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfile.ZipFile) -> list[Artifact]:
     """Add the artifacts of which a run in the store has nothing or only a part; return their names."""
     sizes = store.artifact_sizes(run_id)
-    lacking = [a for a in copy.artifacts if sizes.get(a) != archive.getinfo(f"{copy.run_id}/{a}").file_size]
+    there = [a for a in copy.artifacts if a != CHECKPOINT]  # the cell may have gone on here since
+    lacking = [a for a in there if sizes.get(a) != archive.getinfo(f"{copy.run_id}/{a}").file_size]
     _log_files(store, run_id, copy, archive, lacking)
     return lacking
 
@@ -145,11 +162,19 @@ def _log_files(
 ) -> None:
     """Copy artifacts from the export into the store, one after the other and none of them as a whole in memory."""
     for artifact in artifacts:
+        member = f"{copy.run_id}/{artifact}"
+        if artifact == CHECKPOINT and isinstance(copy, CellCopy):
+            write_atomically(store.workspace.checkpoint(copy.cell.id), partial(_unpack, archive, member))
+            continue
         with tempfile.TemporaryDirectory(prefix="milbench-") as folder:
             path = Path(folder) / artifact
-            with archive.open(f"{copy.run_id}/{artifact}") as member, path.open("wb") as file:
-                shutil.copyfileobj(member, file)
+            _unpack(archive, member, path)
             store.log_file(run_id, path)
+
+
+def _unpack(archive: zipfile.ZipFile, member: str, path: Path) -> None:
+    with archive.open(member) as content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
 
 
 def _publish(store: StoreWriter, run_id: str, copy: LaunchCopy) -> None:

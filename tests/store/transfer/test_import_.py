@@ -2,23 +2,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import shutil
+import signal
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load
 
 from milbench._utils import locks
 from milbench.api.outcomes import load_outcomes
+from milbench.engine.trainer import STOP_INTERVAL
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import TINY, Ran
+from tests._helpers.command_line import TINY, Ran, process
 from tests._helpers.other_machine import WORDS, content, runs_of
+from tests.engine.test_runner import wait_for
 
 Milbench = Callable[..., Ran]
 
@@ -141,3 +148,33 @@ def test_of_two_imports_at_a_time_the_second_is_refused(milbench: Milbench, root
     with locks.try_lock(Workspace(root).lock("import")):
         assert "another import" in milbench("import", str(away / "all.zip")).complaint()
     assert milbench("import", str(away / "all.zip")).code == 0
+
+
+def test_a_cell_that_was_stopped_halfway_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    gate, exported = tmp_path / "gate", tmp_path / "half.zip"
+    words = ("run", "--loss", "exact", "--task", TINY, "--epochs", "3", "-p", f"task.gate={gate}", "--in-process")
+    running = process(*words, "--threads", "1", "--root", str(root))
+    wait_for(running, tmp_path, "gate.reached")
+    os.killpg(running.pid, signal.SIGTERM)
+    wait_for(running, root / "runs" / "checkpoints", "*.stop")
+    time.sleep(STOP_INTERVAL)
+    gate.touch()
+    assert running.communicate(timeout=60)
+    assert "is done or failed" in milbench("export", "--out", str(exported)).complaint()
+    assert "(1 interrupted)" in milbench("export", "--out", str(exported), "--unfinished").out
+    there, unbroken = tmp_path / "there", tmp_path / "unbroken"
+    assert "imported 1 cell of tiny_task (1 interrupted)" in milbench("import", str(exported), "--root", str(there)).out
+    for place in (there, unbroken):
+        assert milbench(*words, "--threads", "1", "--root", str(place)).code == 0
+        assert "(1 already here)" in milbench("import", str(exported), "--root", str(place)).out
+    found, whole = (collect(StoreReader(Workspace(place))) for place in (there, unbroken))
+    ((cell, tags),) = found.provenance.items()
+    assert "in epoch 3 after step" in tags["resumed"]
+    key = ["metric", "epoch", "value"]
+    assert found.history[key].sort_values(key).values.tolist() == whole.history[key].sort_values(key).values.tolist()
+    weights = [
+        (place / "runs" / "artifacts" / one.cells.run_id[cell] / "artifacts" / "model.safetensors").read_bytes()
+        for place, one in ((there, found), (unbroken, whole))
+    ]
+    assert load(weights[0]).keys() == load(weights[1]).keys()
+    assert all(torch.equal(value, load(weights[1])[name]) for name, value in load(weights[0]).items())
