@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from milbench import Loss
 
-from ._positions import exclude_masked
+from ._positions import exclude_masked, presence_cross_entropy
 
 
 class PooledLoss(Loss):
@@ -40,8 +40,7 @@ class PooledLoss(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
-        log_odds = self.scores(logits, mask)
-        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds that each class is present; -inf in a bag without instances."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from milbench import Loss
 
-from ._positions import exclude_masked, softmax_log_odds
+from ._positions import exclude_masked, presence_cross_entropy, softmax_log_odds
 
 
 class NoisyOr(Loss):
@@ -49,8 +48,7 @@ class NoisyOr(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the presence of each class, summed over classes."""
-        log_odds = self.scores(logits, mask)
-        return -F.logsigmoid(torch.where(labels, log_odds, -log_odds)).sum(dim=1)
+        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds that each class is present."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from milbench import Loss
 
-from ._positions import exclude_masked
+from ._positions import exclude_masked, presence_cross_entropy
 
 
 class OneVsRest(Loss):
@@ -34,8 +32,7 @@ class OneVsRest(Loss):
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the largest logits, summed over classes."""
-        highest = self.scores(logits, mask)
-        return -F.logsigmoid(torch.where(labels, highest, -highest)).sum(dim=1)
+        return presence_cross_entropy(self.scores(logits, mask), labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the largest logit of each class."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
@@ -110,9 +111,11 @@ class FeatureBags(TableBags):
         trained_on = self._features[self._rows(split.train)].double()
         self._standard = trained_on.mean(dim=0), trained_on.std(dim=0, unbiased=False)
         self._labels = torch.from_numpy(table.labels)
-        self._calibration = None if len(split.validation) else self._batches(split.train)
         parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
-        self._eval_splits = {part: self._eval_split(bags) for part, bags in parts.items() if len(bags)}
+        self._evaluated: dict[Split, NDArray[np.int64]] = {part: bags for part, bags in parts.items() if len(bags)}
+        self._eval_splits = {part: self._eval_split(bags) for part, bags in self._evaluated.items()}
+        self._calibrated_on = None if len(split.validation) else split.train
+        self._calibration = None if len(split.validation) else self._batches(split.train)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training bags in random order."""
@@ -155,7 +158,17 @@ class FeatureBags(TableBags):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of label sets, and those of instances where the table has their classes."""
-        return evaluate_bags(score, self._eval_splits, self._calibration, limit=self.evaluation_limit)
+        splits, calibration = self._eval_splits, self._calibration
+        if self.evaluation_limit is not None:  # the first batches have the smallest bags
+            splits = {part: self._eval_split(self._some(bags)) for part, bags in self._evaluated.items()}
+            calibration = None if self._calibrated_on is None else self._batches(self._some(self._calibrated_on))
+        return evaluate_bags(score, splits, calibration, limit=self.evaluation_limit)
+
+    def _some(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return as many bags as the limit of an evaluation allows, drawn from all of them, always the same ones."""
+        drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
+        kept: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
+        return kept
 
     def gallery(self) -> Bags:
         """Return the first test bags."""

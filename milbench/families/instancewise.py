@@ -12,7 +12,7 @@ from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
 from milbench.evaluation.evaluate import EvalSplit, predict_bags
 
-CERTAIN = 1e6
+ALWAYS_PRESENT = 1e6
 """The presence of a class that is in every bag: larger than any log-odds."""
 
 
@@ -38,7 +38,7 @@ def instancewise_scores(log_posterior: Callable[[Tensor], Tensor], groups: Seque
             absent = absent.masked_fill(~bags.mask.cpu().unsqueeze(1), 0.0)
         log_absent = absent.sum(dim=2)
         presence = torch.log(-torch.expm1(log_absent)) - log_absent
-        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(always, CERTAIN), probs)
+        return Scores(probs[:, :-1].sum(dim=2), presence.masked_fill(always, ALWAYS_PRESENT), probs)
 
     return score
 

@@ -123,6 +123,29 @@ def test_instance_labels_are_evaluated_on_and_their_lack_asks_for_nothing(tmp_pa
     assert known["test/posterior_error"] <= 0.1
 
 
+def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> None:
+    task = prepared(write_table(tmp_path), validation=0.0)
+
+    def sizes() -> list[int]:
+        seen: list[int] = []
+
+        def score(bags: Any) -> Scores:
+            there = torch.ones(len(bags), bags.instances.shape[1]) if bags.mask is None else bags.mask
+            seen.extend(there.sum(dim=1).int().tolist())
+            presence = bags.labels.float() * 2 - 1
+            return Scores(presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3))
+
+        task.evaluate(score)
+        return seen
+
+    every = sizes()
+    task.evaluation_limit = 6
+    some = sizes()
+    assert len(some) == 12, "six to test on, and six to fit the threshold on"
+    assert max(some) > sorted(every)[len(every) // 2], "not the smallest ones alone"
+    assert some == sizes()
+
+
 def test_without_validation_bags_the_threshold_comes_from_training_bags(tmp_path: Path) -> None:
     task = prepared(write_table(tmp_path), validation=0.0)
 

@@ -272,7 +272,7 @@ def test_batches_that_are_drawn_together_are_those_drawn_one_by_one() -> None:
 
 def test_label_sets_may_be_uniform_in_test_bags_alone() -> None:
     sizes = {"min_size": 4, "max_size": 4}
-    task = load_task("synthetic-bags", **sizes, test_label_sets="uniform", labels_per_bag=1)
+    task: Any = load_task("synthetic-bags", **sizes, test_label_sets="uniform", labels_per_bag=1)
     task.prepare(None, torch.device("cpu"))
     rng = torch.Generator().manual_seed(0)
     assert (task.draw(500, rng, "test").labels.sum(dim=1) == 1).all()

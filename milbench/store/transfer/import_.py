@@ -151,7 +151,7 @@ def _insert(store: StoreWriter, name: str, copy: LaunchCopy, archive: zipfile.Zi
 def _complete(store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfile.ZipFile) -> list[Artifact]:
     """Add the artifacts of which a run in the store has nothing or only a part; return their names."""
     sizes = store.artifact_sizes(run_id)
-    there = [a for a in copy.artifacts if a != CHECKPOINT]  # the cell may have gone on here since
+    there: list[Artifact] = [a for a in copy.artifacts if a != CHECKPOINT]  # the cell may have gone on here since
     lacking = [a for a in there if sizes.get(a) != archive.getinfo(f"{copy.run_id}/{a}").file_size]
     _log_files(store, run_id, copy, archive, lacking)
     return lacking
