@@ -160,7 +160,8 @@ class FeatureBags(TableBags):
         """Return the metrics of label sets, and those of instances where the table has their classes."""
         splits, calibration = self._eval_splits, self._calibration
         if self.evaluation_limit is not None:  # the first batches have the smallest bags
-            splits = {part: self._eval_split(self._some(bags)) for part, bags in self._evaluated.items()}
+            kept = {part: self._batches(self._some(bags)) for part, bags in self._evaluated.items()}
+            splits = {part: EvalSplit(splits[part].single_instance, bags) for part, bags in kept.items()}
             calibration = None if self._calibrated_on is None else self._batches(self._some(self._calibrated_on))
         return evaluate_bags(score, splits, calibration, limit=self.evaluation_limit)
 

@@ -69,7 +69,7 @@ def test_without_label_errors_nothing_is_ranked_and_nothing_is_bold() -> None:
     assert "worse" not in sentence
     assert sentence.endswith("nearly all label sets are wrong, 95 % or more, with a, b; set errors do not rank these.")
     assert marks(study)["a"] == (False, "", "nearly all label sets are wrong")
-    assert set(pairs_frame(study)["verdict"]) == {"unresolved"}
+    assert set(pairs_frame(study)["verdict"]) == {"not ranked"}
 
 
 def test_with_some_losses_right_set_errors_rank_these_before_the_others_and_not_the_others() -> None:
@@ -77,7 +77,7 @@ def test_with_some_losses_right_set_errors_rank_these_before_the_others_and_not_
     study = Study(replace(found, contrasts=[Contrast("wrong", "b", "a", {}, {TASK: (("b", ""), ("a", ""))})]))
     assert study.primary(TASK) == "set_error"
     frame = {(r["loss"], r["other_loss"]): r["verdict"] for r in pairs_frame(study).to_dict("records")}
-    assert frame == {("a", "b"): "unresolved", ("a", "good"): "worse", ("b", "good"): "worse"}
+    assert frame == {("a", "b"): "not ranked", ("a", "good"): "worse", ("b", "good"): "worse"}
     table = pairs_table(study, TASK)
     assert table is not None
     assert [row[5].text for _, rows in table.groups for row in rows if row[0].text == "a − b"] == [
