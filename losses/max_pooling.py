@@ -82,7 +82,7 @@ class MaxPooling(Loss):
         return _mean_over(log_max, labels)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`), or the log-odds of max_k p_{c,k}."""
+        """Return (B, C), sum_k p_{c,k} (`bag`), max_k z_{c,k} (`batch`), log-odds of max_k p_{c,k} (`position`)."""
         if self.normalization == "position":
             return self.presence(logits, mask)  # probabilities would round to 1, and two classes tie
         logits = exclude_masked(logits, mask)

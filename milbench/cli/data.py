@@ -37,7 +37,7 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir:
     from milbench.data import catalog
 
     with as_usage():
-        row = catalog.fetch(name, _made(data_dir))
+        row = catalog.fetch(name, _directory_to_fill(data_dir))
     console.print(f"{name} is {row.state} in {row.path}", soft_wrap=True, markup=False)
     return 0
 
@@ -51,7 +51,7 @@ def weights(
     from milbench.cli.console import console
     from milbench.networks.pretrained import fetch_weights
 
-    root = _made(data_dir)
+    root = _directory_to_fill(data_dir)
     path = fetch_weights(network, root)
     console.print(f"{network} is complete in {path}", soft_wrap=True, markup=False)
     console.print(f"use them by -p task.network={network} -p task.weights={path.relative_to(root)}", markup=False)
@@ -123,7 +123,7 @@ def make(
     from milbench.data.rendering import generate
 
     with as_usage():
-        root = _made(data_dir)
+        root = _directory_to_fill(data_dir)
         place = generate.make(root, seed, train, test)
         remark = catalog.DATASETS[name].remark(root)
     console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
@@ -145,8 +145,8 @@ def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[st
     return check_sequences(table, loaded, positions, EXACT_LABEL_LIMIT)
 
 
-def _made(data_dir: Path | None) -> Path:
-    """Return the data directory that a command makes where it does not exist."""
+def _directory_to_fill(data_dir: Path | None) -> Path:
+    """Return the data directory that a command writes to; it need not exist yet."""
     from milbench._utils.files import expanded
     from milbench.data import catalog
 

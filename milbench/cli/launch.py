@@ -227,8 +227,9 @@ def _nothing_to_run(launch: Launch, workspace: Workspace, display: Display | Eve
     undone = [status for cell in launch.plan.cells if (status := launch.status(cell)) != "done"]
     running = undone.count("running")
     left = [f"{running} cells are being computed by another launch"] if running else []
-    left += [f"{len(undone) - running} cells are not done (see --rerun)"] if len(undone) > running else []
-    display.over(", but ".join(["nothing to run", *([" and ".join(left)] if left else [])]))
+    if len(undone) > running:
+        left.append(f"{len(undone) - running} cells are not done (see --rerun)")
+    display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
     reader = StoreReader(workspace)
     is_new = not reader.was_launched_last(launch.plan)
     if is_new or reader.has_stale_launches():

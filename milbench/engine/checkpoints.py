@@ -155,7 +155,7 @@ class Checkpoint:
             # Files of earlier versions lack these.
             found.loaded |= {name: state.get(name) for name in ("clipping", "averaging")}
         except MemoryError:
-            raise
+            raise StoreError(f"cannot read the checkpoint {path}: there is too little memory") from None
         except Exception:  # noqa: BLE001 a file may hold anything, and torch then raise anything
             path.replace(path.with_suffix(".damaged"))
             return None

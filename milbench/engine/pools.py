@@ -386,6 +386,7 @@ def connected(address: str) -> Iterator[Any]:
 def check_workers(client: Any, workspace: Workspace, tracking_uri: str) -> None:
     """Raise UsageError if there is no worker, or if one cannot reach the store."""
     token = workspace.lock(f"seen-by-workers-{uuid.uuid4().hex}")
+    token.touch()  # also where the file system has no locks
     try:
         with locks.try_lock(token):  # other launches sweep the folder, but not while a lock in it is held
             with suppress(TimeoutError):

@@ -156,8 +156,7 @@ def _chosen(found: list[Arm], metric: Metric) -> Table:
     problems = [f"{arm.loss}: {problem}." for arm in found for problem in arm.problems] or ["No draw failed."]
     most = max(arm.asked for arm in found)
     distinct = max(len(arm.numbers) for arm in found)
-    different = f" (at most {distinct} of them different: the same ones are computed once)"
-    same = different if distinct < most else ""
+    same = "" if distinct == most else f" (at most {distinct} of them different: the same ones are computed once)"
     note = (
         f"Every loss had {counted(most, 'draw')} from the same space{same}. The one with the least {metric.label} on "
         "validation bags is chosen, the first of equals; the threshold of its label sets is fitted on these bags too. "

@@ -64,7 +64,7 @@ def verdict_words(found: Comparison[Key], a: Key, b: Key, metric: Metric) -> str
 
 
 def verdict_word(found: Comparison[Key], a: Key, b: Key) -> str:
-    """Return what a is beside b in a word, as frames have it: `Verdict`, or that the metric does not rank the two."""
+    """Return what a is beside b as frames have it: better, worse, unresolved, or not ranked by the metric."""
     return found.verdict(a, b) if found.tells_apart(a, b) else NOT_RANKED_WORD
 
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
@@ -65,6 +65,12 @@ class CellCopy(LaunchCopy):
 
     cell: Cell
     launch: str = Field(description="run_id of the launch it is shown under")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.status == "KILLED") != (CHECKPOINT in self.artifacts):
+            raise ValueError(f"an interrupted cell has {CHECKPOINT}, and no other one has")
+        return self
 
     @field_validator("cell", mode="before")
     @classmethod

@@ -160,7 +160,7 @@ def _complete(store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfil
 def _log_files(
     store: StoreWriter, run_id: str, copy: LaunchCopy, archive: zipfile.ZipFile, artifacts: Iterable[Artifact]
 ) -> None:
-    """Copy artifacts from the export into the store, one after the other and none of them as a whole in memory."""
+    """Copy artifacts from the export into the store, and checkpoints to where they lie, none as a whole in memory."""
     for artifact in artifacts:
         member = f"{copy.run_id}/{artifact}"
         if artifact == CHECKPOINT and isinstance(copy, CellCopy):

@@ -159,7 +159,8 @@ def test_a_cell_that_was_stopped_halfway_goes_on_elsewhere(milbench: Milbench, r
     wait_for(running, root / "runs" / "checkpoints", "*.stop")
     time.sleep(STOP_INTERVAL)
     gate.touch()
-    assert running.communicate(timeout=60)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
     assert "is done or failed" in milbench("export", "--out", str(exported)).complaint()
     assert "(1 interrupted)" in milbench("export", "--out", str(exported), "--unfinished").out
     there, unbroken = tmp_path / "there", tmp_path / "unbroken"
