@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,13 @@ Milbench = Callable[..., Ran]
 def process(*words: str) -> Forked:
     """Start the command line as a separate process, in a process group of its own."""
     return Forked(_command, words)
+
+
+def wait_for(running: Forked | subprocess.Popen[str], path: Path, pattern: str) -> None:
+    """Wait until the process has written such a file."""
+    while not list(path.glob(pattern)):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.02)
 
 
 def _command(words: tuple[str, ...]) -> None:

@@ -24,8 +24,7 @@ from milbench.engine.worker import Job, JobResult, check_worker, compute_cell
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
-from tests._helpers.command_line import PLUGINS, TINY, Ran, process
-from tests._helpers.forked import Forked
+from tests._helpers.command_line import PLUGINS, TINY, Ran, process, wait_for
 from tests._helpers.short_timings import USERS_WINDOW
 
 Milbench = Callable[..., Ran]
@@ -156,13 +155,6 @@ def test_a_worker_that_dies_takes_down_its_own_cell_alone(milbench: Milbench, ro
     statuses = dict(results.cells.set_index("loss").status)
     assert statuses == {"exact": "done", "breaking": "failed", "noisy-or": "done"}, ran
     assert "died" in results.cells.set_index("loss").reason["breaking"]
-
-
-def wait_for(running: Forked | subprocess.Popen[str], path: Path, pattern: str) -> None:
-    """Wait until the process has written such a file."""
-    while not list(path.glob(pattern)):
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.02)
 
 
 HELD = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--epochs", "3", "-p")

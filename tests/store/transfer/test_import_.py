@@ -23,9 +23,8 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import TINY, Ran, process
+from tests._helpers.command_line import TINY, Ran, process, wait_for
 from tests._helpers.other_machine import WORDS, content, runs_of
-from tests.engine.test_runner import wait_for
 
 Milbench = Callable[..., Ran]
 

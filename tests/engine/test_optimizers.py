@@ -1,0 +1,102 @@
+"""Optimisers, their settings and schedules of the rate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from milbench import Recipe, UsageError
+from milbench.engine.clipping import Clipping
+from milbench.engine.optimizers import (
+    OPTIMIZERS,
+    SCHEDULES,
+    backward,
+    learning_rate,
+    make_optimizer,
+    optimizer_step,
+)
+from tests.engine.test_trainer import needs_muon, tiny_cell
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=needs_muon if n == "muon" else ()) for n in OPTIMIZERS])
+def test_every_optimiser_descends(name: str) -> None:
+    model = torch.nn.Linear(2, 3)
+    optimizer = make_optimizer(model, Recipe(optimizer=name, lr=0.05), seed=0)
+    for _ in range(300):
+        weights = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1)
+        backward(optimizer, [(weights * torch.tensor([1.0, 3.0, 2.0])).square().sum()])
+        optimizer_step(optimizer, Clipping())
+    assert model.weight.abs().max() < 0.1
+    assert model.bias.abs().max() < 0.1
+
+
+@needs_muon
+def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
+    """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
+    for layout in (torch.contiguous_format, torch.channels_last):
+        model = torch.nn.Conv2d(3, 8, 3).to(memory_format=layout)
+        before = model.weight.detach().clone()
+        rng = torch.Generator().manual_seed(0)
+        slopes = torch.randn(8, 3, 3, 3, generator=rng) * torch.logspace(-2, 0, 8)[:, None, None, None]
+        optimizer = make_optimizer(model, Recipe(optimizer="muon", lr=0.1), 0)
+        backward(optimizer, [(model.weight * slopes).sum()])
+        optimizer_step(optimizer, Clipping())
+        values = torch.linalg.svdvals((model.weight.detach() - before).flatten(1))
+        assert values.max() < 2 * values.min()
+        assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
+
+
+def test_another_optimiser_brings_its_own_settings() -> None:
+    recipe = tiny_cell(recipe={"optimizer": "psgd"}).recipe
+    assert {k: recipe[k] for k in ("lr", "schedule", "clip_norm", "clip_rms", "epochs")} == {
+        "lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1, "epochs": 2
+    }  # fmt: skip
+    assert tiny_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
+    assert tiny_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
+
+
+@pytest.mark.parametrize(
+    ("recipe", "complaint"),
+    [
+        ({"optimizer": "muon", "clip_rms": 0.1}, "clip_rms shortens the steps of psgd alone, not of muon"),
+        ({"optimizer": "psgd", "weight_decay": 0.1}, "weight_decay = 0.1: psgd has none"),
+        ({"clip_norm": 1.0, "clip_quantile": 0.5}, "clip_norm = 1.0 and clip_quantile = 0.5 are two rules"),
+    ],
+)
+def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        tiny_cell(recipe=recipe)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "psgd"])
+def test_by_default_the_steps_of_no_optimiser_depend_on_the_units_of_a_loss(optimizer: str) -> None:
+    recipe = Recipe.from_stored(tiny_cell(recipe={"optimizer": optimizer}).recipe)
+    assert (recipe.clip_norm, recipe.clip_quantile) == (None, None)
+    assert recipe.normalize_gradient == (optimizer != "psgd")  # whose preconditioner takes the units out, as published
+
+
+def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
+    limited = tiny_cell(recipe={"clip_norm": 1.0}).recipe
+    assert (limited["clip_norm"], limited.get("normalize_gradient")) == (1.0, None)
+    assert tiny_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
+    for none in ({"clip_norm": "none"}, {"normalize_gradient": False}):
+        recipe = tiny_cell(recipe=none).recipe
+        assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [None] * 3
+
+
+def test_schedules() -> None:
+    def rates(name: str, steps: int = 1000) -> list[float]:
+        return [learning_rate(Recipe(schedule=name, lr=2.0), step, steps) for step in range(steps)]
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    reference = torch.optim.SGD([parameter], lr=0.1)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(reference, max_lr=2.0, total_steps=1000, cycle_momentum=False)
+    for step, mine in enumerate(rates("one-cycle")):
+        assert mine == pytest.approx(theirs.get_last_lr()[0], rel=0.02, abs=1e-4), step
+        reference.step()
+        if step < 999:
+            theirs.step()
+    assert rates("drop-at-half") == [2.0] * 500 + [0.2] * 500
+    assert rates("drop-at-thirds") == pytest.approx([2.0] * 334 + [0.2] * 333 + [0.02] * 333)
+    assert rates("constant") == [2.0] * 1000
+    assert all(0 < rate <= 2.0 for name in SCHEDULES for rate in rates(name, 1) + rates(name, 2))
