@@ -81,16 +81,13 @@ class AllConvolutional(Network):
         layers: the layers; the last one has C + 1 channels.
         in_channels: N, the number of channels of an image.
         seed: decides the initial weights.
-        standardised: whether every image is first brought to mean 0 and standard deviation 1, over all of its pixels
-            and channels.
     """
 
     head: nn.Conv2d
 
-    def __init__(self, layers: Sequence[Layer], in_channels: int, seed: int, *, standardised: bool = False) -> None:
+    def __init__(self, layers: Sequence[Layer], in_channels: int, seed: int) -> None:
         super().__init__()
         self.layers = tuple(layers)
-        self.standardised = standardised
         inputs = [in_channels, *(layer.channels for layer in layers)]
         convolutions = [nn.Conv2d(n, *layer) for n, layer in zip(inputs, self.layers, strict=False)]
         self.body = nn.Sequential(*(m for c in convolutions[:-1] for m in (c, nn.LeakyReLU(SLOPE))))
@@ -99,7 +96,7 @@ class AllConvolutional(Network):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (B, C+1, h, w) of images (B, N, H, W)."""
-        logits: Tensor = self.head(self.body(standardise(images) if self.standardised else images))
+        logits: Tensor = self.head(self.body(images))
         return logits
 
     def output_shape(self, height: int, width: int) -> tuple[int, int]:

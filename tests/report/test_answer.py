@@ -150,9 +150,9 @@ def test_losses_that_guess_are_rarely_taken_for_better() -> None:
     """One side of a 95 % interval is 2.5 %: of losses that only guess, no more are told from guessing."""
     rng = np.random.default_rng(0)
     told = 0
+    results = make_results(None, {"a": 0.5}, {"t1": "instance_error"}, 4, 1, chance={"t1": 0.5})
+    test = results.history["metric"] == "test/instance_error"
     for _ in range(300):
-        results = make_results(None, {"a": 0.5}, {"t1": "instance_error"}, 4, 1, chance={"t1": 0.5})
-        test = results.history["metric"] == "test/instance_error"
         results.history.loc[test, "value"] = rng.normal(0.5, 0.02, int(test.sum()))
         told += not all_at_chance(Study(results), "t1", "set")
     assert told <= 300 * 0.025 + 3 * np.sqrt(300 * 0.025 * 0.975)
