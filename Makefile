@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 READY_DOCS := $(VENV)/.ready-docs
 READY_RELEASE := $(VENV)/.ready-release
 LOWEST := .venv-lowest
+# Many tests wait for processes that they start, so that one worker more than two cores keeps both busy.
+TEST := -m pytest -n 3 --dist worksteal
 
 .PHONY: setup demo test test-kills test-simulations test-lowest lint typecheck docs release-check lock clean
 .DEFAULT_GOAL := help
@@ -45,7 +47,7 @@ demo: $(READY)
 	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && $(BIN)/milbench && exit $${failed:-0}
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python $(TEST)
 
 test-kills: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m kills tests/engine
@@ -54,7 +56,7 @@ test-simulations: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -rP -m simulation tests/report
 
 test-lowest: $(LOWEST)/.ready
-	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
+	$(LOWEST)/bin/python $(TEST)
 
 $(LOWEST)/.ready: pyproject.toml $(READY)
 	test -x $(LOWEST)/bin/python || $(UV) venv --quiet --python 3.11 $(LOWEST)

@@ -205,6 +205,20 @@ class Registry(Names[type[T]]):
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
+    def forget_edited(self) -> None:
+        """Forget the classes of files that were edited or removed, so that they are read anew when they are named.
+
+        Called where a user of Python begins something, and never while cells are computed: a launch goes on with the
+        code that it has planned with, in the workers that have read it.
+        """
+        for entry in [entry for entry in self.entries.values() if entry.is_file]:
+            try:
+                edited = hashlib.sha256(Path(entry.origin).read_bytes()).hexdigest() != entry.source_digest
+            except OSError:
+                edited = True
+            if edited:
+                del self.entries[entry.name]
+
     def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
         def load() -> type[T]:
             return self._only_class(importlib.import_module(path))

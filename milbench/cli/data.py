@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -90,13 +91,20 @@ def check(
     from milbench.data.tables.sequence_table import is_sequence_table, load_sequence_table
     from milbench.likelihood import EXACT_LABEL_LIMIT
 
+    of_bags: dict[str, object] = {"--features": features, "--key": key}
+    of_sequences: dict[str, object] = {
+        "--stride": stride, "--frames-per-second": frames_per_second, "--bands": bands, "--sample-rate": sample_rate
+    }  # fmt: skip
     if is_image_table(table, image, bag):
+        _refuse(table, "images", of_bags | of_sequences)
         images = load_image_table(table, image, labels, classes)
         found = check_images(images, load_pixels(images, SIDE, COLOURS), EXACT_LABEL_LIMIT)
     elif is_sequence_table(table, file, (bag, image)):
+        _refuse(table, "sequences", of_bags)
         settings = {"frames_per_second": frames_per_second, "bands": bands, "sample_rate": sample_rate}
         found = _check_sequences(load_sequence_table(table, file, labels, classes), stride, settings)
     else:
+        _refuse(table, "bags of features", of_sequences)
         found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
     shown = Table(title=str(table), title_justify="left")
     for heading in ("", "what", "found"):
@@ -130,15 +138,23 @@ def make(
     return 0
 
 
+def _refuse(table: Path, kind: str, options: Mapping[str, object]) -> None:
+    """Raise UsageError for an option that was given and has no meaning for a table of this kind."""
+    if given := [option for option, value in options.items() if value]:
+        raise UsageError(f"{given[0]} has no meaning for {table}, a table of {kind}")
+
+
 def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[str, Any]) -> list[Finding]:
     """Return what is to be known of sequences; a setting that is None is the default of the task."""
     import numpy as np
 
     from milbench.data.tables.checks import check_sequences
-    from milbench.data.tables.sequence_files import STRIDE, FrameSettings, load_frames
+    from milbench.data.tables.sequence_files import STRIDE, STRIDES, FrameSettings, load_frames
     from milbench.likelihood import EXACT_LABEL_LIMIT
     from milbench.networks.sequence import block_count
 
+    if stride is not None and stride not in STRIDES:
+        raise UsageError(f"--stride {stride}: expected {', '.join(map(str, STRIDES))}")
     given = {name: value for name, value in settings.items() if value is not None}
     loaded = load_frames(table.path, table.bags, FrameSettings(**given))
     positions = np.array([block_count(length, stride or STRIDE) for length in loaded.lengths])

@@ -119,8 +119,9 @@ def _devices(request: RunRequest) -> list[str]:
 
     if request.cluster is None:
         return resolve_all(request.device)
-    if request.jobs_per_device is not None:
-        raise UsageError("--jobs-per-device is for the GPUs of this machine; a cluster has as many jobs as workers")
+    for flag, number in (("--jobs", request.jobs), ("--jobs-per-device", request.jobs_per_device)):
+        if number is not None:
+            raise UsageError(f"{flag} is for the devices of this machine; a cluster has as many jobs as workers")
     return [str(resolve(request.device))]
 
 

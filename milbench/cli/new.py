@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import keyword
 from importlib import resources
@@ -45,6 +46,7 @@ def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
         then: the words of a run that tries the new one out, with {} in place of its file.
     """
     _check_name(kind, name)
+    _check_class(name, template)
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
     texts = {
         file: _renamed(_template(f"{_stem(template)}.py"), template, name),
@@ -83,6 +85,16 @@ def _check_name(kind: str, name: str) -> None:
     known = registry.entries.get(name)
     if known is not None and not known.is_file:
         raise UsageError(f"there is a {kind} {name!r} already, from {known.origin}; choose another name")
+
+
+def _check_class(name: str, template: str) -> None:
+    """Raise UsageError where the class of a name would be no name of Python, or hide one that the template uses."""
+    own = _class_name(name)
+    tree = ast.parse(_template(f"{_stem(template)}.py"))
+    imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
+                for alias in node.names}  # fmt: skip
+    if keyword.iskeyword(own) or own in imported | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}:
+        raise UsageError(f"the class of {name!r} would be {own}, which is another thing there; choose another name")
 
 
 def _check_module(file: Path) -> None:

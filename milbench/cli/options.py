@@ -67,6 +67,14 @@ def command_line() -> str:
     return shlex.join(["milbench", *sys.argv[1:]])
 
 
+def refuse_timeout_in_process(timeout: float | None, *, in_process: bool) -> None:
+    """Raise UsageError where both are given: a cell that takes too long is ended with its process."""
+    if timeout is not None and in_process:
+        raise UsageError(
+            "--timeout and --in-process exclude each other: a cell is ended with its process; use --jobs 1"
+        )
+
+
 def has_store(root: Workspace) -> bool:
     """Return whether there is a store under this root, or a tracking server that the environment names."""
     from milbench.store import database

@@ -68,6 +68,9 @@ def run(
     shorthands = {"recipe.epochs": epochs, "recipe.steps_per_epoch": steps_per_epoch}
     if in_process and cluster is not None:
         raise UsageError("--in-process and --cluster exclude each other")
+    options.refuse_timeout_in_process(timeout, in_process=in_process)
+    if as_json and quiet:
+        raise UsageError("--json and --quiet exclude each other")
     request = RunRequest(
         spec=spec,
         preset=preset,

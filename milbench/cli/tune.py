@@ -42,6 +42,7 @@ def tune(
 
     if draws is not None and draws > MOST_DRAWS:
         raise UsageError(f"--draws {draws} is too many, expected at most {MOST_DRAWS}")
+    options.refuse_timeout_in_process(timeout, in_process=in_process)
     given = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     request = RunRequest(
         spec=spec,

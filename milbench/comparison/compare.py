@@ -67,6 +67,8 @@ def compare(
         >>> found
         <milbench.Comparison 'synthetic-bags': 2 of 2 cells done>
     """
+    for registered in (registry.losses(), registry.tasks()):
+        registered.forget_edited()
     chosen_losses, of_losses = _named(losses, registry.losses())
     chosen_tasks, of_tasks = _named(tasks, registry.tasks())
     values: dict[str, Any] = {
@@ -120,4 +122,5 @@ def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict
     for name, params in given.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(f'{kinds.kind} {name!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
-    return list(given), {kinds.entry(name).name: dict(params) for name, params in given.items() if params}
+    names = [str(name) for name in given]
+    return names, {kinds.entry(str(name)).name: dict(params) for name, params in given.items() if params}

@@ -133,6 +133,8 @@ class Dataset:
         if not (self.missing(root) or self.problems(root)):
             return
         with scratch_folder(root, self.name) as folder, _socket_timeout():
+            if not (self.missing(root) or self.problems(root)):  # another process has had the lock and fetched them
+                return
             self.download(folder)
             if bad := self.missing(folder) or self.problems(folder):
                 raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
@@ -241,13 +243,19 @@ def require(name: str, root: Path, instead: str) -> Source:
     if missing := dataset.missing(root):
         if not _downloads.get():
             return dataset
+        _refuse_damaged(dataset, root)  # a download replaces all files
         try:
             fetch(name, root)
         except UsageError as error:
             raise UsageError(f"{name} not found: looked for {root / missing[0]}; {error}; {instead}") from error
-    if problems := dataset.problems(root, remembered=True):
-        raise UsageError(f"{problems[0]}; `milbench data fetch {name}` replaces it")
+    _refuse_damaged(dataset, root)
     return dataset
+
+
+def _refuse_damaged(dataset: Source, root: Path) -> None:
+    """Raise UsageError where a file exists and is not what was expected."""
+    if problems := dataset.problems(root, remembered=True):
+        raise UsageError(f"{problems[0]}; `milbench data fetch {dataset.name}` replaces it")
 
 
 def _status(dataset: Source, root: Path) -> DatasetStatus:

@@ -70,7 +70,8 @@ def complaint(cell: Cell, data_dir: Path | None) -> str:
 
 
 def _check_cell(cell: Cell, data_dir: Path | None) -> None:
-    task, bags = _first_batch(cell.task_file or cell.task, json.dumps(cell.task_params), cell.seed, data_dir)
+    name = cell.task_file or cell.task
+    task, bags = _first_batch(name, cell.task_revision, cell.data, json.dumps(cell.task_params), cell.seed, data_dir)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed)
@@ -124,7 +125,14 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
 
 
 @lru_cache(maxsize=1)
-def _first_batch(name: str, params: str, seed: int, data_dir: Path | None) -> tuple[Task, Bags]:
+def _first_batch(
+    name: str,
+    revision: str,  # noqa: ARG001 a task or data that were changed are not those of the last call
+    data: str,  # noqa: ARG001
+    params: str,
+    seed: int,
+    data_dir: Path | None,
+) -> tuple[Task, Bags]:
     """Return a task and its first batch, of the last call where the arguments are the same."""
     task: Task = tasks().create(name, json.loads(params))
     task.seed = seed

@@ -190,6 +190,7 @@ class Trainer:
         self.task.seed = cell.seed
         if cell.smoke:
             self.task.evaluation_limit = SMOKE_BAGS
+        check_data_unchanged(self.task, cell, self.data_dir)
         self.task.prepare(self.data_dir, self.device)
         profiling.reset_memory_peak(self.device)
         # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
@@ -431,3 +432,13 @@ def check_unchanged(cell: Cell) -> None:
     ):
         if file and not revision.endswith(registry.entry(file).source_digest):
             raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
+
+
+def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
+    """Raise UsageError if the data are not those that the cell was planned with: its results would pass for theirs."""
+    found = task.check_data(data_dir)
+    if found != cell.data:
+        raise UsageError(
+            f"the data of {cell.task} are not those that the cell was planned with: expected {cell.data}, got {found}; "
+            "run the same command again for the data that are there now"
+        )

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.likelihood import label_set_distribution
 
 LabelSets = Literal["independent", "together", "mostly-together", "exclusive", "constant", "uniform"]
 MOSTLY = 0.9
@@ -145,15 +144,24 @@ def independent_log_prob(rates: Tensor, largest: int) -> Tensor:
     """Return log q_n(L): (N+1, 2^C), the log-probability that n independent instances have the label set L.
 
     In closed form it is the sum over S in L of (-1)^|L - S| (r_background + sum of r_c over S)^n, which loses all
-    digits where q is small. The likelihood adds positive terms instead.
+    digits where q is small. Here one instance after the other joins the bag, so that positive terms are added: it shows
+    background or a class that is in L already, or the last class of L.
 
     Args:
         rates: (C+1,) float64, the probability that an instance is of each class, background last.
         largest: N.
     """
-    mask = torch.arange(largest) < torch.arange(largest + 1).unsqueeze(1)
-    log_probs = rates.log().view(1, -1, 1).expand(largest + 1, -1, largest)
-    return label_set_distribution(log_probs, mask)
+    sets = contains(len(rates) - 1)
+    numbers = torch.arange(len(sets)).unsqueeze(1)
+    before = numbers - sets * 2 ** torch.arange(sets.shape[1])  # (2^C, C): L without each of its classes
+    joins = torch.where(sets, rates[:-1].log(), -torch.inf)
+    stays = (rates[-1] + sets.double() @ rates[:-1]).log()
+    table = torch.full((largest + 1, len(sets)), -torch.inf, dtype=torch.float64)
+    table[0, 0] = 0
+    for n in range(largest):
+        terms = torch.cat([(table[n] + stays).unsqueeze(1), table[n][before] + joins], dim=1)
+        table[n + 1] = terms.logsumexp(dim=1)
+    return table
 
 
 def presence_among(rates: Tensor, size: float) -> Tensor:

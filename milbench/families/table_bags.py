@@ -56,8 +56,9 @@ class TableBags(Task):
             raise UsageError(f"{self.name}: repeats = {repeats} needs the number of folds, such as folds = 10")
         if folds_file and not folds:
             raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
-        if test + validation >= 1:
-            raise UsageError(f"{self.name}: test = {test:g} and validation = {validation:g} leave no bag to train on")
+        if (1 / folds if folds else test) + validation >= 1:
+            tested = f"folds = {folds}" if folds else f"test = {test:g}"
+            raise UsageError(f"{self.name}: {tested} and validation = {validation:g} leave no bag to train on")
         self.table = table
         self.folds = Folds(folds, repeats) if folds else None
         self.folds_file = folds_file

@@ -57,6 +57,9 @@ def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: floa
                 "positions": json.dumps([_strongest(batch, scores, log_probs, b, c, names[c]) for c in found]),
                 **{f"presence {name}": p for name, p in zip(names, presence[b].tolist(), strict=True)},
             })  # fmt: skip
+    if not rows:
+        about = ["bag", "labels", "probability", "log_probability", "positions"]
+        return pd.DataFrame(columns=[*about, *(f"presence {name}" for name in names)])
     return pd.DataFrame(rows)
 
 

@@ -70,8 +70,8 @@ def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def floor_to_infinity(log_prob: Tensor) -> Tensor:
-    """Return logarithms of probabilities with -inf where FLOOR, or a sum that holds it, stands for log 0."""
-    return torch.where(log_prob > IMPOSSIBLE, log_prob, torch.full_like(log_prob, -torch.inf))
+    """Return logarithms of probabilities with -inf where FLOOR, or a sum that holds it, stands for log 0; NaN stays."""
+    return torch.where(log_prob <= IMPOSSIBLE, torch.full_like(log_prob, -torch.inf), log_prob)
 
 
 def membership(slots: int) -> Tensor:

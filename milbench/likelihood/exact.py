@@ -331,7 +331,7 @@ def _differentiable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, slot
     if log_probs.device.type != "cpu":
         return _traceable(log_probs, labels, mask, slots)
     sizes = labels.sum(dim=1)
-    value = torch.zeros_like(log_probs[:, 0].flatten(1).sum(dim=1))
+    value = torch.zeros_like(log_probs.flatten(1).sum(dim=1))
     for size in sizes.unique().tolist():
         rows = torch.nonzero(sizes == size).squeeze(1)
         part = _traceable(log_probs[rows], labels[rows], None if mask is None else mask[rows], size)

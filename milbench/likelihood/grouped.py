@@ -77,7 +77,7 @@ def solve(
             parts = _columns(values, rows, classes, flat_mask)
             ratio, background, required = _solve_group(parts, posterior, log_probs.dtype, series_first)
             value = parts.log_scale + ratio
-            possible = value > IMPOSSIBLE
+            possible = ~(value <= IMPOSSIBLE)  # NaN is to be seen
             total[rows] = columns.floor_to_infinity(value)
             if posterior:
                 counts = possible.unsqueeze(-1) if flat_mask is None else possible.unsqueeze(-1) & flat_mask[rows]
@@ -88,24 +88,20 @@ def solve(
         return total, found
 
 
-def scattered(found: list[Posterior], like: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the posterior in the shape and type of `like` (B, C+1, *positions), times `weight` (B,) where given.
+def scattered(found: list[Posterior], like: Tensor) -> Tensor:
+    """Return the posterior in the shape and type of `like` (B, C+1, *positions).
 
     Args:
         found: the posteriors from `solve`, one for each group of bags.
         like: (B, C+1, *positions), which gives shape and type of the result.
-        weight: (B,), the factor of each bag; None: 1.
 
     Returns:
         (B, C+1, *positions), 0 for classes outside of the label set of a bag.
     """
     result = torch.zeros(*like.shape[:2], math.prod(like.shape[2:]), dtype=like.dtype)
     for rows, classes, background, required in found:
-        scale = None if weight is None else weight[rows].double().unsqueeze(-1)
-        result[rows, -1] = (background if scale is None else background * scale).to(like.dtype)
-        result[rows.unsqueeze(-1), classes] = (required if scale is None else required * scale.unsqueeze(-1)).to(
-            like.dtype
-        )
+        result[rows, -1] = background.to(like.dtype)
+        result[rows.unsqueeze(-1), classes] = required.to(like.dtype)
     return result.reshape(like.shape)
 
 
@@ -145,12 +141,9 @@ def _solve_group(
     found, more = None, 1.0
     if slots > SCAN_LABELS:
         more = _MORE
-        found = hybrid.solve(
-            parts,
-            lambda part, need: _solve_group(part, need, dtype, series_first=True),
-            posterior=posterior,
-            tolerance=min(1e-9, float(accepted(parts.log_scale, dtype, more))),
-        )
+        # Its terms are scanned: the errors of further series would add up, beyond what it certifies.
+        tolerance = min(1e-9, float(accepted(parts.log_scale, dtype, more)))
+        found = hybrid.solve(parts, scanned, posterior=posterior, tolerance=tolerance)
     elif series_first:
         found = series.solve(parts, posterior=posterior)
     if found is None:

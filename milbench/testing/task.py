@@ -373,5 +373,11 @@ def assert_same(one: Bags, other: Bags) -> None:
 
 
 def digests(bags: Bags) -> list[str]:
-    """Return a digest of the instances of every bag."""
-    return [hashlib.sha256(one.cpu().contiguous().numpy().tobytes()).hexdigest() for one in bags.instances]
+    """Return a digest of the instances of every bag, without its padding, which depends on the others of its batch."""
+    found = []
+    for i, one in enumerate(bags.instances.cpu()):
+        mask = None if bags.mask is None else bags.mask[i].cpu()
+        values = one if mask is None or mask.shape != one.shape[: mask.ndim] else one[mask]
+        values = values[~values.isnan()] if values.is_floating_point() else values  # sequences are padded with NaN
+        found.append(hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest())
+    return found

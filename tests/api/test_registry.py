@@ -13,7 +13,7 @@ from pydantic import Field
 import milbench
 from milbench import Loss, Task, UsageError, load_loss
 from milbench.api import registry
-from milbench.api.registry import Registry, check_params
+from milbench.api.registry import Registry, check_params, losses
 from tests._helpers.command_line import PLUGINS, REPOSITORY, TINY
 
 OWN = """
@@ -199,3 +199,18 @@ def test_an_interrupt_of_the_user_during_an_import_stays_one(tmp_path: Path) -> 
     file.write_text("import os\nimport signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9**9):\n    pass\n")
     with pytest.raises(KeyboardInterrupt):
         milbench.load_loss(str(file))
+
+
+def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launch(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    text = "from milbench import Loss\nclass Mine(Loss):\n    name = 'mine'\n    supervision = 'set'\n    number = 1\n"
+    text += "    def bag_loss(self, logits, labels, mask):\n        return logits.sum(dim=(1, 2))\n"
+    text += "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
+    file.write_text(text)
+    assert load_loss(str(file)).number == 1
+    before = losses().entry(str(file)).source_digest
+    file.write_text(text.replace("number = 1", "number = 2"))
+    assert losses().create(str(file), {}).number == 1
+    assert losses().entry(str(file)).source_digest == before
+    assert load_loss(str(file)).number == 2
+    assert losses().entry(str(file)).source_digest != before

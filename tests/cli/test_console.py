@@ -72,19 +72,18 @@ def test_what_is_harmless_stays() -> None:
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
 
 
-def test_what_is_computed_goes_on_where_the_reader_of_its_lines_has_gone(root: Path) -> None:
-    command = [sys.executable, "-m", "milbench", "run", "--loss", "exact", "--task", TINY, "--root", str(root)]
+def test_what_is_computed_goes_on_where_the_reader_of_its_lines_has_gone(milbench: Milbench, root: Path) -> None:
+    words = ["run", "--loss", "exact", "--task", TINY, "--root", str(root), "--in-process"]
     running = subprocess.Popen(
-        [*command, "--in-process"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )  # fmt: skip
+        [sys.executable, "-m", "milbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert running.stdout is not None
     assert running.stdout.readline()
     running.stdout.close()
     assert running.wait(timeout=300) == 0
     assert running.stderr is not None
     assert "Traceback" not in running.stderr.read()
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert "nothing to run" in again.stdout
+    assert "nothing to run" in milbench(*words).out
 
 
 def test_sigterm_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:

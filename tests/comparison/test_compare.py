@@ -13,6 +13,7 @@ import milbench as mb
 from milbench import Comparison, UsageError
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
+from tests._helpers.command_line import PLUGINS
 
 TINY = {"bags_per_epoch": 64}
 
@@ -139,3 +140,14 @@ def test_the_frame_is_exported_in_every_format(
     here = str(found._reports.parent)
     folder = milbench("export", "tiny", "--format", form, "--out", str(tmp_path), "--root", here)
     assert (folder.code, f"--out {tmp_path} is a folder" in folder.err) == (2, True)
+
+
+def test_a_file_is_named_by_its_path_and_read_anew_when_it_was_edited(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text((PLUGINS / "learning_loss.py").read_text("utf-8"))
+    first = tiny(tmp_path, losses={mine: {}}, seeds=1)
+    mine.write_text(mine.read_text("utf-8") + "\n# edited\n")
+    again = tiny(tmp_path, losses={mine: {}}, seeds=1)
+    cells = [set(found.frame["cell"]) for found in (first, again)]
+    assert len(cells[0]) == len(cells[1]) == 1
+    assert cells[0] != cells[1], "results of the earlier code do not stand for those of the later one"

@@ -149,8 +149,12 @@ def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
     with pytest.raises(UsageError, match=r"raw/a is damaged: expected MD5 .*; `milbench data fetch toy` replaces it"):
         catalog.require("toy", tmp_path, "go elsewhere")
     assert (tmp_path / "toy/raw/a").read_bytes() == b"some Bytes"
-    known(unreachable)
     (tmp_path / "toy/raw/b").unlink()
+    with pytest.raises(UsageError, match=r"raw/a is damaged"):  # nor where another file is missing
+        catalog.require("toy", tmp_path, "go elsewhere")
+    assert (tmp_path / "toy/raw/a").read_bytes() == b"some Bytes"
+    place(tmp_path, {"toy/raw/a": b"some bytes"})
+    known(unreachable)
     with pytest.raises(UsageError, match=r"toy not found: looked for .*raw/b; .*mirrors are down; go elsewhere"):
         catalog.require("toy", tmp_path, "go elsewhere")
 

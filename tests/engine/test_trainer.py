@@ -394,6 +394,20 @@ def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_na
         train(cell, tmp_path / "c.pt")
 
 
+def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(tmp_path: Path) -> None:
+    table = tmp_path / "bags.csv"
+    rows = [f"{bag},{'x' if bag % 2 else ''},{bag % 2 + i / 9}" for bag in range(20) for i in range(2)]
+    table.write_text("\n".join(["bag,labels,f0", *rows, ""]))
+    spec = {"losses": ["exact"], "tasks": ["feature-bags"], "task": {"feature-bags": {"table": str(table)}}}
+    (cell,) = make_plan(make_spec({**spec, "name": "t", "recipe": {"epochs": 1}}), None).cells
+    train(cell, tmp_path / "before.pt")
+    table.write_text("\n".join(["bag,labels,f0", *rows, "20,,7", "20,,8", ""]))
+    with pytest.raises(
+        UsageError, match=r"the data of feature-bags are not those that the cell was planned with: .*; run"
+    ):
+        train(cell, tmp_path / "after.pt")
+
+
 def test_a_task_that_returns_no_evaluation_fails_with_what_was_expected(tmp_path: Path) -> None:
     source = tmp_path / "bare_task.py"
     text = Path(TINY).read_text().replace('name = "tiny"', 'name = "bare"')

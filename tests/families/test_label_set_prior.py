@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -91,3 +92,11 @@ def agrees(counts: Tensor, probs: Tensor) -> None:
     assert not counts[probs == 0].any()
     expected = probs * counts.sum()
     assert chisquare(counts[probs > 0], expected[probs > 0]).pvalue > 1e-3
+
+
+def test_bags_of_ten_thousand_instances_need_no_square_of_their_size() -> None:
+    """The share of bags without one class is (1 - rate)^n, in a table of a few MB."""
+    rates = torch.tensor([1e-4, 3e-4, 1 - 4e-4], dtype=torch.float64)
+    found = independent_log_prob(rates, 10_000)[10_000]
+    expected = [10_000 * math.log1p(-4e-4), math.log((1 - 3e-4) ** 10_000 - (1 - 4e-4) ** 10_000)]
+    assert found[:2].tolist() == pytest.approx(expected, rel=1e-11)

@@ -301,6 +301,8 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     given = np.array([[[9, 2], [-4, 9]], [[1, 2], [1.5, 3]]], np.float32)
     expected = pd.read_csv(out, keep_default_na=False).drop(columns=["bag", "log_probability", "positions"])
     pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)
+    nothing = model.predict(given[:0])
+    assert (len(nothing), list(nothing.columns)) == (0, list(expected.columns))
 
 
 def gallery(store: StoreWriter, run_id: str) -> None:

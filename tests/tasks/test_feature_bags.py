@@ -166,6 +166,7 @@ def test_without_validation_bags_the_threshold_comes_from_training_bags(tmp_path
         ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
         ({"repeats": 3}, "repeats = 3 needs the number of folds"),
         ({"test": 0.6, "validation": 0.4}, "leave no bag to train on"),
+        ({"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
         ({"hidden": 0}, "hidden = 0 is wrong"),
         ({"label": "x"}, "did you mean 'labels'"),
     ],
@@ -193,7 +194,7 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
     ("params", "complaint"),
     [
         ({"folds": 61}, "folds = 61 are more than its 60 bags"),
-        ({"folds": 2, "validation": 0.6}, "validation = 0.6 leaves no bag of 1 of 2 folds to train on"),
+        ({"folds": 7, "validation": 0.855}, "validation = 0.855 leaves no bag of . of 7 folds to train on"),
     ],
 )
 def test_folds_that_cannot_be_are_refused_before_anything_runs(

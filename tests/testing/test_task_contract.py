@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from milbench import generator
+from milbench import Bags, generator
 from milbench.testing import TaskContract
-from milbench.testing.task import untrained
+from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY
 from tests._helpers.contract_faults import FAULTS
 
@@ -30,6 +31,22 @@ def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
         given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             method(**given)
+
+
+def test_a_bag_is_known_again_among_larger_ones() -> None:
+    """Bags are padded to the largest of their batch, which differs between training and evaluation."""
+    bag = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for padding in (0.0, 7.0):
+        padded = torch.full((2, 5, 2), padding)
+        padded[:, :2] = bag
+        mask = torch.tensor([[True, True, False, False, False], [True] * 5])
+        batch = Bags(padded, torch.zeros(2, 1, dtype=torch.bool), mask)
+        found = digests(batch)
+        assert found[0] == digests(Bags(bag[None], batch.labels[:1]))[0] != found[1]
+    sequence = torch.tensor([[1.0, 2.0, 3.0]])
+    longer = torch.cat([sequence, torch.full((1, 2), torch.nan)], dim=1)
+    labels = torch.zeros(1, 1, dtype=torch.bool)
+    assert digests(Bags(longer[None], labels)) == digests(Bags(sequence[None], labels))
 
 
 def made(contract: TaskContract, name: str, patch: pytest.MonkeyPatch) -> Any:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from milbench.data.tables.feature_files import bag_features
 from milbench.data.tables.labels import (
+    SEPARATOR,
     LabelledBags,
     class_name,
     matching_columns,
@@ -156,23 +157,49 @@ def _features(
     path: Path, frame: pd.DataFrame, columns: Columns, used: list[str]
 ) -> tuple[NDArray[np.float32], list[str], list[str]]:
     """Return the features (N, D), their names, and the columns that are not used."""
-    others = [name for name in frame.columns if name not in {*used, *NAMES, columns.bag}]
+    taken = {*used, *NAMES, columns.bag}
+    others = [name for name in frame.columns if name not in taken]
     if columns.features:
-        names = matching_columns(path, frame, columns.features, "of features")
+        names = _named_features(path, frame, columns.features, taken)
         numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in names}
     else:
-        numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in others}
-        # A column of text is no feature; one that holds numbers but for a few fields, or numbers as they are written in
-        # many languages, is one with mistakes.
         numbers = {
-            name: found
-            for name, found in numbers.items()
-            if found.notna().mean() > 0.5 or frame[name].astype(str).str.fullmatch(_DECIMAL_COMMA).mean() > 0.5
+            name: pd.to_numeric(frame[name], errors="coerce")
+            for name in others
+            # A column without a name is the index that pandas and R write; a time is no number in a table of text.
+            if not _NAMELESS.fullmatch(name) and frame[name].dtype.kind not in "Mm"
         }
+        numbers = {name: found for name, found in numbers.items() if _is_feature(frame[name], found)}
         names = list(numbers)
     if not names:
         raise UsageError(f"{path} has no column of numbers for features (it has: {shown(list(frame.columns))})")
     return as_features(path, frame, numbers), names, [name for name in others if name not in names]
+
+
+_NAMELESS = re.compile(r"Unnamed: \d+")
+"""The name that pandas gives to a column without one."""
+
+
+def _is_feature(fields: pd.Series[Any], numbers: pd.Series[Any]) -> bool:
+    """Return whether a column is one of numbers, perhaps with mistakes, which are then named.
+
+    A column of text is no feature. One is that holds numbers but for a few fields, or for empty ones, or numbers as
+    they are written in many languages.
+    """
+    known = numbers.notna()
+    if known.mean() > 0.5:
+        return True
+    text = fields.astype(str)
+    empty = fields.isna() | (text.str.strip() == "")
+    return bool((known.any() and (known | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
+
+
+def _named_features(path: Path, frame: pd.DataFrame, pattern: str, taken: set[str]) -> list[str]:
+    """Return the columns that the user names as features; a "*" leaves out those that hold something else."""
+    for name in filter(None, map(str.strip, pattern.split(SEPARATOR))):
+        if name in taken and name in frame:
+            raise UsageError(f"{path}: the column {name!r} holds no features but bags, labels or other names")
+    return [name for name in matching_columns(path, frame, pattern, "of features") if name not in taken]
 
 
 def as_features(path: Path, frame: pd.DataFrame, numbers: Mapping[str, pd.Series[Any]]) -> NDArray[np.float32]:

@@ -56,6 +56,8 @@ def read_table(path: Path, text: Collection[str] = ()) -> pd.DataFrame:
     if frame.empty:
         raise UsageError(f"{path} has no rows below its header")
     frame.columns = [str(name).strip() for name in frame.columns]
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
     return frame.reset_index(drop=True)
 
 
@@ -98,8 +100,19 @@ def column(frame: pd.DataFrame, path: Path, name: str, what: str) -> pd.Series[A
 
 
 def text_column(frame: pd.DataFrame, path: Path, name: str, what: str) -> list[str]:
-    """Return a column as text, without spaces around it; what is missing is ""."""
+    """Return a column as text, without spaces around it; what is missing is "".
+
+    Raises:
+        UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.
+    """
     values = column(frame, path, name, what)
+    for row, value in enumerate(values):
+        if isinstance(value, Collection) and not isinstance(value, str):
+            kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
+            raise UsageError(
+                f"{row_name(path, row)}: the column {name!r} holds {kind}, expected text or a number; "
+                "several classes are one text with ';' between them"
+            )
     return ["" if missing else str(v).strip() for v, missing in zip(values, values.isna(), strict=True)]
 
 
@@ -133,24 +146,28 @@ def shown(names: list[str], most: int = 8) -> str:
 
 
 def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
-    header = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
+    header = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig", skipinitialspace=True).columns
     _check_header(path, separator)
     types = {name: str for name in header if str(name).strip() in text}
     frame = pd.read_csv(
-        path, sep=separator, dtype=types, keep_default_na=False, low_memory=False, encoding="utf-8-sig"
+        path, sep=separator, dtype=types, keep_default_na=False, low_memory=False, encoding="utf-8-sig",
+        skipinitialspace=True,
     )  # fmt: skip
     # In a row with too few fields the last one is empty; one with too many makes pandas take the first for an index.
     # To count the fields of every row takes as long as to read the table, so it is done only where one may be wrong.
     last = frame.iloc[:, -1]
     if not isinstance(frame.index, pd.RangeIndex) or (last.isna() | (last == "")).any():
         _check_fields(path, separator, len(header))
+    _check_quotes(path, separator, frame)
     return frame
 
 
 def _check_header(path: Path, separator: str) -> None:
     """Raise UsageError where two columns have one name: pandas would rename the second."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        names = [name.strip() for name in next(filter(None, csv.reader(file, delimiter=separator)))]
+        names = [
+            name.strip() for name in next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)))
+        ]
     for name in names:
         if name and names.count(name) > 1:
             raise UsageError(f"{path}, row 1: {names.count(name)} columns are named {name!r}, expected one")
@@ -159,12 +176,39 @@ def _check_header(path: Path, separator: str) -> None:
 def _check_fields(path: Path, separator: str, expected: int) -> None:
     """Raise UsageError for a row with more or fewer fields than the header."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = filter(None, csv.reader(file, delimiter=separator))
+        rows = filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True))
         next(rows)
         for row, fields in enumerate(rows):
             if len(fields) != expected:
                 found = f"got {len(fields)} fields, expected {expected} as in the header"
                 raise UsageError(f"{row_name(path, row)}: {found}")
+
+
+def _check_quotes(path: Path, separator: str, frame: pd.DataFrame) -> None:
+    """Raise UsageError for a field that holds whole rows: its quotation mark is closed by one of a later row."""
+    columns = [fields.astype(str) for _, fields in frame.select_dtypes(exclude="number").items()]
+    several = [(row, text) for texts in columns for row, text in enumerate(texts) if "\n" in text]
+    if not several:
+        return
+    wrong = [row for row, text in several if _holds_rows(text, separator, frame.shape[1])]
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+        number = -2  # the header comes first
+        try:
+            for fields in rows:
+                number += bool(fields)
+        except csv.Error:  # something stands between a closing quotation mark and the next field
+            wrong.append(number + 1)
+    if wrong:
+        raise UsageError(
+            f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
+            'is part of a text is written twice, in quotation marks, as in "5"" wide"'
+        )
+
+
+def _holds_rows(text: str, separator: str, columns: int) -> bool:
+    """Return whether a line of a text, after the first, has as many fields as a row."""
+    return any(line.count(separator) == columns - 1 for line in text.splitlines()[1:])
 
 
 _READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {

@@ -25,6 +25,8 @@ BANDS: Final = 32
 """Log-mel bands, likewise."""
 STRIDE: Final = 4
 """Frames that a position stands for, likewise."""
+STRIDES = (1, 2, 4, 8, 16, 32)
+"""Those that there are."""
 WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 MOST_NAMED = 20

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
@@ -126,6 +127,12 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         (TEXT.replace("1.5", "abc"), {}, r"row 3: column 'weight' is 'abc', expected a number"),
         (re.sub(r"(\d)\.(\d)", r'"\1,\2"', TEXT), {}, r"'\d,\d', expected a number with a decimal point"),
         (TEXT.replace("1.5", ""), {}, r"row 3: column 'weight' is '', expected a number"),
+        (
+            "bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n",
+            {},
+            r"row 2: column 'g' is '', expected a number \(and so in 1 more",
+        ),
+        (TEXT, {"features": "*t;bag"}, r"the column 'bag' holds no features but bags, labels or other names"),
         (TEXT, {"features": "wait"}, r"no column 'wait' .*did you mean 'weight'"),
         (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
         (TEXT, {"labels": "size*"}, r"row 4: column 'size' is '3', expected 0 or 1"),
@@ -160,3 +167,24 @@ def test_a_mistake_is_named_with_its_row(tmp_path: Path, text: str, columns: dic
 def test_a_column_with_brackets_in_its_name_is_found(tmp_path: Path) -> None:
     table = load(tmp_path, "bag,labels,f[1],f1\n1,a,2,3\n2,,4,5\n", Columns(features="f[1]"))
     assert table.feature_names == ["f[1]", "f1"], "the name itself, and what it matches as a pattern"
+
+
+def test_what_names_bags_and_labels_is_no_feature(tmp_path: Path) -> None:
+    text = "bag,has_x,has_y,f0,group\n1,1,0,2.5,3\n2,0,1,3.5,4\n"
+    table = load(tmp_path, text, Columns(labels="has_*", features="*"))
+    assert table.feature_names == ["f0"]
+
+
+def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
+    frame.to_csv(tmp_path / "t.csv")
+    table = load_bag_table(tmp_path / "t.csv", Columns())
+    assert (table.feature_names, table.ignored) == (["f0"], ["Unnamed: 0"])
+    times = frame.assign(
+        when=pd.to_datetime(["2020-01-01", "2020-01-02"]), lasts=pd.to_timedelta(["1h", "2h"]), remark=["", "1 egg"]
+    )
+    times.to_parquet(tmp_path / "t.parquet")
+    times.to_csv(tmp_path / "times.csv", index=False)
+    tables = [load_bag_table(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
+    assert [table.feature_names for table in tables] == [["f0"]] * 2
+    assert tables[0].digest == tables[1].digest

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from milbench.data.tables.reading import read_table, row_name
+from milbench.data.tables.reading import read_table, row_name, text_column
 from milbench.errors import UsageError
 
 FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
@@ -46,16 +47,34 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
         ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
         ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
         ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
+        ("twice.parquet", {"bag": ["a"], "f0": [1], "f0 ": [2]}, "several columns are named 'f0', expected one"),
+        (
+            "quote.csv",
+            b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
+            "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
+        ),
+        (
+            "quote.tsv",
+            b'bag\tlabels\tnote\tf0\na\tx\t"5 inch\t1\nb\t\t"6 inch\t2\nc\t\tplain\t3\n',
+            "quote.tsv, row 2: a quotation mark is closed in a later row",
+        ),
+        (
+            "inches.csv",
+            b'bag,labels,f0,note\na,x,1,plain\nb,x,1,"5 inch\nc,,2,plain\nd,x,3,6"\n',
+            "inches.csv, row 3: a quotation mark is closed in a later row",
+        ),
         ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
     ],
 )
 def test_what_is_no_table_is_named_in_one_line(
-    tmp_path: Path, name: str, content: bytes | str | None, complaint: str
+    tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str
 ) -> None:
     path = tmp_path / name
     (tmp_path / "missin.csv").write_text("bag\n1\n")
     if isinstance(content, bytes):
         path.write_bytes(content)
+    elif isinstance(content, dict):
+        pd.DataFrame(content).to_parquet(path)
     elif content is not None:
         path.mkdir()
     with pytest.raises(UsageError, match=complaint) as caught:
@@ -67,3 +86,19 @@ def test_what_is_no_table_is_named_in_one_line(
 def test_rows_are_counted_as_an_editor_shows_them() -> None:
     assert row_name(Path("a.tsv"), 3) == "a.tsv, row 5"
     assert row_name(Path("a.feather"), 3) == "a.feather, row 4"
+
+
+def test_spaces_behind_a_separator_belong_to_no_field(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('bag, labels, f0, note\na, "x;y", 1, "two\nlines, one comma"\nb, "", 2, plain\n')
+    found = read_table(path)
+    assert found["labels"].tolist() == ["x;y", ""]
+    assert found["note"].tolist() == ["two\nlines, one comma", "plain"], "a text of several lines is no mistake"
+
+
+@pytest.mark.parametrize(("value", "kind"), [(["wren", "nut"], "a list"), (b"wren", "bytes")])
+def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path, value: object, kind: str) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"labels": [None, value]}).to_parquet(path)
+    with pytest.raises(UsageError, match=f"t.parquet, row 2: the column 'labels' holds {kind}, .*with ';' between"):
+        text_column(read_table(path), path, "labels", "")

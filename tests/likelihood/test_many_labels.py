@@ -1,0 +1,91 @@
+"""Label sets of 9 to 16 classes: every path to the exact likelihood against sums of positive terms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
+
+
+def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (2^n,) the probability that exactly these classes have occurred, from probabilities (n+1, K)."""
+    classes = len(probs) - 1
+    sets = np.arange(2**classes)
+    table = np.zeros(len(sets))
+    table[0] = 1
+    for column in probs.T:
+        shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
+        table = table * (column[-1] + sum(shows)) + sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
+    return table
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 5.0), (14, 2.77), (15, 1.5), (16, 2.77)])
+def test_large_label_sets_by_every_path(classes: int, background: float, dtype: torch.dtype) -> None:
+    """Where some classes are likely and others rare, part of the sum alternates and part of it is scanned."""
+    logits = torch.randn(2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype)
+    logits[:, -1] += background
+    labels = torch.ones(2, classes, dtype=torch.bool)
+    log_probs = logits.log_softmax(dim=1)
+    relative, absolute = (1e-11, 1e-12) if dtype == torch.float64 else (1.2e-7, 2e-6)
+    for bag, (from_logits, value) in enumerate(
+        zip(bag_log_prob_from_logits(logits, labels), bag_log_prob(log_probs, labels), strict=True)
+    ):
+        truth = float(np.log(joined(logits[bag].double().softmax(dim=0).numpy())[-1]))
+        assert float(from_logits) == pytest.approx(truth, rel=relative, abs=absolute)
+        truth = float(np.log(joined(log_probs[bag].double().exp().numpy())[-1]))
+        assert float(value) == pytest.approx(truth, rel=relative, abs=absolute)
+
+
+def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
+    logits = torch.randn(1, 14, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logits[:, -1] += 5
+    log_probs, labels = logits.log_softmax(dim=1), torch.ones(1, 13, dtype=torch.bool)
+    posterior = instance_posterior(log_probs, labels)
+    torch.testing.assert_close(posterior.sum(dim=1), torch.ones(1, 20, dtype=torch.float64))
+    probs = log_probs[0].exp().numpy()
+    whole = joined(probs)[-1]
+    for slot, k in ((0, 3), (12, 0), (13, 19)):
+        fixed = probs.copy()
+        fixed[:, k] = 0
+        fixed[slot, k] = probs[slot, k]
+        assert float(posterior[0, slot, k]) == pytest.approx(joined(fixed)[-1] / whole, abs=1e-9)
+
+
+def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
+    for classes in (2, 12):
+        logits = torch.zeros(2, classes + 1, 20)
+        logits[0, 0, 0] = torch.nan
+        labels = torch.ones(2, classes, dtype=torch.bool)
+        for value in (
+            bag_log_prob(logits.log_softmax(dim=1), labels, validate=False),
+            bag_log_prob_from_logits(logits, labels, validate=False),
+        ):
+            assert value[0].isnan()
+            assert value[1].isfinite()
+        found: Tensor = instance_posterior(logits.log_softmax(dim=1), labels, validate=False)
+        assert found[0].isnan().any()
+        assert found[1].isfinite().all()
+
+
+def test_bounds_of_a_bag_with_fewer_instances_than_classes_are_of_what_cannot_be() -> None:
+    log_probs = torch.zeros(1, 9, 10).log_softmax(dim=1)
+    labels, mask = torch.ones(1, 8, dtype=torch.bool), (torch.arange(10) < 2).unsqueeze(0)
+    for method in ("auto", "noisy-or", "union", "bonferroni", "beta", "hybrid"):
+        bounds = bag_log_prob_bounds(log_probs, labels, mask, method=method)
+        assert (bounds.lower.item(), bounds.upper.item()) == (-torch.inf, -torch.inf), method
+
+
+def test_bags_without_dimensions_of_positions_have_second_derivatives() -> None:
+    logits = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[True, False, False], [False] * 3, [False, False, True]])
+
+    def value(z: Tensor) -> Tensor:
+        return bag_log_prob_from_logits(z, labels)
+
+    assert torch.autograd.gradgradcheck(value, logits)
+    assert torch.autograd.gradcheck(lambda z: instance_posterior(z.log_softmax(dim=1), labels), logits)
