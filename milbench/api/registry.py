@@ -17,7 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -206,18 +206,21 @@ class Registry(Names[type[T]]):
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
     def forget_edited(self) -> None:
-        """Forget the classes of files that were edited or removed, so that they are read anew when they are named.
+        """Read files anew that were edited; forget those that are gone, or cannot be imported any more.
 
-        Called where a user of Python begins something, and never while cells are computed: a launch goes on with the
-        code that it has planned with, in the workers that have read it.
+        Called where a user of Python begins something. The workers of a launch do not call it, and go on with the code
+        that was planned with.
         """
         for entry in [entry for entry in self.entries.values() if entry.is_file]:
+            file = Path(entry.origin)
             try:
-                edited = hashlib.sha256(Path(entry.origin).read_bytes()).hexdigest() != entry.source_digest
+                edited = hashlib.sha256(file.read_bytes()).hexdigest() != entry.source_digest
             except OSError:
                 edited = True
             if edited:
                 del self.entries[entry.name]
+                with suppress(UsageError):  # whoever names the file is told
+                    self._add_file(file)
 
     def _built_in(self, path: str, module_name: str) -> RegistryEntry[type[T]]:
         def load() -> type[T]:
@@ -237,7 +240,7 @@ class Registry(Names[type[T]]):
             if entry.origin == origin or (entry.is_file and entry.source_digest == digest):  # or a copy of that file
                 return entry
         module_name = f"milbench_file_{hashlib.sha256(origin.encode()).hexdigest()[:12]}"
-        loader = SourceFileLoader(module_name, str(path))
+        loader = _Loader(module_name, str(path), source)
         module = importlib.util.module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
         module.__file__ = str(path)
         sys.modules[module_name] = module
@@ -271,6 +274,20 @@ class Registry(Names[type[T]]):
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
         return found[0]
+
+
+class _Loader(SourceFileLoader):
+    """Imports the bytes of a file that were read, and no compiled file beside it, which may be of an earlier edit."""
+
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self._read = source
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002
+        return self._read
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"no compiled file stands for {path}")
 
 
 def _beside(path: Path) -> str:

@@ -187,10 +187,10 @@ class Trainer:
         forbid_tf32()
         self.recipe = Recipe.from_stored(cell.recipe)
         self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+        check_data_unchanged(self.task, cell, self.data_dir)  # as it was planned, before there is a seed
         self.task.seed = cell.seed
         if cell.smoke:
             self.task.evaluation_limit = SMOKE_BAGS
-        check_data_unchanged(self.task, cell, self.data_dir)
         self.task.prepare(self.data_dir, self.device)
         profiling.reset_memory_peak(self.device)
         # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.

@@ -282,7 +282,8 @@ class _Computation:
         self.store.log_data(run_id, self.job.cell)
         self.store.log_text(run_id, "".join(traceback.format_exception(error)), TRACEBACK)
         self.store.end(run_id, "FAILED", reason)
-        self.checkpoint.unlink(missing_ok=True)  # it would fail again from there
+        if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
+            self.checkpoint.unlink(missing_ok=True)  # it would fail again from there
         return JobResult(self.job.cell.id, "failed", reason, run_id=run_id)
 
 

@@ -132,7 +132,8 @@ def _bounds(values: Tensor, labels: Tensor, slots: int, settings: tuple[str, int
     pairs = [(bags.nothing_below, bags.nothing_above), *(rule(bags) for rule in rules)]
     below, above = (torch.stack(side) for side in zip(*pairs, strict=True))
     lower, upper = (columns.floor_to_infinity(bags.parts.log_scale + r) for r in (below.amax(dim=0), above.amin(dim=0)))
-    able = (bags.parts.required > columns.IMPOSSIBLE).any(dim=1).sum(dim=-1)  # positions that may show a class of L
+    never = bags.parts.required <= columns.IMPOSSIBLE
+    able = (~never).any(dim=1).sum(dim=-1)  # positions that may show a class of L
     impossible, too_many = bags.size > able, bags.size > slots
     lower, upper = (side.masked_fill(impossible, -torch.inf) for side in (lower, upper))
     return lower.masked_fill(too_many, torch.nan), upper.masked_fill(too_many, torch.nan)

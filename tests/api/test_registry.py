@@ -214,3 +214,5 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     assert losses().entry(str(file)).source_digest == before
     assert load_loss(str(file)).number == 2
     assert losses().entry(str(file)).source_digest != before
+    file.write_text(text.replace("number = 1", "number = 3"))
+    assert load_loss("mine").number == 3

@@ -67,6 +67,7 @@ def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
         ):
             assert value[0].isnan()
             assert value[1].isfinite()
+        assert bag_log_prob_bounds(logits.log_softmax(dim=1)[:, :, :classes], labels, validate=False).upper[0].isnan()
         found: Tensor = instance_posterior(logits.log_softmax(dim=1), labels, validate=False)
         assert found[0].isnan().any()
         assert found[1].isfinite().all()

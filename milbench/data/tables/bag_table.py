@@ -79,7 +79,7 @@ class BagTable(LabelledBags):
             repr((self.bags, self.feature_names, self.class_names, self.groups, self.split)).encode()
         )
         for array in (self.starts, self.features, self.labels, self.instance_classes):
-            found.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+            found.update(b"" if array is None else np.ascontiguousarray(array).data)
         return found.hexdigest()
 
     def bag_digest(self, bag: int) -> str:
@@ -176,8 +176,8 @@ def _features(
     return as_features(path, frame, numbers), names, [name for name in others if name not in names]
 
 
-_NAMELESS = re.compile(r"Unnamed: \d+")
-"""The name that pandas gives to a column without one."""
+_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
+"""The name that pandas gives to a column without one, and to a second one."""
 
 
 def _is_feature(fields: pd.Series[Any], numbers: pd.Series[Any]) -> bool:
@@ -196,10 +196,11 @@ def _is_feature(fields: pd.Series[Any], numbers: pd.Series[Any]) -> bool:
 
 def _named_features(path: Path, frame: pd.DataFrame, pattern: str, taken: set[str]) -> list[str]:
     """Return the columns that the user names as features; a "*" leaves out those that hold something else."""
-    for name in filter(None, map(str.strip, pattern.split(SEPARATOR))):
-        if name in taken and name in frame:
-            raise UsageError(f"{path}: the column {name!r} holds no features but bags, labels or other names")
-    return [name for name in matching_columns(path, frame, pattern, "of features") if name not in taken]
+    listed = set(map(str.strip, pattern.split(SEPARATOR)))
+    for name in frame.columns:
+        if name in listed & taken - {"features", "image", "boxes"}:  # names in other tables alone
+            raise UsageError(f"{path}: the features {pattern!r} name the column {name!r}, which says what bags are")
+    return [n for n in matching_columns(path, frame, pattern, "of features") if n in listed or n not in taken]
 
 
 def as_features(path: Path, frame: pd.DataFrame, numbers: Mapping[str, pd.Series[Any]]) -> NDArray[np.float32]:
@@ -220,6 +221,7 @@ def as_features(path: Path, frame: pd.DataFrame, numbers: Mapping[str, pd.Series
             raise UsageError(
                 f"{row_name(path, int(frame.index[bad[0]]))}: column {name!r} is {got!r}, expected a number"
                 + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
+                + ("" if got.strip() else "; task.features names the columns to take, where this is none")
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
     with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def text_column(frame: pd.DataFrame, path: Path, name: str, what: str) -> list[s
     """
     values = column(frame, path, name, what)
     for row, value in enumerate(values):
-        if isinstance(value, Collection) and not isinstance(value, str):
+        if not isinstance(value, str) and isinstance(value, Collection):
             kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
             raise UsageError(
                 f"{row_name(path, row)}: the column {name!r} holds {kind}, expected text or a number; "
@@ -185,20 +186,27 @@ def _check_fields(path: Path, separator: str, expected: int) -> None:
 
 
 def _check_quotes(path: Path, separator: str, frame: pd.DataFrame) -> None:
-    """Raise UsageError for a field that holds whole rows: its quotation mark is closed by one of a later row."""
-    columns = [fields.astype(str) for _, fields in frame.select_dtypes(exclude="number").items()]
-    several = [(row, text) for texts in columns for row, text in enumerate(texts) if "\n" in text]
-    if not several:
-        return
-    wrong = [row for row, text in several if _holds_rows(text, separator, frame.shape[1])]
+    """Raise UsageError for a field that seems to hold rows: its quotation mark is closed by one of a later row."""
+    with path.open("rb") as file:
+        if sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b"")) <= len(frame) + 1:
+            return
+    wrong = [
+        row
+        for column, fields in frame.items()
+        if not pd.api.types.is_numeric_dtype(fields)
+        for row, text in enumerate(fields)
+        if "\n" in str(text) and _holds_rows(str(text), separator, frame, str(column))
+    ]
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space behind it is no mistake
+        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
         number = -2  # the header comes first
         try:
             for fields in rows:
                 number += bool(fields)
-        except csv.Error:  # something stands between a closing quotation mark and the next field
-            wrong.append(number + 1)
+        except csv.Error as error:
+            if "expected after" in str(error):  # something stands between a quotation mark and the next field
+                wrong.append(number + 1)
     if wrong:
         raise UsageError(
             f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
@@ -206,9 +214,31 @@ def _check_quotes(path: Path, separator: str, frame: pd.DataFrame) -> None:
         )
 
 
-def _holds_rows(text: str, separator: str, columns: int) -> bool:
-    """Return whether a line of a text, after the first, has as many fields as a row."""
-    return any(line.count(separator) == columns - 1 for line in text.splitlines()[1:])
+def _holds_rows(text: str, separator: str, frame: pd.DataFrame, column: str) -> bool:
+    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
+    names = [str(name) for name in frame.columns]
+    at = names.index(column)
+    first, *whole, last = text.split("\n")
+    parts = [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]
+    numbers = 0
+    for line, expected in parts:
+        found = line.rstrip("\r").split(separator)
+        if len(found) != len(expected):
+            return False
+        for piece, name in zip(found, expected, strict=True):
+            if pd.api.types.is_numeric_dtype(frame[name]):
+                if not _is_number(piece):
+                    return False
+                numbers += 1
+    return numbers > 0
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 _READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {

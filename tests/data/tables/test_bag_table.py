@@ -130,9 +130,9 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         (
             "bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n",
             {},
-            r"row 2: column 'g' is '', expected a number \(and so in 1 more",
+            r"row 2: column 'g' is '', expected a number; task.features names",
         ),
-        (TEXT, {"features": "*t;bag"}, r"the column 'bag' holds no features but bags, labels or other names"),
+        (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which says what bags are"),
         (TEXT, {"features": "wait"}, r"no column 'wait' .*did you mean 'weight'"),
         (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
         (TEXT, {"labels": "size*"}, r"row 4: column 'size' is '3', expected 0 or 1"),
@@ -173,6 +173,8 @@ def test_what_names_bags_and_labels_is_no_feature(tmp_path: Path) -> None:
     text = "bag,has_x,has_y,f0,group\n1,1,0,2.5,3\n2,0,1,3.5,4\n"
     table = load(tmp_path, text, Columns(labels="has_*", features="*"))
     assert table.feature_names == ["f0"]
+    counted = load(tmp_path, "bag,labels,boxes,f0\n1,x,2,2.5\n2,,1,3.5\n", Columns(features="boxes;f0"))
+    assert counted.feature_names == ["boxes", "f0"], "boxes are named by tables of images alone"
 
 
 def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> None:
@@ -180,6 +182,8 @@ def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> No
     frame.to_csv(tmp_path / "t.csv")
     table = load_bag_table(tmp_path / "t.csv", Columns())
     assert (table.feature_names, table.ignored) == (["f0"], ["Unnamed: 0"])
+    pd.read_csv(tmp_path / "t.csv").to_csv(tmp_path / "twice.csv")
+    assert load_bag_table(tmp_path / "twice.csv", Columns()).feature_names == ["f0"]
     times = frame.assign(
         when=pd.to_datetime(["2020-01-01", "2020-01-02"]), lasts=pd.to_timedelta(["1h", "2h"]), remark=["", "1 egg"]
     )

@@ -59,6 +59,11 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
             "quote.tsv, row 2: a quotation mark is closed in a later row",
         ),
         (
+            "middle.csv",
+            b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
+            "middle.csv, row 2: a quotation mark is closed in a later row",
+        ),
+        (
             "inches.csv",
             b'bag,labels,f0,note\na,x,1,plain\nb,x,1,"5 inch\nc,,2,plain\nd,x,3,6"\n',
             "inches.csv, row 3: a quotation mark is closed in a later row",
@@ -102,3 +107,14 @@ def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path, val
     pd.DataFrame({"labels": [None, value]}).to_parquet(path)
     with pytest.raises(UsageError, match=f"t.parquet, row 2: the column 'labels' holds {kind}, .*with ';' between"):
         text_column(read_table(path), path, "labels", "")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass, under trees, at noon"', 'b.png,"cat" ,plain', ""]
+    path.write_bytes(end.join(rows).encode())
+    assert text_column(read_table(path), path, "labels", "") == ["dog", "cat"]
+    rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
+    path.write_bytes(end.join(rows).encode())
+    assert read_table(path)["f1"].tolist() == [2, 4]
