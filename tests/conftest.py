@@ -5,16 +5,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from milbench.api.registry import losses, tasks
 from tests._helpers import short_timings  # noqa: F401 it shortens them
-from tests._helpers.command_line import Ran
+from tests._helpers.command_line import REPOSITORY, Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.other_machine import WORDS, client, runs_of
 
+TEMPLATES = str(REPOSITORY / "milbench" / "templates")
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,11 +24,27 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it st
 
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
-    """Forget the losses and tasks that a test loads from files, so that two tests may use the same name."""
-    before = [(registry, dict(registry.entries)) for registry in (losses(), tasks())]
+    """Forget the losses and tasks that a test loads from files, so that two tests may use the same name.
+
+    The templates are tested from their own folder, without this fixture, perhaps before: they are forgotten as well.
+    """
+    before = [
+        {name: entry for name, entry in registry.entries.items() if not entry.origin.startswith(TEMPLATES)}
+        for registry in _registries()
+    ]
+    _register(before)
     yield
-    for registry, entries in before:
-        registry.entries = entries  # type: ignore[assignment]
+    _register(before)
+
+
+def _registries() -> list[Any]:
+    """Return the registries that there are now: a test may have made new ones."""
+    return [losses(), tasks()]
+
+
+def _register(known: list[dict[str, Any]]) -> None:
+    for registry, entries in zip(_registries(), known, strict=True):
+        registry.entries = dict(entries)
 
 
 @pytest.fixture(scope="session")
