@@ -93,7 +93,7 @@ def load_loss(name: str, **params: Any) -> Loss:
     """
     from milbench.api.registry import losses
 
-    losses().forget_edited()
+    losses().read_edited()
     return losses().create(name, params)
 
 
@@ -118,7 +118,7 @@ def load_task(name: str, **params: Any) -> Task:
     """
     from milbench.api.registry import tasks
 
-    tasks().forget_edited()
+    tasks().read_edited()
     return tasks().create(name, params)
 
 

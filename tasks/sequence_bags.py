@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from milbench.data.tables.sequence_files import (
     STRIDE,
     FrameSettings,
     LoadedFrames,
+    Stride,
     load_frames,
 )
 from milbench.data.tables.sequence_table import SequenceTable, load_sequence_table
@@ -76,7 +77,7 @@ class SequenceBags(SequenceTask, TableBags):
         labels: str = "labels",
         classes: str = "",
         network: Architecture = "conv",
-        stride: Literal[1, 2, 4, 8, 16, 32] = STRIDE,
+        stride: Stride = STRIDE,
         frames_per_second: Annotated[float, Field(gt=0, le=100_000)] = FRAMES_PER_SECOND,
         bands: Annotated[int, Field(ge=1, le=512)] = BANDS,
         sample_rate: Annotated[int, Field(ge=100)] | None = None,

@@ -205,7 +205,7 @@ class Registry(Names[type[T]]):
         cls = self.cls(name)
         return cls(**check_params(f"{self.kind} {cls.name}", cls, params))  # type: ignore[attr-defined]
 
-    def forget_edited(self) -> None:
+    def read_edited(self) -> None:
         """Read files anew that were edited; forget those that are gone, or cannot be imported any more.
 
         Called where a user of Python begins something. The workers of a launch do not call it, and go on with the code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -149,12 +149,12 @@ def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[st
     import numpy as np
 
     from milbench.data.tables.checks import check_sequences
-    from milbench.data.tables.sequence_files import STRIDE, STRIDES, FrameSettings, load_frames
+    from milbench.data.tables.sequence_files import STRIDE, FrameSettings, Stride, load_frames
     from milbench.likelihood import EXACT_LABEL_LIMIT
     from milbench.networks.sequence import block_count
 
-    if stride is not None and stride not in STRIDES:
-        raise UsageError(f"--stride {stride}: expected {', '.join(map(str, STRIDES))}")
+    if stride is not None and stride not in get_args(Stride):
+        raise UsageError(f"--stride {stride}: expected {', '.join(map(str, get_args(Stride)))}")
     given = {name: value for name, value in settings.items() if value is not None}
     loaded = load_frames(table.path, table.bags, FrameSettings(**given))
     positions = np.array([block_count(length, stride or STRIDE) for length in loaded.lengths])

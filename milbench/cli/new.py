@@ -94,7 +94,9 @@ def _check_class(name: str, template: str) -> None:
     imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
                 for alias in node.names}  # fmt: skip
     if keyword.iskeyword(own) or own in imported | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}:
-        raise UsageError(f"the class of {name!r} would be {own}, which is another thing there; choose another name")
+        raise UsageError(
+            f"the class of {name!r} would be {own}, a name that Python or the file uses; choose another name"
+        )
 
 
 def _check_module(file: Path) -> None:

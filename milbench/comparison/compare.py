@@ -68,7 +68,7 @@ def compare(
         <milbench.Comparison 'synthetic-bags': 2 of 2 cells done>
     """
     for registered in (registry.losses(), registry.tasks()):
-        registered.forget_edited()
+        registered.read_edited()
     chosen_losses, of_losses = _named(losses, registry.losses())
     chosen_tasks, of_tasks = _named(tasks, registry.tasks())
     values: dict[str, Any] = {

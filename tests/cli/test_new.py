@@ -88,8 +88,8 @@ def test_a_loss_that_needs_truth_is_refused_in_one_line(milbench: Milbench, here
         ("n" * 61, "at most 60 long"),
         ("exact", "there is a loss 'exact' already, from milbench"),
         ("random", "random.py would hide the Python module 'random'"),
-        ("none", "the class of 'none' would be None, which is another thing there"),
-        ("tensor", "the class of 'tensor' would be Tensor, which is another thing there"),
+        ("none", "the class of 'none' would be None, a name that Python or the file uses"),
+        ("tensor", "the class of 'tensor' would be Tensor, a name that Python or the file uses"),
         ("class", "class.py would hide the Python module 'class'"),
     ],
 )

@@ -166,7 +166,7 @@ def _features(
         numbers = {
             name: pd.to_numeric(frame[name], errors="coerce")
             for name in others
-            # A column without a name is the index that pandas and R write; a time is no number in a table of text.
+            # A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
             if not _NAMELESS.fullmatch(name) and frame[name].dtype.kind not in "Mm"
         }
         numbers = {name: found for name, found in numbers.items() if _is_feature(frame[name], found)}
@@ -199,7 +199,7 @@ def _named_features(path: Path, frame: pd.DataFrame, pattern: str, taken: set[st
     listed = set(map(str.strip, pattern.split(SEPARATOR)))
     for name in frame.columns:
         if name in listed & taken - {"features", "image", "boxes"}:  # names in other tables alone
-            raise UsageError(f"{path}: the features {pattern!r} name the column {name!r}, which says what bags are")
+            raise UsageError(f"{path}: the features {pattern!r} name the column {name!r}, which holds names or labels")
     return [n for n in matching_columns(path, frame, pattern, "of features") if n in listed or n not in taken]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ FRAMES_PER_SECOND: Final = 62.5
 """Frames a second, where nothing else is asked for."""
 BANDS: Final = 32
 """Log-mel bands, likewise."""
+Stride = Literal[1, 2, 4, 8, 16, 32]
+"""Frames that a position stands for."""
 STRIDE: Final = 4
-"""Frames that a position stands for, likewise."""
-STRIDES = (1, 2, 4, 8, 16, 32)
-"""Those that there are."""
+"""The one where nothing else is asked for."""
 WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 MOST_NAMED = 20

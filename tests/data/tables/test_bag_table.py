@@ -132,7 +132,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
             {},
             r"row 2: column 'g' is '', expected a number; task.features names",
         ),
-        (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which says what bags are"),
+        (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
         (TEXT, {"features": "wait"}, r"no column 'wait' .*did you mean 'weight'"),
         (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
         (TEXT, {"labels": "size*"}, r"row 4: column 'size' is '3', expected 0 or 1"),
