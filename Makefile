@@ -46,6 +46,8 @@ $(READY_RELEASE): $(READY)
 demo: $(READY)
 	$(BIN)/milbench run demo || failed=$$?; $(BIN)/milbench report demo && $(BIN)/milbench && exit $${failed:-0}
 
+# Processes that tests start would each compile the modules anew where bytecode is not written.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY)
 	$(BIN)/python $(TEST)
 

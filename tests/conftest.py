@@ -70,8 +70,27 @@ def root(tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def milbench(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Run the command line in this process, under `root`, with one job at a time."""
+def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the figures of reports empty, since drawing them takes longer than the test, which does not look at them.
+
+    The mark `drawn` is of tests that do.
+    """
+    if request.node.get_closest_marker("drawn"):
+        return
+    from milbench.report.figures.style import Picture
+
+    def clear(picture: Picture) -> None:
+        picture.figure.clear()
+        picture.figure.set_layout_engine("none")
+
+    monkeypatch.setattr(Picture, "__post_init__", clear)
+
+
+@pytest.fixture
+def milbench(
+    root: Path, blank_figures: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Ran]:
+    """Run the command line in this process, under `root`, with one job at a time; the figures of reports are empty."""
     from milbench.cli import main
 
     def call(*words: str) -> Ran:

@@ -46,6 +46,7 @@ def test_what_it_writes_runs_and_passes_its_tests(
     assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 80
 
 
+@pytest.mark.drawn
 def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for_nothing_more(
     milbench: Milbench, root: Path, here: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_sentence_and_the_table_have_the_verdict_on_the_first_variant() -> N
     assert "the 4 contrasts of the spec on 1 task" in " ".join(table.notes)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_the_report_shows_contrasts_first_and_says_whether_they_were_named_in_advance(tmp_path: Path) -> None:
     found = study(contrast("c", "a"), before_contrasts=3)
     render(found.results, tmp_path, gallery="none")

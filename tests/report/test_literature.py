@@ -67,6 +67,7 @@ def test_figures_on_other_data_stand_nowhere() -> None:
         assert bool(of_methods(other, TASK)) == shown_
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_without_shared_data_there_is_no_corrected_interval(tmp_path: Path) -> None:
     seen = study(overlap=0.0)
     table = literature_table(seen)

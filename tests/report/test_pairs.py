@@ -222,6 +222,7 @@ def test_one_loss_has_nothing_to_be_compared_with() -> None:
     assert len(pairs_frame(Study(make_results(None, TWO, ONE, 3, 2)))) == 1
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_losses_are_compared_by_every_metric_that_the_comparison_names(tmp_path: Path) -> None:
     found = results()
     half = found.history.assign(

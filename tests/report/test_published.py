@@ -272,6 +272,7 @@ def test_the_verdicts_are_numbers_too(pages: dict[str, str], tmp_path: Path) -> 
     assert row["published_value"] == pytest.approx(np.mean(SIX))
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_without_published_numbers_and_notes_there_is_no_opening(tmp_path: Path) -> None:
     study = Study(ours(0.07, 0.08))
     assert verdict_table(study) is None

@@ -162,6 +162,7 @@ def test_latex_is_balanced() -> None:
     assert r"$\pm$" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_path: Path) -> None:
     results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
     results.costs.loc[:, "loss_seconds"] = [0.001, 0.002, 0.9]

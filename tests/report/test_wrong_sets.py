@@ -44,6 +44,7 @@ def marks(study: Study) -> dict[str, tuple[bool, str, str]]:
     return {row[0].text: (row[1].strong, row[1].mark, row[1].warning) for row in rows}
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("name", ["own_label_error", "label_error"])
 def test_with_every_loss_nearly_all_sets_wrong_the_label_error_leads(name: str, tmp_path: Path) -> None:
     found = results(ALL_WRONG, name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from milbench.api.metric_info import describe
 from milbench.report.amounts import Series, leading_metric
 from milbench.report.figures.figure_data import amounts_facts
-from milbench.report.figures.style import STYLE, WIDTH, Picture, literal, scale_axis
+from milbench.report.figures.style import WIDTH, Picture, literal, scale_axis, styled
 from milbench.report.figures.variants import colour_of, dash_of, legend_below, mark_of
 from milbench.report.formatting import scaled, slug
 from milbench.report.statistics import LEVEL, RULES
@@ -29,7 +28,7 @@ def draw_amounts(study: Study, series: Series) -> Picture:
     tasks = list(series.tasks.values())
     leading = leading_metric(study, series)
     metric = describe(leading)
-    with rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
         axes = figure.subplots()
         shown: list[float] = []

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -27,7 +26,7 @@ from milbench.report.figures.figure_data import (
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
-from milbench.report.figures.style import STYLE, WIDTH, Facts, Picture, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.style import WIDTH, Facts, Picture, literal, scale_axis, styled, unit_axis, wrapped
 from milbench.report.figures.variants import colour_of, dash_of, legend_below
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
@@ -100,7 +99,7 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True, few: boo
             ("sensitivity", "Which pixels the detections rest on", _SENSITIVITY, sensitivity_figure, gallery_facts)
         )
     pictures = []
-    with rc_context(STYLE):
+    with styled():
         for kind, title, caption, make, facts in plans:
             figure = make(study, task)
             if figure is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, MUTED, PAPER, WARN_SOFT
 from milbench.report.figures.figure_data import marks_facts
-from milbench.report.figures.style import STYLE, Picture, literal, wrapped
+from milbench.report.figures.style import Picture, literal, styled, wrapped
 from milbench.report.formatting import slug
 from milbench.report.marks import SIGNS, Judged, StatedTest, Verdict, by_metric, distance_text, judged, tests_of
 from milbench.report.study import Study
@@ -29,7 +28,7 @@ def draw_matrices(study: Study) -> list[Picture]:
     pictures = []
     for name, tests in by_metric(tests_of(study)).items():
         title = f"Which tests each loss passes, by the {tests[0].metric.label}"
-        with rc_context(STYLE):
+        with styled():
             figure, counts = _figure(study, tests)
             caption, facts = f"{_CAPTION} {counts}", marks_facts(study, tests, counts)
             pictures.append(Picture(f"marks-{slug(name)}", f"marks-{name}", "", title, caption, figure, facts))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench.report.figures.figure_data import ranks_facts
-from milbench.report.figures.style import STYLE, WIDTH, Picture, literal
+from milbench.report.figures.style import WIDTH, Picture, literal, styled
 from milbench.report.formatting import p_value
 from milbench.report.statistics.ranks import FEWEST_LOSSES, FEWEST_TASKS, Ranks, rank_losses
 from milbench.report.study import Study, Variant
@@ -68,7 +67,7 @@ def _picture(ranks: Ranks, kind: str) -> Picture:
         f"{p_value(ranks.p)}. Bars join losses that Nemenyi's test does not tell apart at the 5 % level, mean ranks "
         f"that differ by less than {ranks.critical:.2f}: unresolved."
     ).replace("= <", "<")
-    with rc_context(STYLE):
+    with styled():
         figure = _diagram(ranks)
         title = f"Ranks over tasks, {kind} supervision"
         return Picture(f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure, ranks_facts(ranks.mean))

@@ -116,7 +116,7 @@ class Picture:
         return self.facts.frame.to_csv(index=False, float_format="%.5g", lineterminator="\n")
 
     def __post_init__(self) -> None:
-        with _styled():
+        with styled():
             self.figure.draw_without_rendering()
             self.figure.set_layout_engine("none")  # one layout for every format
 
@@ -124,7 +124,7 @@ class Picture:
     def svg(self) -> str:
         """The figure as the text of an SVG file, the same for the same data."""
         buffer = io.StringIO()
-        with _styled():
+        with styled():
             # Not by savefig, which would draw everything once more for a layout.
             canvas: Any = FigureCanvasSVG(self.figure)
             canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
@@ -134,7 +134,7 @@ class Picture:
         """Write PNG, SVG and the data as CSV into a folder."""
         # The SVG comes last: a figure keeps what drew it last, and the pixels of many figures would fill the memory.
         dpi = self.figure.dpi
-        with _styled():
+        with styled():
             self.figure.set_dpi(_DPI)
             canvas: Any = FigureCanvasAgg(self.figure)
             canvas.print_png(folder / f"{self.name}.png")
@@ -160,7 +160,8 @@ class Picture:
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
+    """Draw in the style of a report for the block."""
     with rc_context(STYLE), warnings.catch_warnings():
         # A label may have letters that the font of the PNG lacks; an SVG is shown with the fonts of its viewer.
         warnings.filterwarnings("ignore", message="Glyph .* missing")

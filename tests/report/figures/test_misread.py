@@ -103,6 +103,7 @@ def test_a_report_shows_it_and_leaves_it_out_on_request(tmp_path: Path) -> None:
         assert "misread" not in (out / name).read_text("utf-8")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_all_losses_but_the_first_are_folded_away(tmp_path: Path) -> None:
     results = with_misread(tmp_path)
     paths = list(results.galleries.values())
