@@ -69,6 +69,7 @@ class SequenceBags(SequenceTask, TableBags):
     """
 
     name = "sequence-bags"
+    revision = 3  # features of any unit are standardised
 
     def __init__(
         self,

@@ -354,10 +354,13 @@ class SyntheticBags(Task):
         return sizes, chosen, noise, torch.rand(count, high if any(model.context) else 0, generator=rng)
 
     def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
-        """Return bags with the errors of label sets that training bags have."""
+        """Return bags with the errors of label sets that training bags have, and then without the truth.
+
+        Counts and positions know of no such errors: losses that learn from them would have better labels than others.
+        """
         if not any(self._noise) or bags.mask is None:
             return bags
-        return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng))
+        return replace(bags, labels=noisy_labels(bags.labels, bags.mask.sum(dim=1), *self._noise, rng), truth=None)
 
     def _emit(self, kinds: Tensor, noise: Tensor) -> Tensor:
         """Return the instances (..., d) of classes, background or context (...), from normal noise (..., d)."""

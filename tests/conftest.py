@@ -47,6 +47,12 @@ def _register(known: list[dict[str, Any]]) -> None:
         registry.entries = dict(entries)
 
 
+@pytest.fixture(autouse=True)
+def same_draws_in_every_order() -> None:
+    """Seed torch's own generator, from which a test may draw: its numbers depend on no test before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of an empty store, made once, since MLflow takes seconds to create its tables."""
@@ -146,7 +152,7 @@ def away(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Path
 
 
 @pytest.fixture(scope="session")
-def sqlite_server(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Iterator[MlflowServer]:
+def sqlite_service(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Iterator[MlflowServer]:
     """An MLflow server on SQLite, with one store for all tests."""
     folder = tmp_path_factory.mktemp("sqlite_server")
     shutil.copy(fresh_database, folder / "mlflow.db")
@@ -154,13 +160,27 @@ def sqlite_server(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path
         yield server
 
 
+@pytest.fixture
+def sqlite_server(sqlite_service: MlflowServer) -> Iterator[MlflowServer]:
+    """The server on SQLite, which runs again after a test that has killed it."""
+    yield sqlite_service
+    sqlite_service.ensure_running()
+
+
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+def postgres_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     """An MLflow server on PostgreSQL, with one store for all tests."""
     if initdb() is None:
         pytest.skip("PostgreSQL is not installed (Debian package: postgresql)")
     with postgres() as database, mlflow_server(database, tmp_path_factory.mktemp("postgres_server")) as server:
         yield server
+
+
+@pytest.fixture
+def postgres_server(postgres_service: MlflowServer) -> Iterator[MlflowServer]:
+    """The server on PostgreSQL, which runs again after a test that has killed it."""
+    yield postgres_service
+    postgres_service.ensure_running()
 
 
 @pytest.fixture

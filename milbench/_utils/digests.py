@@ -44,7 +44,7 @@ def remembered(kind: str, paths: Sequence[Path], compute: Callable[[], str]) -> 
 
     Args:
         kind: what is computed: results of two kinds are kept apart, and so are those of two versions of milbench.
-        paths: of the files that the result depends on. Each is known by its path, size and times.
+        paths: of the files that the result depends on, at least one. Each is known by its path, size and times.
         compute: is called without arguments; its errors are passed on, and nothing is remembered then.
     """
     try:

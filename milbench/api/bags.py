@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,7 +34,11 @@ class Truth:
 
     def to(self, device: torch.device) -> Truth:
         """Return the same truth on `device`."""
-        return _moved(self, device)
+        return _of_each_part(self, lambda part: to_device(part, device))
+
+    def selected(self, which: slice | Tensor) -> Truth:
+        """Return the truth about the bags of a slice, or those numbered by `which` (n,) int64, on the same device."""
+        return _of_each_part(self, lambda part: part[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class Bags:
         instances: (B, *bag_shape), images (B, N, H, W), sequences (B, F, T) of T frames with F features, NaN where a
             sequence is shorter, or sets of unordered instances (B, K, D).
         labels: (B, C) bool, which classes occur in each bag.
-        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        mask: (B, *positions) bool, True where there is an instance, also of background, False for padding; None: True
+            everywhere.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
 
     Examples:
@@ -72,19 +78,24 @@ class Bags:
 
     def to(self, device: torch.device) -> Self:
         """Return the same bags on `device`."""
-        return _moved(self, device)
+        return _of_each_part(self, lambda part: to_device(part, device))
 
-    def part(self, start: int, stop: int) -> Bags:
+    def selected(self, which: slice | Tensor) -> Self:
+        """Return the bags of a slice, or those numbered by `which` (n,) int64, on the same device.
+
+        Examples:
+            >>> import torch
+            >>> bags = Bags(torch.tensor([[[1.0]], [[2.0]], [[3.0]]]), torch.tensor([[True], [False], [True]]))
+            >>> bags.selected(torch.tensor([2, 0])).instances.flatten()
+            tensor([3., 1.])
+        """
+        return _of_each_part(self, lambda part: part[which])
+
+    def part(self, start: int, stop: int) -> Self:
         """Return the bags from number `start` up to, and without, number `stop`."""
+        return self.selected(slice(start, stop))
 
-        def cut(value: Tensor | None) -> Tensor | None:
-            return None if value is None else value[start:stop]
-
-        known = self.truth
-        truth = known and Truth(known.classes[start:stop], cut(known.boxes), cut(known.position_classes))
-        return Bags(self.instances[start:stop], self.labels[start:stop], cut(self.mask), truth)
-
-    def parts(self, size: int) -> list[Bags]:
+    def parts(self, size: int) -> list[Self]:
         """Return the bags in their order as batches of `size`; the last one may be smaller."""
         return [self.part(start, start + size) for start in range(0, len(self), size)]
 
@@ -114,7 +125,12 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
     return (one_hot & (classes >= 0).unsqueeze(-1)).any(dim=1)
 
 
-def _moved(value: T, device: torch.device) -> T:
-    parts = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
-    moved = {k: to_device(v, device) if isinstance(v, Tensor) else v and v.to(device) for k, v in parts.items()}
-    return type(value)(**moved)
+def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:
+    """Return bags or a truth whose tensors, also those of the truth in bags, are each changed by a function."""
+    changed: dict[str, Any] = {}
+    for field in fields(value):  # type: ignore[arg-type]
+        part = getattr(value, field.name)
+        changed[field.name] = (
+            change(part) if isinstance(part, Tensor) else None if part is None else _of_each_part(part, change)
+        )
+    return type(value)(**changed)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Folds:
     """Repeated cross-validation of a task: seed s tests on fold s % count of repetition s // count.
 
-    Folds share training bags, which statistics correct for by the `ratio` (C. Nadeau and Y. Bengio, "Inference for the
+    Folds share training bags, which statistics correct for by the `ratio`, or by what `Task.overlap` returns where some
+    bags are for validation (C. Nadeau and Y. Bengio, "Inference for the
     Generalization Error", Machine Learning 52, 2003, pp. 239-281).
 
     Args:

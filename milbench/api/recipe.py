@@ -50,6 +50,9 @@ class Recipe(BaseModel):
             evaluated from then on, and kept (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better
             Generalization", UAI 2018). It suits a schedule that does not end near 0. None: the last weights.
 
+    A dump (`model_dump`) leaves out fields that were added later and have the value of the versions before; it is read
+    back by `Recipe.from_stored`, which knows these values, and not by `Recipe(**dump)`.
+
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
     """

@@ -364,9 +364,20 @@ def tasks() -> Registry[Task]:
     return Registry("task", "tasks", base)
 
 
+def _named(cls: type) -> str:
+    """Return the name of a class and the file that it is in."""
+    return f"{cls.__name__} ({getattr(sys.modules.get(cls.__module__), '__file__', None) or cls.__module__})"
+
+
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the keyword parameters of a constructor, by name, with their annotations evaluated."""
-    found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
+    try:
+        found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
+    except NameError as error:  # of what is imported for the type checker alone
+        raise UsageError(
+            f"{_named(cls)}: its parameters have annotations that cannot be evaluated ({error}); import what they name "
+            "at the top of the file"
+        ) from None
     return {p.name: p for p in found if p.name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
@@ -382,11 +393,19 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
         UsageError: a parameter is unknown, missing or out of range.
     """
     from pydantic import ConfigDict, create_model
+    from pydantic.errors import PydanticSchemaGenerationError
 
     fields: dict[str, Any] = {
         p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
         for p in constructor_parameters(cls).values()
     }
-    model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+    try:
+        model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+    except PydanticSchemaGenerationError as error:
+        kinds = "bool, int, float, str, Literal, list and dict, each also | None"
+        raise UsageError(
+            f"{_named(cls)}: a parameter has an annotation that no value can be checked against; a cell stores its "
+            f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
+        ) from None
     complete: dict[str, Any] = validated(owner, model, params).model_dump()
     return complete

@@ -43,6 +43,9 @@ class Bin:
 def calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean distance of frequency and probability, weighted by counts.
 
+    Args:
+        bins: at least one.
+
     Examples:
         >>> calibration_error([Bin(0, count=3, probability=0.2, frequency=0.3), Bin(1, 1, 0.9, 0.9)])
         0.075

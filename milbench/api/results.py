@@ -29,6 +29,7 @@ class Results:
     """Every planned cell of one named comparison, with its status and what was measured.
 
     Args:
+        name: of the comparison.
         cells: one row a planned cell, index `cell` (its content hash), columns
             loss (name), loss_label (name and the parameters in which variants differ, such as "max-pooling batch"),
             supervision, task (name), task_label, recipe_label ("" unless the spec sweeps the recipe), seed (int),

@@ -12,7 +12,7 @@ from milbench.api.task import Network
 from milbench.errors import UsageError
 
 CENTRAL = 0.25
-"""A position shows an instance if its centre is at most this share of the box's width and height from its middle."""
+"""A position shows an instance if its centre is closer to its middle than this share of the box's width and height."""
 
 
 def make_target(kind: TargetKind, bags: Bags, logits: Tensor, network: Network) -> Tensor | None:
@@ -56,7 +56,8 @@ def _shown(truth: Truth, boxes: Tensor, centres: tuple[Tensor, Tensor], backgrou
     """Return (B, h, w), the class of the box whose middle is nearest, background where no middle is near enough.
 
     A box that is too small to have a position's centre near its middle is shown by the nearest position. A box without
-    area is shown by none: augmentation has cut its instance away.
+    area is shown by none: augmentation has cut its instance away. Of two boxes with the same nearest positions the
+    other is not shown either, though its class is in the label set.
     """
     ys, xs = all_to_device([c.to(boxes.dtype) for c in centres], boxes.device)
     ys, xs = ys.view(1, 1, -1, 1), xs.view(1, 1, 1, -1)

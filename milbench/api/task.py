@@ -88,7 +88,11 @@ class Evaluation:
 
 
 class Network(torch.nn.Module, ABC):
-    """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last."""
+    """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
+
+    A network is given no mask. The logits of a position must not depend on how far its bag was padded: those of a set
+    depend on the instance there alone, those of a sequence on frames that are numbers, since its padding is NaN.
+    """
 
     head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
@@ -111,6 +115,9 @@ class Network(torch.nn.Module, ABC):
         bag of K positions starts out with some K C/(C+1) expected instances, nearly all label sets have a probability
         near 0, and the likelihood is flat in a direction where every class is equally unlikely everywhere: training can
         stay there. For 60 positions the rule gives -4.1, for 600 it gives -6.4.
+
+        Raises:
+            AttributeError: the head has no `bias` of its own.
         """
         bias = self.head.get_parameter("bias")
         with torch.no_grad():

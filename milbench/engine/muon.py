@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milbench.errors import UsageError
-
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose matrix of every layer is approximately orthogonalised before the step.
@@ -23,8 +21,6 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float) -> None:
-        if not hasattr(torch.optim, "Muon"):
-            raise UsageError(f"optimizer muon needs torch 2.9 or later, this is {torch.__version__}")
         parameters = [p for p in model.parameters() if p.requires_grad]
         super().__init__(parameters, {"lr": lr})
         self.matrices = [p for p in parameters if p.ndim > 1]

@@ -174,6 +174,7 @@ class WorkerProcess:
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
         self._executor: Any = None
+        self._submitting = threading.Lock()
 
     def start(self) -> None:
         """Start the process, beside what this one does."""
@@ -212,9 +213,14 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process at once; the next job gets a new one."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=True, kill_workers=True)
+        with self._submitting:
+            executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        with suppress(queue.Empty):  # joblib gives up jobs that wait, and would then miss those that it has not noticed
+            while True:
+                executor._work_ids.get_nowait()  # noqa: SLF001
+        executor.shutdown(wait=True, kill_workers=True)
 
     def _call(self, timeout: float | None, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call in the process; raise TimeoutError where it takes longer."""
@@ -223,14 +229,19 @@ class WorkerProcess:
 
     def _submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the future of a call in the process, which is started if there is none."""
-        from joblib.externals.loky import ProcessPoolExecutor
+        with self._submitting:
+            self._executor = self._executor or _one_process()
+            return self._executor.submit(function, *args)
 
-        if self._executor is None:
-            # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
-            # The next cell gets the new process: nothing is lost, and nothing is to be done about it.
-            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-            self._executor = ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=_context())
-        return self._executor.submit(function, *args)
+
+def _one_process() -> Any:
+    """Return an executor of one process."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
+    # The next cell gets the new process: nothing is lost, and nothing is to be done about it.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+    return ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=_context())
 
 
 @cache

@@ -22,7 +22,7 @@ class Range(BaseModel):
         low: the least value.
         high: the largest.
         scale: log: the logarithm of the value is uniform; linear: the value is.
-        integer: whether values are rounded to whole numbers.
+        integer: whether values are whole numbers; each stands for all values that are rounded to it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +38,8 @@ class Range(BaseModel):
             raise ValueError(f"low = {self.low:g} must be less than high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"low = {self.low:g} has no logarithm; scale = log needs a low above 0")
+        if self.integer and math.ceil(self.low) > math.floor(self.high):
+            raise ValueError(f"there is no whole number from {self.low:g} to {self.high:g}")
         return self
 
     def at(self, share: float) -> float | int:
@@ -47,11 +49,11 @@ class Range(BaseModel):
             >>> Range(low=0.001, high=0.1, scale="log").at(0.5)
             0.01
         """
-        if self.scale == "log":
-            value = math.exp(math.log(self.low) + share * math.log(self.high / self.low))
-        else:
-            value = self.low + share * (self.high - self.low)
-        return round(value) if self.integer else float(f"{value:.4g}")
+        least, most = math.ceil(self.low), math.floor(self.high)
+        # Half a number is added at both ends, where whole numbers would otherwise have half the share of others.
+        low, high = (least - 0.5, most + 0.5) if self.integer else (self.low, self.high)
+        value = low * (high / low) ** share if self.scale == "log" else low + share * (high - low)
+        return min(max(round(value), least), most) if self.integer else float(f"{value:.4g}")
 
 
 Dimension = Range | list[Any]

@@ -197,6 +197,7 @@ class Trainer:
         torch.manual_seed(cell.seed)
         self.loss = loss_for(cell, self.task).to(self.device)
         self.loss.max_labels = self.task.max_labels
+        torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
         network = network_for(self.loss, self.task, cell.seed)
         if self.recipe.head_init == "prior" and self.loss.head != "class":
             network.start_at_prior(self.task.positions)

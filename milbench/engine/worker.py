@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -144,11 +145,14 @@ def has_lost_its_gpu(result: JobResult) -> bool:
 
 @lru_cache(maxsize=1)
 def end_with_the_launcher() -> None:
-    """Let this worker process end when its parent has ended, between two cells."""
-    parent = os.getppid()
+    """Let this worker process end when its launcher has ended, however that was, between two cells."""
+    # A worker that is forked is a child of the process that forks all workers, which outlives the launcher with them.
+    launcher, parent = multiprocessing.parent_process(), os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        if launcher is not None:
+            launcher.join()
+        while launcher is None and os.getppid() == parent:
             time.sleep(1)
         _ORPHANED.set()
         with _ONE_CELL:

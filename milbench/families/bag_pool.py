@@ -7,18 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from milbench._utils.devices import to_device
-from milbench.api.bags import Bags, Truth
-
-
-def selected(bags: Bags, which: torch.Tensor) -> Bags:
-    """Return the bags numbered by `which` (n,) int64, on the device of the bags."""
-    known = bags.truth
-    truth = known and Truth(
-        known.classes[which],
-        None if known.boxes is None else known.boxes[which],
-        None if known.position_classes is None else known.position_classes[which],
-    )
-    return Bags(bags.instances[which], bags.labels[which], None if bags.mask is None else bags.mask[which], truth)
+from milbench.api.bags import Bags
 
 
 def batches_from(pool: Bags, count: int, size: int, rng: torch.Generator) -> Iterator[Bags]:
@@ -36,4 +25,4 @@ def batches_from(pool: Bags, count: int, size: int, rng: torch.Generator) -> Ite
     passes = -(-count // len(pool))
     order = torch.cat([torch.randperm(len(pool), generator=rng) for _ in range(passes)])[:count]
     for which in order.split(size):
-        yield selected(pool, to_device(which, pool.labels.device))
+        yield pool.selected(to_device(which, pool.labels.device))

@@ -52,6 +52,8 @@ Data = TypeVar("Data", bound=Selectable)
 class LazyBatches(Sequence[Bags], Generic[Data]):
     """Images or sequences as batches of bags, each made when it is accessed, because bags take more memory.
 
+    Batches are numbered from 0; other numbers, also negative ones, raise IndexError.
+
     Args:
         images: the images, or other data.
         size: the number of bags in a batch; the last batch may be smaller.

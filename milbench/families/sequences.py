@@ -19,13 +19,12 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.image_bags import LazyBatches
+from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
 Architecture = Literal["conv", "gru"]
 WIDTH = 48
 """Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
-LEAST_SPREAD = 1e-3
-"""Smallest standard deviation that a feature is divided by: one that never changes stays as it is."""
 GALLERY_BAGS = 8
 
 
@@ -38,7 +37,7 @@ class Sequences:
         labels: (N, C) bool.
         truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
             where they are not known.
-        scale: mean (F, 1) and standard deviation (F, 1) of each feature, which bags are standardised by; None: by none.
+        scale: mean (F, 1) and divisor (F, 1) of each feature, which bags are standardised by; None: by none.
     """
 
     frames: Sequence[Tensor]
@@ -53,9 +52,8 @@ class Sequences:
         """Return the sequences of a slice, or those numbered by `index` (n,) int64 on the CPU."""
         which = torch.arange(len(self))[index]
         at = to_device(which, self.labels.device)
-        known = self.truth
-        truth = known and Truth(known.classes[at], None if known.boxes is None else known.boxes[at])
-        return replace(self, frames=[self.frames[i] for i in which.tolist()], labels=self.labels[at], truth=truth)
+        frames = [self.frames[i] for i in which.tolist()]
+        return replace(self, frames=frames, labels=self.labels[at], truth=self.truth and self.truth.selected(at))
 
     def to(self, device: torch.device) -> Self:
         """Return the same sequences on `device`."""
@@ -79,11 +77,11 @@ class Sequences:
         return Bags(frames, self.labels, mask, self.truth)
 
     def mean_and_spread(self) -> tuple[Tensor, Tensor]:
-        """Return mean (F, 1) and standard deviation (F, 1) of each feature over all frames."""
+        """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
         count = sum(one.shape[1] for one in self.frames)
         mean = torch.stack([one.double().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0) / count
         squares = torch.stack([(one - mean).square().sum(dim=1, keepdim=True) for one in self.frames]).sum(dim=0)
-        return mean.float(), (squares / count).sqrt().float().clamp(min=LEAST_SPREAD)
+        return mean.float(), divisors(mean, (squares / count).sqrt()).float()
 
 
 @dataclass(frozen=True, slots=True)

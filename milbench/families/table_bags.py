@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from milbench._utils.files import expanded
 from milbench.api.bags import Bags
 from milbench.api.folds import Folds
 from milbench.api.task import Split, Task
@@ -133,7 +134,7 @@ class TableBags(Task):
 
     def found(self, name: str, data_dir: Path | None) -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
-        path = Path(name).expanduser()
+        path = expanded(Path(name), "task.table")
         if not path.exists() and not path.is_absolute():
             beside = default_data_dir(data_dir) / path
             path = beside if beside.exists() else path

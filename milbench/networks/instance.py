@@ -11,6 +11,23 @@ from torch import Tensor, nn
 from milbench.api.task import Network
 from milbench.networks.initialisation import SLOPE, initialise
 
+ROUNDING = 1e-6
+"""A spread of a smaller share of the mean is one of rounding."""
+
+
+def divisors(mean: Tensor, spread: Tensor) -> Tensor:
+    """Return what each feature is divided by: its standard deviation, whatever its unit, or 1 where it is constant.
+
+    Args:
+        mean: of each feature, any shape.
+        spread: the standard deviations, as many; one that rounding alone can cause counts as 0.
+
+    Examples:
+        >>> divisors(torch.tensor([0.1, 0.1, 0.0]), torch.tensor([2e-5, 1e-9, 0.0]))
+        tensor([2.0000e-05, 1.0000e+00, 1.0000e+00])
+    """
+    return torch.where(spread > ROUNDING * mean.abs(), spread, 1)
+
 
 class InstanceMLP(Network):
     """The same perceptron for every instance, from bags (B, K, D) to logits (B, C+1, K), background last.
@@ -19,7 +36,7 @@ class InstanceMLP(Network):
         widths: of all layers, from D to C + 1.
         seed: decides the initial weights.
         mean: (D,), is subtracted from every instance, and stored with the weights; None: instances stay as they are.
-        scale: (D,), divides every instance then; 0 for a feature that is constant, and is not divided.
+        scale: (D,), the standard deviations, divide every instance then, but for features that are constant.
     """
 
     head: nn.Linear
@@ -32,7 +49,7 @@ class InstanceMLP(Network):
         super().__init__()
         # Buffers that are None are in no file of weights.
         self.register_buffer("mean", None if mean is None else mean.float())
-        self.register_buffer("scale", None if scale is None else torch.where(scale > 0, scale, 1).float())
+        self.register_buffer("scale", None if mean is None or scale is None else divisors(mean, scale).float())
         linear = [nn.Linear(n, m) for n, m in pairwise(widths)]
         self.body = nn.Sequential(*(m for layer in linear[:-1] for m in (layer, nn.LeakyReLU(SLOPE))))
         self.head = linear[-1]

@@ -38,7 +38,8 @@ def fetch_weights(name: str, root: Path) -> Path:
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             download_url_to_file(url, str(file), hash_prefix=start, progress=False)
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
     except (OSError, RuntimeError) as error:  # a wrong hash is a RuntimeError
         raise UsageError(f"cannot fetch the weights of {name} into {root / FOLDER}: {error}") from error
     if not found.startswith(start):

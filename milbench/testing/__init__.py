@@ -7,7 +7,8 @@ A test file beside the file of a loss is as short as this, and the path is relat
     class TestMine(LossContract):
         loss = "mine.py"
 
-It may import `milbench.api`, `milbench.engine` and `milbench.evaluation`; no other room imports it.
+It may import `milbench.api`, `milbench.engine` and `milbench.evaluation`; no other room imports it but the
+tests among the templates.
 """
 
 try:

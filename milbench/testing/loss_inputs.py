@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -75,6 +76,8 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
         allowed = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
         absent = ~allowed.view(*allowed.shape, *[1] * (logits.ndim - 2))
         return logits.detach().masked_fill(absent, torch.inf).argmin(dim=1)
+    if loss.target_kind == "order":
+        pytest.skip(f"{loss.name} learns from the order of instances: these tests have no strings, write your own")
     return None
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import random
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -210,6 +211,21 @@ class TaskContract:
         bias = network.head.get_parameter("bias").tolist()
         assert bias == pytest.approx([-math.log(prepared.positions)] * prepared.num_classes + [0])
 
+    def test_padding_does_not_reach_the_logits(self, prepared: Task, batches: list[Bags]) -> None:
+        """Where bags are sets: the network is given no mask, and sees the padding of a batch as instances."""
+        bags = batches[0].part(0, FEW)
+        if bags.mask is None or bags.instances.ndim != 3 or bags.mask.shape != bags.instances.shape[:2]:
+            pytest.skip("no bag of the task is a set that is padded")
+        network = prepared.network(0).eval()
+        with torch.no_grad():
+            together = logits_of(network, bags)
+            for number, there in enumerate(bags.mask):
+                alone = logits_of(
+                    network,
+                    replace(bags.part(number, number + 1), instances=bags.instances[number : number + 1, there]),
+                )
+                assert_close(alone[0], together[number][:, there], rtol=1e-4, atol=1e-5)
+
     def test_initial_weights_depend_on_the_seed_alone(self, prepared: Task) -> None:
         torch.manual_seed(1)
         first = prepared.network(5).state_dict()
@@ -246,8 +262,8 @@ class TaskContract:
     def test_a_classifier_has_one_position(self, prepared: Task, batches: list[Bags]) -> None:
         try:
             network = prepared.classifier(0)
-        except UsageError:  # the task has none
-            return
+        except UsageError:
+            pytest.skip("the task has no pictures")
         bags = batches[0].part(0, FEW)
         logits = logits_of(network, bags)
         assert logits.shape[:2] == (len(bags), prepared.num_classes + 1)
@@ -279,21 +295,20 @@ class TaskContract:
         self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By content: bags that are drawn anew, or augmented, differ even where their instances do not."""
-        splits: list[set[str]] = []
-        limited = evaluate.limited
-
-        def recording(split: EvalSplit, limit: int | None) -> EvalSplit:
-            splits.append({digest for number in range(len(split.bags)) for digest in digests(split.bags[number])})
-            return limited(split, limit)
-
-        monkeypatch.setattr(evaluate, "limited", recording)
-        task = self.make(data_dir, limit=MANY)
-        task.evaluation_limit = LIMIT
-        task.evaluate(untrained(task))
-        if not splits:
-            pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
+        splits = evaluated_on(self.make(data_dir, limit=MANY), monkeypatch)
         splits.append({digest for bags in batches for digest in digests(bags)})
         assert sum(map(len, splits)) == len(set().union(*splits))
+
+    def test_the_task_says_where_seeds_split_the_same_bags(
+        self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By content. Seeds are no independent experiments then: without `overlap` intervals are too narrow."""
+        other = self.unprepared()
+        other.seed, other.evaluation_limit = 1, MANY
+        other.prepare(data_dir, CPU)
+        trained_on = {digest for bags in batches for digest in digests(bags)}
+        if trained_on & set().union(*evaluated_on(other, monkeypatch)):
+            assert other.overlap(data_dir) > 0, "what one seed trains on another one evaluates on"
 
     def test_the_gallery_is_a_few_bags_always_the_same(self, data_dir: Path | None, prepared: Task) -> None:
         gallery = prepared.gallery()
@@ -305,9 +320,26 @@ class TaskContract:
         instances = prepared.gallery().instances[0]
         try:
             picture = prepared.picture_from(instances)
-        except UsageError:  # the task has none
-            return
+        except UsageError:
+            pytest.skip("the task has no pictures")
         assert_close(prepared.instances_from(picture), instances, rtol=0, atol=1 / 128)  # of 256 levels
+
+
+def evaluated_on(task: Task, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Return the digests of the bags of each split that a prepared task evaluates on."""
+    splits: list[set[str]] = []
+    limited = evaluate.limited
+
+    def recording(split: EvalSplit, limit: int | None) -> EvalSplit:
+        splits.append({digest for number in range(len(split.bags)) for digest in digests(split.bags[number])})
+        return limited(split, limit)
+
+    monkeypatch.setattr(evaluate, "limited", recording)
+    task.evaluation_limit = LIMIT
+    task.evaluate(untrained(task))
+    if not splits:
+        pytest.skip("the task does not evaluate by milbench.evaluate_bags, which knows the splits")
+    return splits
 
 
 class _Shared:

@@ -38,9 +38,9 @@ Milbench = Callable[..., Ran]
 """Type of the fixture `milbench`, which takes the words of a command line."""
 
 
-def process(*words: str) -> Forked:
-    """Start the command line as a separate process, in a process group of its own."""
-    return Forked(_command, words)
+def process(*words: str, unread: bool = False) -> Forked:
+    """Start the command line as a separate process, in a process group of its own; `unread`: nobody reads its lines."""
+    return Forked(_command, words, unread=unread)
 
 
 def wait_for(running: Forked | subprocess.Popen[str], path: Path, pattern: str) -> None:

@@ -91,4 +91,22 @@ FAULTS = {
         "test_the_digest_of_the_data_is_one_line_and_always_the_same",
     ),
 }
-"""What a task does wrong -> text of the template, its replacement, and the test that fails."""
+"""What a task does wrong -> text of the template my_task.py, its replacement, and the test that fails."""
+FAULTS_WITHOUT_TRUTH = {
+    "hides that seeds split the same bags": (
+        "return 1 / (SHARE - 2)",
+        "return 0.0",
+        "test_the_task_says_where_seeds_split_the_same_bags",
+    ),
+    "has a network that sees the padding": (
+        "        return InstanceMLP((FEATURES, 32, CLASSES + 1), seed)",
+        (
+            "        class Centred(InstanceMLP):\n"
+            "            def forward(self, instances):\n"
+            "                return super().forward(instances - instances.mean(dim=1, keepdim=True))\n\n"
+            "        return Centred((FEATURES, 32, CLASSES + 1), seed)"
+        ),
+        "test_padding_does_not_reach_the_logits",
+    ),
+}
+"""The same of the template my_task_without_truth.py."""

@@ -27,18 +27,21 @@ class Forked:
     Args:
         function: of a module, which the process imports.
         args: its arguments.
+        unread: whether nobody reads what it writes: its pipes are broken, as after `| head` has ended.
     """
 
-    def __init__(self, function: Callable[..., object], *args: object) -> None:
+    def __init__(self, function: Callable[..., object], *args: object, unread: bool = False) -> None:
         pipes = [FORKS.Pipe(duplex=False) for _ in range(2)]
         writers = [writer for _, writer in pipes]
         self._process = FORKS.Process(target=_call, args=(function, args, writers, Path.cwd(), dict(os.environ)))
         self._process.start()
-        for writer in writers:
-            writer.close()
+        for end in [*writers, *([reader for reader, _ in pipes] if unread else [])]:
+            end.close()
         self._said = ["", ""]
         self._readers = [
-            threading.Thread(target=self._read, args=(i, r), daemon=True) for i, (r, _) in enumerate(pipes)
+            threading.Thread(target=self._read, args=(i, r), daemon=True)
+            for i, (r, _) in enumerate(pipes)
+            if not unread
         ]
         for reader in self._readers:
             reader.start()

@@ -60,6 +60,11 @@ class MlflowServer:
                 time.sleep(0.05)
         raise RuntimeError((self.folder / "server.log").read_text())
 
+    def ensure_running(self) -> None:
+        """Start the server if it does not run."""
+        if self._process is None or not self._process.is_alive():
+            self.start()
+
     def kill(self) -> None:
         """End the server at once, as a power cut would."""
         if self._process is not None:

@@ -38,3 +38,13 @@ def test_a_part_of_bags_without_mask_and_truth_has_none() -> None:
     assert len(part) == 2
     assert part.mask is None
     assert part.truth is None
+
+
+def test_bags_are_selected_by_number_with_all_that_is_known_of_them() -> None:
+    bags = some_bags()
+    chosen = bags.selected(torch.tensor([3, 1]))
+    for name in ("instances", "labels", "mask"):
+        assert torch.equal(getattr(chosen, name), torch.stack([getattr(bags, name)[3], getattr(bags, name)[1]]))
+    for name in ("classes", "boxes", "position_classes"):
+        whole = getattr(bags.truth, name)
+        assert torch.equal(getattr(chosen.truth, name), torch.stack([whole[3], whole[1]]))

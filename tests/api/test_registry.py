@@ -216,3 +216,29 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     assert losses().entry(str(file)).source_digest != before
     file.write_text(text.replace("number = 1", "number = 3"))
     assert load_loss("mine").number == 3
+
+
+@pytest.mark.parametrize(
+    ("annotation", "complaint"),
+    [
+        ("Tensor | None", "an annotation that no value can be checked against"),
+        ("Sequence[float]", "annotations that cannot be evaluated (name 'Sequence' is not defined)"),
+    ],
+)
+def test_an_annotation_that_values_cannot_be_checked_by_is_one_line_with_its_file(
+    tmp_path: Path, annotation: str, complaint: str
+) -> None:
+    file = tmp_path / "annotated.py"
+    file.write_text(
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom torch import Tensor\n"
+        "from milbench import Loss\nif TYPE_CHECKING:\n    from collections.abc import Sequence\n\n\n"
+        f"class Annotated(Loss):\n    name = 'annotated'\n\n    def __init__(self, weight: {annotation} = None):\n"
+        "        super().__init__()\n\n"
+        "    def bag_loss(self, logits, labels, mask):\n        return logits.sum((1, 2))\n\n"
+        "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
+    )
+    with pytest.raises(UsageError) as caught:
+        load_loss(str(file))
+    assert complaint in str(caught.value)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from milbench import AllConvolutional, Bags, InstanceMLP, Layer, Truth, UsageError, label_matrix
 from milbench.api.targets import make_target
-from tests._helpers.command_line import TINY, Ran
+from tests._helpers.command_line import TINY, Milbench
 
 C = 3
 NETWORK = AllConvolutional([Layer(C + 1, 2, stride=2)], 1, seed=0)
@@ -96,9 +95,6 @@ def test_what_is_not_known_cannot_be_a_target() -> None:
         kind("counts", replace(bags([[0]], None), truth=None))
     with pytest.raises(UsageError, match="target is positions needs bags with boxes"):
         kind("positions", bags([[0]], None))
-
-
-Milbench = Callable[..., Ran]
 
 
 def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbench, tmp_path: Path) -> None:

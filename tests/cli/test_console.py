@@ -72,20 +72,6 @@ def test_what_is_harmless_stays() -> None:
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
 
 
-def test_what_is_computed_goes_on_where_the_reader_of_its_lines_has_gone(milbench: Milbench, root: Path) -> None:
-    words = ["run", "--loss", "exact", "--task", TINY, "--root", str(root), "--in-process"]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "milbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert running.stdout is not None
-    assert running.stdout.readline()
-    running.stdout.close()
-    assert running.wait(timeout=300) == 0
-    assert running.stderr is not None
-    assert "Traceback" not in running.stderr.read()
-    assert "nothing to run" in milbench(*words).out
-
-
 def test_sigterm_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')

@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 from tests._helpers.command_line import Milbench
+from tests._helpers.mlflow_server import free_port
 from tests._helpers.other_machine import client
 
 
 @pytest.fixture
 def port() -> int:
     """A port that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ clipping = [{{normalize_gradient = true}}, {{clip_norm = "none"}}]
     return path
 
 
+@pytest.mark.drawn
 def test_search_comparison_and_report(milbench: Milbench, spec: Path, root: Path) -> None:
     first = milbench("tune", str(spec), "--dry-run")
     assert "6 cells" in first.out

@@ -73,8 +73,6 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str, tmp_path: Path) -> None:
-    if optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-        pytest.skip("torch has Muon from 2.9 on")
     steps_on_meta(Variant("exact"), "synthetic-bags", None, tmp_path, {"optimizer": optimizer, "clip_norm": 1.0})
 
 

@@ -18,9 +18,9 @@ REASONS = {
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
     "leave": "its process died (EXIT(0))",
     "kill": "its process died (SIGKILL(-9))",
-    "hang": "it took longer than --timeout 6 seconds, in hostile_loss.py:",
-    "sleep": "it took longer than --timeout 6 seconds, in hostile_loss.py:",
-    "stop": "it took longer than --timeout 6 seconds",
+    "hang": "it took longer than --timeout 12 seconds, in hostile_loss.py:",
+    "sleep": "it took longer than --timeout 12 seconds, in hostile_loss.py:",
+    "stop": "it took longer than --timeout 12 seconds",
 }
 
 
@@ -29,7 +29,7 @@ def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: M
     variants = ",".join(REASONS)
     ran = milbench(
         "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "2", "-p", f"loss.hostile.how={variants}",
-        "--timeout", "6",
+        "--timeout", "12",
     )  # fmt: skip
     assert ran.code == 1, ran
     assert "Traceback" not in ran.out + ran.err
@@ -48,7 +48,7 @@ def test_a_plug_in_that_ends_or_blocks_the_check_before_all_cells_fails_its_cell
     milbench: Milbench, root: Path, how: str
 ) -> None:
     words = ("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", f"loss.hostile.how={how}")
-    timeout = "6" if how == "hang" else "60"
+    timeout = "12" if how == "hang" else "60"
     ran = milbench(*words, "-p", "loss.hostile.strike=1", "--jobs", "1", "--timeout", timeout)
     assert ran.code == 1, ran
     cells = collect(StoreReader(Workspace(root))).cells.set_index("loss")

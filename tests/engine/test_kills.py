@@ -17,12 +17,13 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
-from tests._helpers.command_line import TINY, process
+from tests._helpers.command_line import TINY, process, wait_for
 
 WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--epochs", "4", "-p", "task.batches=25",
          "--jobs", "2", "--threads", "1", "--quiet")  # fmt: skip
@@ -110,6 +111,24 @@ def test_a_launch_killed_at_each_stage_ends_where_the_unbroken_one_does(
         assert kill_in(root, stage, delay), f"the launch had ended before it was killed while {stage}"
     run(root)
     is_whole(root, unbroken)
+
+
+def test_a_worker_ends_with_its_launcher_though_nobody_ends_it(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    words = ("run", "--loss", "exact", "--task", TINY, "--epochs", "3", "-p", f"task.gate={gate}", "--jobs", "1")
+    running = process(*words, "--threads", "1", "--root", str(root))
+    wait_for(running, tmp_path, "gate.reached")
+    with sqlite3.connect(root / "runs" / "mlflow.db") as database:
+        ((worker,),) = database.execute("select value from tags where key = 'milbench.pid'").fetchall()
+    assert psutil.pid_exists(int(worker))
+    os.kill(running.pid, signal.SIGKILL)
+    gate.touch()
+    running.communicate(timeout=60)  # it returns when no process holds the streams of the launch any more
+    assert not psutil.pid_exists(int(worker)) or psutil.Process(int(worker)).status() == psutil.STATUS_ZOMBIE
+    again = process(*words, "--threads", "1", "--root", str(root))
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0, (out, err)
+    assert set(collect(StoreReader(Workspace(root))).cells.status) == {"done"}
 
 
 @pytest.mark.kills

@@ -15,7 +15,7 @@ from milbench.engine.trainer import TrainedCell, Trainer, loss_for
 from milbench.inference.load import load_trained
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.handmade import publish, store_in
-from tests.engine.test_trainer import Recorder, Stop, needs_muon, tiny_cell
+from tests.engine.test_trainer import Recorder, Stop, tiny_cell
 
 WEIGHTED = str(PLUGINS / "weighted_loss.py")
 OWN = ("loss.scale", "loss.mixing")
@@ -46,7 +46,7 @@ def test_a_loss_that_was_not_built_or_for_other_classes_says_so() -> None:
     assert load_loss("exact").build(3)(logits, labels).shape == (2,), "a loss without such weights takes any number"
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", pytest.param("muon", marks=needs_muon)])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", "muon"])
 def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(
     tmp_path: Path, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

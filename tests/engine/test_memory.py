@@ -22,7 +22,6 @@ from tests._helpers.command_line import PLUGINS, TINY
 
 CPU = torch.device("cpu")
 LEARNING = str(PLUGINS / "learning_loss.py")
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
 
 
 class Recorder(Callback):
@@ -83,8 +82,8 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
         ("exact", "adamw"),
         ("exact", "psgd"),
         ("position", "psgd"),
-        pytest.param("exact", "muon", marks=needs_muon),
-        pytest.param("max-pooling batch", "muon", marks=needs_muon),
+        ("exact", "muon"),
+        ("max-pooling batch", "muon"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_computed_in_parts_with_the_same_gradient(

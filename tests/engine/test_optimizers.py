@@ -15,10 +15,10 @@ from milbench.engine.optimizers import (
     make_optimizer,
     optimizer_step,
 )
-from tests.engine.test_trainer import needs_muon, tiny_cell
+from tests.engine.test_trainer import tiny_cell
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=needs_muon if n == "muon" else ()) for n in OPTIMIZERS])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimiser_descends(name: str) -> None:
     model = torch.nn.Linear(2, 3)
     optimizer = make_optimizer(model, Recipe(optimizer=name, lr=0.05), seed=0)
@@ -30,7 +30,6 @@ def test_every_optimiser_descends(name: str) -> None:
     assert model.bias.abs().max() < 0.1
 
 
-@needs_muon
 def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
     """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
     for layout in (torch.contiguous_format, torch.channels_last):

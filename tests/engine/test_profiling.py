@@ -101,9 +101,7 @@ def test_the_load_of_others_is_what_the_cores_worked_without_this_process(
     assert OtherLoad().share() == pytest.approx(share, nan_ok=True)
 
 
-def test_the_real_load_is_a_share() -> None:
+def test_the_load_of_this_machine_can_be_read() -> None:
     load = OtherLoad()
-    end = time.perf_counter() + 0.2
-    while time.perf_counter() < end:
-        torch.ones(100).sum()
-    assert 0 <= load.share() <= 1
+    time.sleep(0.1)
+    assert 0 <= load.share() <= 1, "not nan, as where there are no times"

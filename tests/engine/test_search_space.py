@@ -21,7 +21,25 @@ LR = Range(low=1e-4, high=1e-1, scale="log")
 def test_a_log_range_is_uniform_in_the_logarithm(share: float) -> None:
     assert LR.at(share) == pytest.approx(10 ** (-4 + 3 * share), rel=1e-3)
     assert Range(low=2, high=4).at(share) == pytest.approx(2 + 2 * share)
-    assert Range(low=10, high=20, integer=True).at(share) == round(10 + 10 * share)
+
+
+@pytest.mark.parametrize(
+    ("space", "counts"),
+    [
+        (Range(low=1, high=3, integer=True), {1: 400, 2: 400, 3: 400}),
+        (Range(low=0.2, high=3.9, integer=True), {1: 400, 2: 400, 3: 400}),
+        # Of the logarithms from 0.5 to 4.5: log 3, log 5/3, log 7/5 and log 9/7 of log 9.
+        (Range(low=1, high=4, scale="log", integer=True), {1: 600, 2: 279, 3: 184, 4: 137}),
+    ],
+)
+def test_whole_numbers_have_equal_shares(space: Range, counts: dict[int, int]) -> None:
+    assert Counter(space.at((i + 0.5) / 1200) for i in range(1200)) == counts
+    assert (space.at(0.0), space.at(1.0)) == (min(counts), max(counts))
+
+
+def test_a_range_without_a_whole_number_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"there is no whole number from 1.2 to 1.8"):
+        Range(low=1.2, high=1.8, integer=True)
 
 
 def test_draws_fill_the_space_evenly_and_a_value_is_as_probable_as_it_is_often() -> None:

@@ -47,6 +47,7 @@ def check(plan: Plan) -> None:
         ("zero gradient", "bag_loss", "values with a gradient from bag_loss, got one that is 0 for all of the 8 bags"),
         ("scores with background", "scores", "(8, 3) from scores, got (8, 4)"),
         ("nan scores", "scores", "scores that can be compared from scores, got nan"),
+        ("nan evidence", "evidence", "values that can be compared from evidence, got nan"),
         ("one presence", "presence", "(8, 3) from presence, got (8,)"),
         ("posterior of a bag", "posterior", "(8, 4, 5) from posterior, got (8, 4)"),
         ("log posterior", "posterior", "probabilities from posterior, got values from -"),

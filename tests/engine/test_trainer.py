@@ -76,9 +76,6 @@ def outcomes(cell: TrainedCell) -> dict[str, tuple[list[float], list[float], str
     return {name: (found.sums.tolist(), found.weights.tolist(), found.items) for name, found in cell.outcomes.items()}
 
 
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
-
-
 def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith("cost/")} for row in history]
 
@@ -94,7 +91,7 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
         ((2, 2), {"average_last": 1.0}),
         ((2, 2), {"average_last": 0.4}),
         ((2, 2), {"optimizer": "psgd"}),
-        pytest.param((2, 2), {"optimizer": "muon"}, marks=needs_muon),
+        ((2, 2), {"optimizer": "muon"}),
     ],
 )
 @pytest.mark.usefixtures("eager")
@@ -360,6 +357,21 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, content: object) -> N
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
     assert Checkpoint.load(path, "x") is None
+
+
+def test_a_checkpoint_outlives_a_machine_with_too_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.pt"
+    path.write_bytes(b"gigabytes")
+
+    def load(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(StoreError, match="there is too little memory"):
+        Checkpoint.load(path, "x")
+    assert path.read_bytes() == b"gigabytes"
 
 
 def test_who_trains_is_told_of_a_damaged_checkpoint(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ def test_batches_that_are_drawn_together_are_those_pasted_one_digit_at_a_time(
 ) -> None:
     monkeypatch.setattr("milbench.families.nested_digits.PIXELS_AT_ONCE", at_once)
     task: Any = load_task("extended-digits", digits_per_bag=3)
+    task.evaluation_limit = 100
     task.prepare(None, torch.device("cpu"))
     digits, rng = task.load(None).train, generator("one by one")
     found = list(task.train_batches(0, generator("one by one")))

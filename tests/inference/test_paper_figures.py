@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,9 @@ from milbench.data.digit_struct import read
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
 from milbench.inference.paper_figures import RIGHT, WRONG
-from tests._helpers.command_line import Ran
+from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish, store_in
 
-Milbench = Callable[..., Ran]
 CPU = torch.device("cpu")
 
 

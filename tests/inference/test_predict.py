@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from milbench.evaluation.reading.reader import Reader
 from milbench.inference.overlay import DIMMED, STRENGTH
 from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import Ran
+from tests._helpers.command_line import Milbench, Ran
 from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
 from tests._helpers.street_files import bomb
 
-Milbench = Callable[..., Ran]
 FAILED = cell("extended-digits", seed=1).id
 ALIKE = next(s for s in range(2, 1000) if cell("extended-digits", seed=s).id[:2] == FAILED[:2])
 """A seed whose cell has an id that begins as that of the failed one."""

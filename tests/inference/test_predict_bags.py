@@ -22,10 +22,9 @@ from milbench.api.plan import Cell
 from milbench.inference.temperature import fit_temperature
 from milbench.networks.instance import InstanceMLP
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import PLUGINS, Ran
+from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish, store_in
 
-Milbench = Callable[..., Ran]
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "positions": 3, "features": ["f0", "f1"]}
 THRESHOLD = {"chosen/threshold": 0.0}

@@ -113,9 +113,9 @@ def test_a_loss_that_failed_is_not_recommended_and_is_named() -> None:
 
 def test_set_errors_that_rank_nothing_name_no_winner() -> None:
     found = study({"a": 0.970, "b": 0.985, "c": 0.999}, {"t1": "set_error"})
-    assert not [
-        sentence for sentence in answer(found) if "Use" in sentence or "shown to be better than every" in sentence
-    ]
+    sentences = answer(found)
+    assert sentences
+    assert not [told for told in sentences if "Use" in told or "shown to be better than every" in told]
 
 
 def test_tasks_without_a_verdict_are_not_counted_and_are_named() -> None:

@@ -88,7 +88,6 @@ def test_a_seed_without_a_value_is_no_pass_and_does_not_undo_a_fail() -> None:
     assert judge(sample(0.0, 0.0), mark(0.5)).verdict == "unresolved"  # two seeds have no interval
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_the_matrix_shows_every_verdict_in_words_with_how_much(tmp_path: Path) -> None:
     values = {"good": [0.02, 0.03, 0.04], "bad": [0.29, 0.30, 0.31], "near": [0.04, 0.05, 0.06]}
     results = constant({(loss, seed): [(0.1, v)] for loss, of in values.items() for seed, v in enumerate(of)})

@@ -1,4 +1,4 @@
-"""The reports in the repository: what a page weighs, and that it was made by this version's template."""
+"""The reports in the repository: what a page weighs, and what it must not hold."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sqlite3
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from milbench._utils import locks
 from milbench.errors import UsageError
@@ -32,6 +35,19 @@ def _make(root: Path) -> None:
     print(sorted(store.experiments))
 
 
+def _make_half(root: Path, halfway: Path) -> None:
+    """Make the store until MLflow has made half of its tables, and wait there to be killed."""
+    statements = itertools.count(1)
+
+    def wait_at_the_hundredth(*_: object) -> None:
+        if next(statements) == 100:
+            halfway.touch()
+            time.sleep(600)
+
+    event.listen(Engine, "before_cursor_execute", wait_at_the_hundredth)
+    _make(root)
+
+
 def revision(path: Path) -> str:
     with sqlite3.connect(path) as connection:
         return str(connection.execute("select version_num from alembic_version").fetchone()[0])
@@ -48,11 +64,10 @@ def test_two_first_launches_at_once_both_work(tmp_path: Path) -> None:
 
 def test_a_launch_killed_while_it_makes_the_store_leaves_nothing_that_stops_the_next(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    process = maker(root)
-    while not any((root / "runs").glob("**/*.db*")):  # MLflow has begun with the tables, wherever it makes them
+    process = Forked(_make_half, root, tmp_path / "halfway")
+    while not (tmp_path / "halfway").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
-    time.sleep(0.1)
     process.kill()
     process.communicate()
     assert not (root / "runs" / "mlflow.db").exists()

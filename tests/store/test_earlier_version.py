@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers import earlier_version as earlier
-from tests._helpers.command_line import Ran
+from tests._helpers.command_line import Milbench
 from tests._helpers.other_machine import client
 
-Milbench = Callable[..., Ran]
 RESCORED = "test/transcription_error_rescored"
 
 

@@ -35,7 +35,7 @@ def server(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.Monke
 
 
 def test_a_comparison_on_a_server_is_computed_once_and_reported(
-    server: MlflowServer, milbench: Milbench, root: Path
+    server: MlflowServer, milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("run", "--loss", "exact,noisy-or", "--task", TINY, "-p", "task.size=4", "--name", "served")
     assert milbench(*words).code == 0
@@ -49,22 +49,23 @@ def test_a_comparison_on_a_server_is_computed_once_and_reported(
     page = (root / "reports" / "served" / "index.html").read_text()
     for run in cells:
         assert f"{100 * run.data.metrics['test/instance_error']:.1f}" in page
+    monkeypatch.setattr("milbench.store.mlflow_client.PAGE", 1)  # there are more comparisons, launches and cells
     results = collect(StoreReader(Workspace(root)), "served")
+    assert set(results.cells.status) == {"done"}
     found = {results.cells.run_id[cell]: load_outcomes(path) for cell, path in results.outcomes.items()}
     for run in cells:
         value = found[run.info.run_id]["instance_error"].value
         assert value == pytest.approx(run.data.metrics["test/instance_error"])
 
 
-@pytest.mark.slow
-def test_none_of_24_cells_of_8_workers_is_lost_or_doubled(server: MlflowServer, milbench: Milbench) -> None:
+def test_none_of_12_cells_of_4_workers_is_lost_or_doubled(server: MlflowServer, milbench: Milbench) -> None:
     words = ("--task", TINY, "-p", "task.batches=1", "--epochs", "1", "--name", "many")
-    ran = milbench("run", "--loss", "exact", "--seeds", "0-23", "--jobs", "8", *words)
+    ran = milbench("run", "--loss", "exact", "--seeds", "0-11", "--jobs", "4", *words)
     assert ran.code == 0, ran
     cells = _cells(server, "many")
-    assert sorted(int(run.data.params["seed"]) for run in cells) == list(range(24))
+    assert sorted(int(run.data.params["seed"]) for run in cells) == list(range(12))
     assert {run.info.status for run in cells} == {"FINISHED"}
-    assert len({run.data.tags["milbench.cell"] for run in cells}) == 24
+    assert len({run.data.tags["milbench.cell"] for run in cells}) == 12
     client = MlflowClient(server.uri)
     for run in cells[::5]:
         assert [m.step for m in client.get_metric_history(run.info.run_id, "test/instance_error")] == [1]
@@ -158,10 +159,7 @@ def test_what_is_written_while_the_server_is_gone_arrives_once(
 
 def test_a_server_that_is_gone_is_one_line(server: MlflowServer, milbench: Milbench) -> None:
     server.kill()
-    try:
-        assert f"{server.uri} does not answer: Connection refused" in milbench("status").complaint()
-    finally:
-        server.start()
+    assert f"{server.uri} does not answer: Connection refused" in milbench("status").complaint()
 
 
 def _cells(server: MlflowServer, comparison: str) -> list[Run]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -170,12 +171,13 @@ def test_no_write_is_lost_while_another_process_delivers(tmp_path: Path) -> None
         while not over.is_set():
             deliverer.deliver("a")
 
-    thread = threading.Thread(target=deliver)
-    thread.start()
-    for number in range(100):
-        writer.write("a", "tag", tags={"number": str(number)})
-    over.set()
-    thread.join()
+    with ThreadPoolExecutor() as pool:
+        delivering = pool.submit(deliver)
+        for number in range(100):
+            writer.write("a", "tag", tags={"number": str(number)})
+        over.set()
+        delivering.result(60)
+    assert answering.made, "something was delivered while the other wrote"
     deliverer.deliver("a")
     assert answering.made == [("a", repr({"number": str(number)})) for number in range(100)]
 

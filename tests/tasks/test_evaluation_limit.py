@@ -61,13 +61,18 @@ def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
     return task.evaluate(score), sizes
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a small data set for every task but house-numbers."""
+    return small_sequences(small_cifar(small_mnist(small_images(small_table(tmp_path_factory.mktemp("data"))))))
+
+
 @pytest.mark.parametrize("when", ["before prepare", "after it"])
 @pytest.mark.parametrize("name", TRIED)
-def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, tmp_path: Path, street_data: Path) -> None:
-    small_sequences(small_cifar(small_mnist(small_images(small_table(tmp_path)))))
+def test_an_evaluation_can_be_limited_to_few_bags(name: str, when: str, data: Path, street_data: Path) -> None:
     task = load_task(name, **TRIED[name])
     task.evaluation_limit = 6 if when == "before prepare" else None
-    task.prepare(street_data if name == "house-numbers" else tmp_path, CPU)
+    task.prepare(street_data if name == "house-numbers" else data, CPU)
     task.evaluation_limit = 6
     found, sizes = evaluated(task)
     assert max(sizes) == 6

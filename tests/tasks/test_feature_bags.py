@@ -213,6 +213,7 @@ def test_a_table_is_found_in_the_folder_of_the_data_too(tmp_path: Path, monkeypa
         task.check_data(tmp_path.parent)
 
 
+@pytest.mark.drawn
 def test_a_stranger_compares_losses_on_a_table_with_one_command(
     tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

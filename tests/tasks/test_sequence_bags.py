@@ -230,6 +230,7 @@ def test_shares_that_leave_nothing_are_refused(table: Path) -> None:
         load_task("sequence-bags")
 
 
+@pytest.mark.drawn
 def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milbench) -> None:
     """Two pitches and silence are told apart, and found at their time, by the command line."""
     table = small_table(tmp_path / "audio", count=80, suffix=".wav")

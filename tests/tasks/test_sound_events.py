@@ -165,6 +165,10 @@ def test_a_step_of_position_supervision_has_a_target_in_time(network: str) -> No
     target = make_target("positions", bags, logits, net)
     assert target is not None
     assert target.shape == (len(bags), 32)
+    for row, present in zip(target, bags.labels, strict=True):
+        shown = {*row[row < 8].tolist()}
+        assert shown <= {*present.nonzero().flatten().tolist()}
+        assert shown or not present.any()
     for row, classes, boxes in zip(target, bags.truth.classes, bags.truth.boxes, strict=True):
         for position in (row < 8).nonzero().flatten().tolist():
             middle = 4 * position + 2

@@ -13,19 +13,25 @@ from milbench import Bags, generator
 from milbench.testing import TaskContract
 from milbench.testing.task import digests, untrained
 from tests._helpers.command_line import REPOSITORY
-from tests._helpers.contract_faults import FAULTS
+from tests._helpers.contract_faults import FAULTS, FAULTS_WITHOUT_TRUTH
 
-TEMPLATE = REPOSITORY / "milbench" / "templates" / "my_task.py"
+TEMPLATES = REPOSITORY / "milbench" / "templates"
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_a_task_is_noticed(fault: str, tmp_path: Path) -> None:
-    old, new, test = FAULTS[fault]
-    text = TEMPLATE.read_text("utf-8")
+@pytest.mark.parametrize(
+    ("template", "params", "fault"),
+    [
+        *(("my_task.py", {"bags_per_epoch": 70}, fault) for fault in FAULTS),
+        *(("my_task_without_truth.py", {}, fault) for fault in FAULTS_WITHOUT_TRUTH),
+    ],
+)
+def test_a_fault_of_a_task_is_noticed(template: str, params: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    old, new, test = {**FAULTS, **FAULTS_WITHOUT_TRUTH}[fault]
+    text = (TEMPLATES / template).read_text("utf-8")
     assert old in text
     file = tmp_path / "faulty.py"
-    file.write_text(text.replace(old, new).replace('"my-task"', f'"faulty-{list(FAULTS).index(fault)}"'))
-    contract = type("TestFaulty", (TaskContract,), {"task": str(file), "params": {"bags_per_epoch": 70}})()
+    file.write_text(text.replace(old, new))
+    contract = type("TestFaulty", (TaskContract,), {"task": str(file), "params": params})()
     method = getattr(contract, test)
     with pytest.MonkeyPatch.context() as patch:
         given = {name: made(contract, name, patch) for name in inspect.signature(method).parameters}

@@ -16,7 +16,7 @@ class BreakingLoss(Loss):
 
     name = "breaking"
 
-    def __init__(self, how: Literal["raise", "nan", "die", "hang"] = "raise", after: int = 3) -> None:
+    def __init__(self, how: Literal["raise", "nan", "die"] = "raise", after: int = 3) -> None:
         super().__init__()
         self.how, self.after, self.calls = how, after, 0
 

@@ -50,6 +50,9 @@ class FaultyLoss(Loss):
     def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return logits[:, 0].mean(dim=1) if self.fault == "one presence" else self.scores(logits, mask)
 
+    def evidence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return logits[:, :-1].log() if self.fault == "nan evidence" else super().evidence(logits, mask)
+
     def posterior(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         probs = super().posterior(logits, mask)
         return {

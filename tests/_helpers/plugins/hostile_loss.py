@@ -46,8 +46,8 @@ class HostileLoss(Loss):
         signals = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
         if self.how in signals:
             os.kill(os.getpid(), signals[self.how])
-        while self.how == "hang":
-            pass
+        while self.how == "hang":  # a loop that only the timer ends, though it leaves the cores to others
+            time.sleep(0.01)
         if self.how == "sleep":
             time.sleep(3600)
 

@@ -4,7 +4,6 @@ import math
 import shutil
 import sqlite3
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -12,10 +11,8 @@ from mlflow import MlflowClient
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
-from tests._helpers.command_line import TINY, Ran
+from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.other_machine import BREAKING, content, runs_of
-
-Milbench = Callable[..., Ran]
 
 
 def test_leaving_weights_and_pictures_out(milbench: Milbench, root: Path, away: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,8 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import TINY, Ran, process, wait_for
+from tests._helpers.command_line import TINY, Milbench, process, wait_for
 from tests._helpers.other_machine import WORDS, content, runs_of
-
-Milbench = Callable[..., Ran]
 
 
 def test_everything_of_a_run_arrives(milbench: Milbench, root: Path, away: Path) -> None:

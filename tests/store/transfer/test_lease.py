@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,8 @@ from milbench.errors import UsageError
 from milbench.store.transfer.lease import import_lease
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
-from tests._helpers.command_line import Ran
+from tests._helpers.command_line import Milbench
 from tests._helpers.other_machine import client, runs_of
-
-Milbench = Callable[..., Ran]
 
 
 def test_of_two_machines_that_import_into_one_store_the_second_is_refused(
