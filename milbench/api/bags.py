@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self, TypeVar
 
 import torch
@@ -130,7 +130,9 @@ def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:
     changed: dict[str, Any] = {}
     for field in fields(value):  # type: ignore[arg-type]
         part = getattr(value, field.name)
-        changed[field.name] = (
-            change(part) if isinstance(part, Tensor) else None if part is None else _of_each_part(part, change)
-        )
+        if isinstance(part, Tensor):
+            part = change(part)
+        elif is_dataclass(part):
+            part = _of_each_part(part, change)
+        changed[field.name] = part
     return type(value)(**changed)

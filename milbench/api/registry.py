@@ -373,7 +373,7 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the keyword parameters of a constructor, by name, with their annotations evaluated."""
     try:
         found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
-    except NameError as error:  # of what is imported for the type checker alone
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
         raise UsageError(
             f"{_named(cls)}: its parameters have annotations that cannot be evaluated ({error}); import what they name "
             "at the top of the file"
@@ -393,7 +393,7 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
         UsageError: a parameter is unknown, missing or out of range.
     """
     from pydantic import ConfigDict, create_model
-    from pydantic.errors import PydanticSchemaGenerationError
+    from pydantic.errors import PydanticUserError
 
     fields: dict[str, Any] = {
         p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
@@ -401,11 +401,11 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
     }
     try:
         model = create_model(cls.__name__, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
-    except PydanticSchemaGenerationError as error:
+        complete: dict[str, Any] = validated(owner, model, params).model_dump()
+    except PydanticUserError as error:
         kinds = "bool, int, float, str, Literal, list and dict, each also | None"
         raise UsageError(
             f"{_named(cls)}: a parameter has an annotation that no value can be checked against; a cell stores its "
             f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
         ) from None
-    complete: dict[str, Any] = validated(owner, model, params).model_dump()
     return complete

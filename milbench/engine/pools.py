@@ -122,7 +122,7 @@ class Processes:
         """End the processes at once."""
         self._over.set()
         for worker in self._workers:
-            worker.kill()
+            worker.close()
 
     def check(self, cells: Iterable[Cell], data_dir: Path | None, timeout: float | None) -> None:
         """Try out the losses of some cells on their tasks. Raises UsageError if one does not suit."""
@@ -174,7 +174,7 @@ class WorkerProcess:
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
         self._executor: Any = None
-        self._submitting = threading.Lock()
+        self._submitting, self._closed = threading.Lock(), False
 
     def start(self) -> None:
         """Start the process, beside what this one does."""
@@ -211,6 +211,11 @@ class WorkerProcess:
             self.kill()  # it is dead, or hangs, or may have lost its GPU to an error: the next cell gets a new process
         return result
 
+    def close(self) -> None:
+        """End the process at once, and start none again."""
+        self._closed = True
+        self.kill()
+
     def kill(self) -> None:
         """End the process at once; the next job gets a new one."""
         with self._submitting:
@@ -230,6 +235,8 @@ class WorkerProcess:
     def _submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the future of a call in the process, which is started if there is none."""
         with self._submitting:
+            if self._closed:
+                raise ProcessDied
             self._executor = self._executor or _one_process()
             return self._executor.submit(function, *args)
 
@@ -290,7 +297,7 @@ class Cluster:
         try:
             worker.check(cells, data_dir, timeout)
         finally:
-            worker.kill()
+            worker.close()
 
     def results(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
         """Compute jobs and yield their results as they end. What a lost worker was computing is computed elsewhere.

@@ -153,7 +153,7 @@ def evaluate_bags(
         >>> found.metrics["test/set_error"], found.outcomes["set_error"].sums
         (0.5, array([0., 1.], dtype=float32))
     """
-    splits = {name: limited(split, limit) for name, split in splits.items()}
+    splits = limited_splits(splits, limit)
     chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
     known_first = hook is not None or calibration is not None
     near = None if calibration is None else EVEN_ODDS
@@ -229,6 +229,11 @@ def instance_outcomes(class_scores: Tensor, labels: Tensor, items: str) -> Outco
     """
     wrong = metrics.wrong_classes(class_scores, labels.int().argmax(dim=1))
     return outcomes_of(wrong, torch.ones_like(wrong), items)
+
+
+def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
+    """Return each split with the first `limit` bags of each kind; None: all of them."""
+    return {name: limited(split, limit) for name, split in splits.items()}
 
 
 def limited(split: EvalSplit, limit: int | None) -> EvalSplit:

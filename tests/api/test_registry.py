@@ -222,6 +222,8 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     ("annotation", "complaint"),
     [
         ("Tensor | None", "an annotation that no value can be checked against"),
+        ('list["Nowhere"]', "an annotation that no value can be checked against"),
+        ("torch.NoSuch", "annotations that cannot be evaluated (module 'torch' has no attribute 'NoSuch')"),
         ("Sequence[float]", "annotations that cannot be evaluated (name 'Sequence' is not defined)"),
     ],
 )
@@ -230,7 +232,7 @@ def test_an_annotation_that_values_cannot_be_checked_by_is_one_line_with_its_fil
 ) -> None:
     file = tmp_path / "annotated.py"
     file.write_text(
-        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nfrom torch import Tensor\n"
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nimport torch\nfrom torch import Tensor\n"
         "from milbench import Loss\nif TYPE_CHECKING:\n    from collections.abc import Sequence\n\n\n"
         f"class Annotated(Loss):\n    name = 'annotated'\n\n    def __init__(self, weight: {annotation} = None):\n"
         "        super().__init__()\n\n"
