@@ -20,7 +20,7 @@ _AT_ONCE = 50
 """Recordings that are drawn at once: waveforms take four times the memory of their frames."""
 
 
-class _Wanted(NamedTuple):
+class _DrawRequest(NamedTuple):
     """How many recordings to draw, with how many sounds at least and at most."""
 
     bags: int
@@ -85,17 +85,18 @@ class SoundEvents(SequenceTask):
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002
         """Draw the recordings, or take those that this process drew last, if they are the same."""
-        wanted: dict[tuple[object, ...], _Wanted] = {("train", self.seed): _Wanted(self.train_bags, 0, self.max_events)}
+        requests: dict[tuple[object, ...], _DrawRequest] = {}
+        requests["train", self.seed] = _DrawRequest(self.train_bags, 0, self.max_events)
         for split, count in self.eval_bags.items():
-            wanted[split, "many"] = _Wanted(self._limited(count), 0, self.max_events)
-            wanted[split, "single"] = _Wanted(self._limited(self.single_bags[split]), 1, 1)
+            requests[split, "many"] = _DrawRequest(self._limited(count), 0, self.max_events)
+            requests[split, "single"] = _DrawRequest(self._limited(self.single_bags[split]), 1, 1)
         drawn: dict[tuple[object, ...], Sequences] = {}
-        for axes, some in wanted.items():
+        for axes, some in requests.items():
             key = (self.revision, self.snr_db, axes, some)
             drawn[key] = _last[key] if key in _last else self._draw(some, generator(self.name, self.revision, *axes))
         _last.clear()
         _last.update(drawn)
-        parts = dict(zip(wanted, drawn.values(), strict=True))
+        parts = dict(zip(requests, drawn.values(), strict=True))
         return SequenceSplits(
             parts["train", self.seed],
             {split: parts[split, "many"] for split in self.eval_bags},
@@ -105,12 +106,12 @@ class SoundEvents(SequenceTask):
     def _limited(self, count: int) -> int:
         return len(range(count)[: self.evaluation_limit])
 
-    def _draw(self, wanted: _Wanted, rng: torch.Generator) -> Sequences:
-        frames = torch.empty(wanted.bags, FRAMES.bands, FRAMES.count(SAMPLES))
+    def _draw(self, request: _DrawRequest, rng: torch.Generator) -> Sequences:
+        frames = torch.empty(request.bags, FRAMES.bands, FRAMES.count(SAMPLES))
         classes, boxes = [], []
-        for first in range(0, wanted.bags, _AT_ONCE):
-            size = min(_AT_ONCE, wanted.bags - first)
-            recordings = draw_recordings(size, wanted.least, wanted.most, self.snr_db, rng)
+        for first in range(0, request.bags, _AT_ONCE):
+            size = min(_AT_ONCE, request.bags - first)
+            recordings = draw_recordings(size, request.least, request.most, self.snr_db, rng)
             frames[first : first + size] = FRAMES(recordings.waveforms)
             start, end = (FRAMES.frames_per_second * t for t in (recordings.starts, recordings.ends))
             low, high = torch.zeros_like(start), torch.full_like(end, FRAMES.bands)

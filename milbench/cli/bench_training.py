@@ -24,13 +24,14 @@ from milbench.cli.bench_files import Row, Seconds
 from milbench.cli.bench_plain_loop import PlainLoop
 from milbench.data import catalog
 from milbench.engine.callback import Callback
+from milbench.engine.cell_parts import loss_for, network_for
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.objective import Objective
 from milbench.engine.planning import make_plan
 from milbench.engine.precision import tf32
 from milbench.engine.profiling import Timing, peak_bytes, seconds_of, synchronise
 from milbench.engine.spec import make_spec, parse_setting
-from milbench.engine.trainer import SMOKE_BAGS, Trainer, loss_for, network_for
+from milbench.engine.trainer import SMOKE_BAGS, Trainer
 from milbench.errors import UsageError
 
 PARTS = ("data", "forward", "loss", "backward", "optimiser")

@@ -47,7 +47,7 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
     with catalog.downloads(not request.dry_run):
         plan = make()
         if request.smoke:
-            from milbench.engine.smoke_test import shrink
+            from milbench.engine.smoke_run import shrink
 
             plan = shrink(plan)
         check_precision(plan.cells, devices)
@@ -168,7 +168,7 @@ def _display(
 def _execute(
     launch: Launch, workspace: Workspace, request: RunRequest, devices: list[str], display: Display | Events | Failures
 ) -> int:
-    from milbench.engine.pools import ClusterLost
+    from milbench.engine.cluster import ClusterLost
     from milbench.engine.runner import Interrupted, Options, execute
     from milbench.store.writer import StoreWriter
 

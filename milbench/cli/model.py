@@ -28,7 +28,8 @@ def model(
     import torch
 
     from milbench.cli.console import console
-    from milbench.inference.load import MEMORY, WEIGHTS, load_trained
+    from milbench.inference.load import load_trained
+    from milbench.store.artifacts import GALLERY, MEMORY, WEIGHTS
     from milbench.store.saved_model import FOLDER, save_model
     from milbench.store.writer import StoreWriter
 
@@ -36,8 +37,8 @@ def model(
         raise UsageError(f"--out {out} is there already: name a new folder")
     store = StoreWriter(options.existing_workspace(root))
     trained = load_trained(store, run, torch.device("cpu"), data_dir)
-    found = {name: store.artifact(trained.run_id, name) for name in (WEIGHTS, MEMORY, "gallery.npz")}
-    pictures = found.pop("gallery.npz")
+    found = {name: store.artifact(trained.run_id, name) for name in (WEIGHTS, MEMORY, GALLERY)}
+    pictures = found.pop(GALLERY)
     if pictures is None:
         raise UsageError(f"run {trained.run_id} has no gallery, from which an input example would come")
     if trained.task.network_needs_data and found[MEMORY] is None:

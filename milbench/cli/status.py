@@ -109,7 +109,7 @@ def _table(plan: Plan, states: dict[str, CellState], launched: str) -> Table:
 
 def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
     """Return where the tracebacks of failed cells are."""
-    from milbench.store.records import TRACEBACK
+    from milbench.store.artifacts import TRACEBACK
 
     failed = [state.run_id for state in states.values() if state.status == "failed"]
     paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))

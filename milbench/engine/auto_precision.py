@@ -1,7 +1,7 @@
 """The precision `auto` of a recipe: bfloat16 where it makes a task's network quicker on this machine, else float32.
 
-It is measured once a task and store, before cells are planned, and every cell gets the precision that was chosen: its
-results do not depend on when or where the cell itself is computed.
+It is measured once a task and store, before the first cell is computed, and every cell gets the precision that was
+chosen: its results do not depend on when or where the cell itself is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench._utils.seeding import generator
 from milbench.api.plan import Cell, Plan, labels
-from milbench.api.registry import tasks
+from milbench.engine.cell_parts import task_for
 from milbench.engine.objective import network_logits
 from milbench.engine.profiling import paired_seconds
 from milbench.store.provenance import processor
@@ -80,7 +80,7 @@ def choose(
             _write(kept, choices)
     else:
         choices |= measured
-    return _with_choices(plan, device, {key: _told(choice) for key, choice in choices.items()} | inherited)
+    return _with_choices(plan, device, {key: _worded(choice) for key, choice in choices.items()} | inherited)
 
 
 def recall(plan: Plan, device: torch.device, kept: Path, earlier: Plan | None = None) -> Plan:
@@ -94,7 +94,7 @@ def recall(plan: Plan, device: torch.device, kept: Path, earlier: Plan | None = 
         kept: the file with the choices of earlier launches; it need not exist.
         earlier: as for `choose`.
     """
-    known = {key: _told(choice) for key, choice in _read(kept).items()} | _inherited(earlier, device)
+    known = {key: _worded(choice) for key, choice in _read(kept).items()} | _inherited(earlier, device)
     return _with_choices(plan, device, known) if _wanting(plan, device) else plan
 
 
@@ -103,24 +103,24 @@ def _wanting(plan: Plan, device: torch.device) -> dict[str, Cell]:
     return {_key(cell, device): cell for cell in plan.cells if cell.recipe["precision"] == "auto"}
 
 
-Told = tuple[str, str]
+WordedChoice = tuple[str, str]
 """A precision, and how it was chosen in the words of a note."""
 
 
-def _told(choice: Choice) -> Told:
+def _worded(choice: Choice) -> WordedChoice:
     return choice.precision, str(choice)
 
 
-def _inherited(earlier: Plan | None, device: torch.device) -> dict[str, Told]:
+def _inherited(earlier: Plan | None, device: torch.device) -> dict[str, WordedChoice]:
     """Return what was chosen for the cells of a plan, by `_key`; its notes say for which tasks that was `auto`."""
-    found: dict[str, Told] = {}
+    found: dict[str, WordedChoice] = {}
     if earlier is None:
         return found
     for cell in earlier.cells:
         precision, prefix = cell.recipe["precision"], _note(cell)
-        told = [note.removeprefix(prefix) for note in earlier.notes if note.startswith(f"{prefix}{precision},")]
-        if told:
-            found.setdefault(_key(cell, device), (precision, told[0].removesuffix(".")))
+        words = [note.removeprefix(prefix) for note in earlier.notes if note.startswith(f"{prefix}{precision},")]
+        if words:
+            found.setdefault(_key(cell, device), (precision, words[0].removesuffix(".")))
     return found
 
 
@@ -128,7 +128,7 @@ def _note(cell: Cell) -> str:
     return f"Precision `auto` of {cell.task}: "
 
 
-def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Told]) -> Plan:
+def _with_choices(plan: Plan, device: torch.device, choices: dict[str, WordedChoice]) -> Plan:
     chosen = [_with_choice(cell, choices.get(_key(cell, device))) for cell in plan.cells]
     cells = list({cell.id: cell for cell in chosen}.values())  # a recipe may name the precision that was chosen
     notes = [
@@ -137,7 +137,7 @@ def _with_choices(plan: Plan, device: torch.device, choices: dict[str, Told]) ->
     return plan.with_cells(cells, labels=labels(cells), notes=[*plan.notes, *notes])
 
 
-def _with_choice(cell: Cell, choice: Told | None) -> Cell:
+def _with_choice(cell: Cell, choice: WordedChoice | None) -> Cell:
     if choice is None or cell.recipe["precision"] != "auto":
         return cell
     return replace(cell, recipe={**cell.recipe, "precision": choice[0]})
@@ -150,7 +150,7 @@ def _key(cell: Cell, device: torch.device) -> str:
 
 def _measured(cell: Cell, device: torch.device, threads: int, data_dir: Path | None) -> Choice:
     """Return the choice for the task of a cell, by timing both precisions in turn."""
-    task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task = task_for(cell)
     task.seed = cell.seed
     task.prepare(data_dir, device)
     network = task.network(cell.seed).move_to(device)

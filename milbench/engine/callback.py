@@ -1,4 +1,4 @@
-"""What the trainer tells, and asks, whoever started it."""
+"""The methods of whoever starts a training that the trainer calls."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 
 from milbench._utils import locks
 from milbench.api.plan import Cell, Plan
-from milbench.engine.pools import Cluster, InProcess, Pool, Processes, check_workers, connected
+from milbench.engine.cluster import Cluster, check_workers, connected
+from milbench.engine.pools import InProcess, Pool, Processes
 from milbench.engine.smoke_test import one_a_pair
 from milbench.engine.worker import STOPPING, Job, JobResult
 from milbench.errors import StoreError, UsageError
@@ -85,8 +86,8 @@ class Interrupted(Exception):  # noqa: N818 it is no error
     """Raised when the user has stopped the launch and the runs of its unfinished cells are closed."""
 
 
-class Watcher(Protocol):
-    """Is told how a launch goes on."""
+class LaunchCallback(Protocol):
+    """The methods that are called while a launch goes on."""
 
     def ended(self, result: JobResult) -> None:
         """Handle the result of a cell."""
@@ -96,7 +97,7 @@ class Watcher(Protocol):
 
 
 def execute(
-    launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, command: str, watcher: Watcher
+    launch: Launch, store: StoreWriter, workspace: Workspace, options: Options, command: str, callback: LaunchCallback
 ) -> int:
     """Compute the cells of a launch and log them.
 
@@ -106,7 +107,7 @@ def execute(
         workspace: for checkpoints, locks and files of progress.
         options: where and how cells are computed.
         command: the command line, logged with the launch.
-        watcher: is told what happens.
+        callback: its methods are called.
 
     Returns:
         How many cells failed.
@@ -126,13 +127,13 @@ def execute(
         parent = store.launch(launch.plan, command)
         outcome, failure, failed = "KILLED", "", 0
         try:
-            stack.enter_context(_stoppable(workspace.stop(parent), stopping, watcher))
+            stack.enter_context(_stoppable(workspace.stop(parent), stopping, callback))
             stack.enter_context(locks.try_lock(workspace.lock(parent)))
             store.close_stale(cell.id for cell in launch.to_run)
             jobs = [_job(cell, launch, store, workspace, options, parent) for cell in launch.to_run]
             for result in (_recorded(result, jobs, store) for result in pool.results(jobs)):
                 with suppress(OSError):  # its terminal or its reader has gone, and the launch goes on
-                    watcher.ended(result)
+                    callback.ended(result)
                 failed += result.status == "failed"
                 if result.status == "failed" and options.fail_fast:
                     break
@@ -238,7 +239,7 @@ def sweep(workspace: Workspace, launch: Launch) -> None:
 
 
 @contextmanager
-def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> Iterator[None]:
+def _stoppable(request: Path, stopping: threading.Event, callback: LaunchCallback) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM ask the workers to stop, and a second one stop them at once."""
     asked = threading.Event()
 
@@ -249,7 +250,7 @@ def _stoppable(request: Path, stopping: threading.Event, watcher: Watcher) -> It
         stopping.set()
         request.touch()
         with suppress(OSError):  # the terminal was closed: that is why
-            watcher.stopping()
+            callback.stopping()
 
     heeded = [name for name in STOPPING if signal.getsignal(name) != signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {name: signal.signal(name, stop) for name in heeded}

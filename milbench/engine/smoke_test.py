@@ -1,10 +1,9 @@
-"""Smoke tests: every loss on the first batch of every task before anything is planned, and whole cells made tiny."""
+"""The smoke test of a launch: every loss on the first batch of every task, before any cell is computed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,36 +15,15 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_output import checked, fault
-from milbench.api.plan import LONGEST_NAME, Cell, Plan, labels
+from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.trainer import SMOKE_BAGS, check_max_labels, loss_for, network_for
+from milbench.engine.cell_parts import check_max_labels, loss_for, network_for
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3
 """How far from 1 the probabilities of a position may add up in single precision."""
-
-SMOKE_RECIPE = {"epochs": 1, "steps_per_epoch": 2}
-SUFFIX = "-smoke"
-
-
-def shrink(plan: Plan) -> Plan:
-    """Return a plan whose cells run from end to end in seconds: one epoch of two steps, evaluated on a few bags.
-
-    Its name ends in "-smoke". The cells have other ids than those of the plan, whose results they never stand in for.
-
-    Args:
-        plan: whose losses, tasks, recipes and seeds are to be tried out.
-    """
-    cells = [replace(cell, recipe={**cell.recipe, **SMOKE_RECIPE}, smoke=True) for cell in plan.cells]
-    cells = list({cell.id: cell for cell in cells}.values())  # recipes that differed in their length alone
-    note = (
-        f"Smoke run: {SMOKE_RECIPE['epochs']} epoch of {SMOKE_RECIPE['steps_per_epoch']} steps, evaluated on "
-        f"{SMOKE_BAGS} bags. It shows that every cell runs; the numbers mean nothing."
-    )
-    name = f"{plan.name[: LONGEST_NAME - len(SUFFIX)]}{SUFFIX}"
-    return plan.with_cells(cells, name=name, labels=labels(cells), notes=[note, *plan.notes])
 
 
 def complaint(cell: Cell, data_dir: Path | None) -> str:

@@ -16,26 +16,30 @@ from torch import Tensor
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
-from milbench.api.loss import Loss
 from milbench.api.metric_info import INTERIM
 from milbench.api.outcomes import Outcomes
 from milbench.api.plan import Cell
 from milbench.api.recipe import Recipe
-from milbench.api.registry import losses, tasks
 from milbench.api.reliability import Bin
 from milbench.api.targets import make_target
-from milbench.api.task import Evaluation, Network, Scores, Task
+from milbench.api.task import Evaluation, Network, Scores
 from milbench.engine import gallery_writer, profiling
 from milbench.engine.averaging import Averaging
-from milbench.engine.callback import Callback
-from milbench.engine.callback import Stopped as Stopped  # noqa: PLC0414 re-exported
+from milbench.engine.callback import Callback, Stopped
+from milbench.engine.cell_parts import (
+    check_data_unchanged,
+    check_max_labels,
+    check_unchanged,
+    loss_for,
+    network_for,
+    task_for,
+)
 from milbench.engine.checkpoints import Checkpoint, Generators
 from milbench.engine.clipping import Clipping
 from milbench.engine.memory import halving, is_out_of_memory
 from milbench.engine.objective import Objective, network_logits
 from milbench.engine.optimizers import backward, learning_rate, make_optimizer, optimizer_step
 from milbench.engine.precision import forbid_tf32, tf32
-from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EVEN_ODDS
 
 T = TypeVar("T")
@@ -186,8 +190,8 @@ class Trainer:
         check_unchanged(cell)
         forbid_tf32()
         self.recipe = Recipe.from_stored(cell.recipe)
-        self.task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
-        check_data_unchanged(self.task, cell, self.data_dir)  # as it was planned, before there is a seed
+        self.task = task_for(cell)
+        check_data_unchanged(self.task, cell, self.data_dir)
         self.task.seed = cell.seed
         if cell.smoke:
             self.task.evaluation_limit = SMOKE_BAGS
@@ -379,67 +383,3 @@ def _timing(of: str, taken: profiling.Timing) -> dict[str, float]:
     """Return the costs that summarise repeated measurements."""
     name = f"cost/{of}_seconds"
     return {name: taken.median, f"{name}_min": taken.least, f"{name}_spread": taken.spread}
-
-
-def loss_for(cell: Cell, task: Task) -> Loss:
-    """Return the loss of a cell, with the initial weights that it has of its own, on the CPU.
-
-    Args:
-        cell: with the name, the parameters and the seed.
-        task: the task, which knows its number of classes: prepared if it needs data for that.
-
-    Raises:
-        UsageError: there is no such loss, or a parameter is wrong.
-    """
-    loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
-    return loss.build(task.num_classes, cell.seed)
-
-
-def network_for(loss: Loss, task: Task, seed: int) -> Network:
-    """Return a new network of the task for this kind of loss.
-
-    Args:
-        loss: whose `head` decides between the task's classifier of whole bags and its network of positions.
-        task: the task, prepared if its network needs data.
-        seed: of the initial weights.
-
-    Returns:
-        A new network, not trained, on the CPU.
-
-    Raises:
-        UsageError: the task has no network of this kind.
-    """
-    return task.classifier(seed) if loss.head == "class" else task.network(seed)
-
-
-def check_max_labels(task: Task, bags: Bags) -> None:
-    """Raise UsageError if a training bag has more classes than the task says. On a GPU this waits for the device."""
-    if task.max_labels is None:
-        return
-    counts = bags.labels.sum(dim=1)
-    if (counts > task.max_labels).any():
-        bag = int(counts.argmax())
-        raise UsageError(
-            f"max_labels of task {task.name} is {task.max_labels}, but bag {bag} of a training batch has "
-            f"{int(counts[bag])} classes; expected the largest number of classes in a bag, or more, or None"
-        )
-
-
-def check_unchanged(cell: Cell) -> None:
-    """Raise UsageError if a plug-in file was changed since the cell was planned."""
-    for registry, file, revision in (
-        (losses(), cell.loss_file, cell.loss_revision),
-        (tasks(), cell.task_file, cell.task_revision),
-    ):
-        if file and not revision.endswith(registry.entry(file).source_digest):
-            raise UsageError(f"{file} was changed after the cell was planned; run the same command again")
-
-
-def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
-    """Raise UsageError if the data are not those that the cell was planned with: its results would pass for theirs."""
-    found = task.check_data(data_dir)
-    if found != cell.data:
-        raise UsageError(
-            f"the data of {cell.task} are not those that the cell was planned with: expected {cell.data}, got {found}; "
-            "run the same command again for the data that are there now"
-        )

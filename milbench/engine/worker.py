@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import multiprocessing
 import os
 import platform
@@ -21,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from milbench._utils import locks
-from milbench.api.outcomes import OUTCOMES_FILE, save_outcomes
 from milbench.api.plan import Cell
-from milbench.api.reliability import RELIABILITY_FILE, save_reliability
 from milbench.engine.callback import Callback, Stopped
 from milbench.errors import StoreAwayError, StoreError, UsageError, store_failure
+from milbench.store.artifacts import TRACEBACK
 from milbench.store.progress import Progress
-from milbench.store.records import TRACEBACK, CellRun
+from milbench.store.records import DECODED_BY, MICRO_BATCH, RESUMED, STARTED_OVER, CellRun
 from milbench.store.spool import patiently
 from milbench.store.workspace import Workspace
 
@@ -234,6 +232,7 @@ class _Computation:
         return patiently(action, lambda: stop_requested(self.job, self.workspace))
 
     def _compute(self, interrupted: str) -> JobResult:
+        from milbench.engine.artifacts import keep_artifacts, log_model, weights_metadata
         from milbench.store import provenance
 
         job = self.job
@@ -246,11 +245,11 @@ class _Computation:
                 trained = self._train(run_id)
                 self.store.log(run_id, job.cell.recipe["epochs"], trained.costs)
                 if chosen := (trained.decoder or {}).get("decoder"):
-                    self.store.tag(run_id, {"milbench.decoder": str(chosen)})
-                shape = _keep_artifacts(run_id, self.store, folder, trained, _about(job.cell, trained, tags))
+                    self.store.tag(run_id, {DECODED_BY: str(chosen)})
+                shape = keep_artifacts(run_id, self.store, folder, trained, weights_metadata(job.cell, trained, tags))
                 self.store.log_data(run_id, job.cell, (shape, (-1, len(trained.class_names))))
                 if job.log_model:
-                    _log_model(run_id, self.store, folder, job.cell, trained)
+                    log_model(run_id, self.store, folder, job.cell, trained)
             self.store.end(run_id, "FINISHED")
         except Stopped:
             self.store.end(run_id, "KILLED")
@@ -336,72 +335,6 @@ def _reason(error: BaseException, job: Job | None = None) -> str:
     return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def _about(cell: Cell, trained: TrainedCell, tags: dict[str, str]) -> dict[str, str]:
-    """Return what a file of weights says of itself, for who finds it without its store: one entry of JSON.
-
-    Several entries are written in an order that is drawn at random: the same weights would be other bytes every time.
-    """
-    about = {
-        "name": str(cell),
-        "cell": cell.id,
-        "loss": {cell.loss: cell.loss_params},
-        "task": {cell.task: cell.task_params},
-        "data": cell.data,
-        "classes": trained.class_names,
-        "commit": tags["milbench.code"],
-        "version": tags["milbench.version"],
-        "licence": "MIT, as milbench; the licence of the training data may restrict what is done with the weights",
-    }
-    return {"milbench": json.dumps(about)}
-
-
-def _keep_artifacts(
-    run_id: str, store: StoreWriter, folder: Path, trained: TrainedCell, about: dict[str, str]
-) -> tuple[int, ...]:
-    """Log weights with what is `about` them, gallery, decoder, memory of the task, outcomes and reliability.
-
-    Returns:
-        The shape of batches of bags, with -1 where sizes may differ.
-    """
-    from safetensors.torch import save
-
-    from milbench.api import gallery
-
-    folder.mkdir(exist_ok=True)
-    weights, pictures = folder / "model.safetensors", folder / "gallery.npz"
-    weights.write_bytes(save(trained.weights, metadata=about))
-    trained.save_gallery(pictures)
-    paths = [weights, pictures]
-    if trained.decoder is not None:
-        paths.append(folder / "decoder.json")
-        paths[-1].write_text(json.dumps(trained.decoder, allow_nan=False) + "\n", "utf-8")
-    if trained.memory:
-        paths.append(folder / "task.json")
-        paths[-1].write_text(json.dumps(trained.memory, allow_nan=False) + "\n", "utf-8")
-    if trained.outcomes:
-        paths.append(folder / OUTCOMES_FILE)
-        save_outcomes(paths[-1], trained.outcomes)
-    if trained.reliability:
-        paths.append(folder / RELIABILITY_FILE)
-        save_reliability(paths[-1], trained.reliability)
-    for path in paths:
-        store.log_file(run_id, path)
-    return gallery.load(pictures).batch_shape
-
-
-def _log_model(run_id: str, store: StoreWriter, folder: Path, cell: Cell, trained: TrainedCell) -> None:
-    """Log the network as an MLflow model, from the artifacts that are kept in a folder."""
-    from milbench.evaluation.evaluate import THRESHOLD
-    from milbench.store.saved_model import FOLDER, save_model
-
-    needed = [path for name in ("model.safetensors", "task.json") if (path := folder / name).is_file()]
-    place = folder / FOLDER
-    shutil.rmtree(place, ignore_errors=True)  # of a cell that was killed here
-    threshold = trained.history[-1].get(THRESHOLD)
-    save_model(place, cell, trained.class_names, threshold, needed, folder / "gallery.npz")
-    store.log_folder(run_id, place)
-
-
 class _StoreCallback(Callback):
     """Logs epochs to the store, and writes progress inside an epoch to a small file that displays read."""
 
@@ -412,12 +345,12 @@ class _StoreCallback(Callback):
 
     def resumed(self, epoch: int, step: int, steps: int) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        self.store.tag(self.run_id, {"milbench.resumed": f"{moment} in epoch {epoch} after step {step}"})
+        self.store.tag(self.run_id, {RESUMED: f"{moment} in epoch {epoch} after step {step}"})
         self.progress = self.progress.resumed(epoch, step, steps)
         self.progress.write(self.file)
 
     def started_over(self) -> None:
-        self.store.tag(self.run_id, {"milbench.started_over": "from the first step: its checkpoint was damaged"})
+        self.store.tag(self.run_id, {STARTED_OVER: "from the first step: its checkpoint was damaged"})
 
     def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
         self.progress = replace(self.progress, epoch=epoch, step=step, steps=steps, loss=loss)
@@ -431,7 +364,7 @@ class _StoreCallback(Callback):
 
     def micro_batch(self, size: int, epoch: int, step: int) -> None:
         text = f"{size} bags at a time, since more did not fit into memory, from epoch {epoch}, step {step} on"
-        self.store.tag(self.run_id, {"milbench.micro_batch": text})
+        self.store.tag(self.run_id, {MICRO_BATCH: text})
 
     def stop_requested(self) -> bool:
         return stop_requested(self.job, self.workspace)

@@ -14,18 +14,17 @@ from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell, Plan
-from milbench.api.registry import tasks
 from milbench.api.task import Network, Scores, Task
+from milbench.engine.cell_parts import check_data_unchanged, check_unchanged, loss_for, network_for, task_for
 from milbench.engine.precision import forbid_tf32
-from milbench.engine.trainer import check_unchanged, loss_for, network_for
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import THRESHOLD
 from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
-from milbench.store.reader import PLAN, StoreReader
+from milbench.store.artifacts import DECODER, MEMORY, PLAN, WEIGHTS
+from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, PARENT, RunSummary
 
-WEIGHTS, DECODER, MEMORY = "model.safetensors", "decoder.json", "task.json"
 _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
 """What the format of every version of a component decoder begins with."""
 STATES = {"FAILED": "failed", "KILLED": "was interrupted"}
@@ -161,10 +160,12 @@ def assemble(
     whose = f"run {run_id} ({cell})"
     check_unchanged(cell)
     forbid_tf32()
-    task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
+    task = task_for(cell)
+    prepares = needs_data or (task.network_needs_data and memory is None)
+    if prepares:
+        check_data_unchanged(task, cell, data_dir)
     task.seed = cell.seed
-    if needs_data or (task.network_needs_data and memory is None):
-        _check_data(task, cell, data_dir)
+    if prepares:
         task.prepare(data_dir, device)
     elif memory is not None:
         _recall(task, memory, whose)
@@ -172,13 +173,6 @@ def assemble(
     network = network_for(loss, task, cell.seed)
     _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, whose)
     return Trained(run_id, cell, task, network.eval().move_to(device), loss.eval(), device)
-
-
-def _check_data(task: Task, cell: Cell, data_dir: Path | None) -> None:
-    """Raise UsageError where the data are not those that the cell was computed with."""
-    found = task.check_data(data_dir)
-    if found != cell.data:
-        raise UsageError(f"the data of {cell} have changed since it was computed: expected {cell.data}, got {found}")
 
 
 def _recall(task: Task, memory: Path, whose: str) -> None:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from milbench.api.bags import Bags
 from milbench.api.named_bags import NamedBags
 from milbench.api.plan import Cell
-from milbench.inference.load import MEMORY, WEIGHTS, Trained, assemble
+from milbench.inference.load import Trained, assemble
 from milbench.inference.predict_bags import predict_bags
+from milbench.store.artifacts import MEMORY, WEIGHTS
 from milbench.store.saved_model import CELL_FILE
 
 BAGS_AT_ONCE = 64

@@ -140,9 +140,9 @@ def passed_most(study: Study, kind: str) -> str:
     most = max(count["pass"] for count in counts.values())
     said = f"Of {counted(len(tests), 'mark')}, "
     if most:
-        first = [f"{v.label} ({_told(count)})" for v, count in counts.items() if count["pass"] == most]
+        first = [f"{v.label} ({_counted(count)})" for v, count in counts.items() if count["pass"] == most]
         said += f"the most are passed by {listed(first)}"
-        none = [f"{v.label} ({_told(count)})" for v, count in counts.items() if not count["pass"]]
+        none = [f"{v.label} ({_counted(count)})" for v, count in counts.items() if not count["pass"]]
         said += f"; none by {listed(none)}" if none else ""
     else:
         said += "no loss is shown to pass any"
@@ -150,7 +150,7 @@ def passed_most(study: Study, kind: str) -> str:
     return f"{said}; {counted(left, 'loss', 'losses')} without all results not counted." if left else f"{said}."
 
 
-def _told(count: Counter[Verdict]) -> str:
+def _counted(count: Counter[Verdict]) -> str:
     """Return how many marks are passed, unresolved and failed, of what occurs."""
     words: dict[Verdict, str] = {"pass": "passed", "unresolved": "unresolved", "fail": "failed"}
     return ", ".join(f"{count[verdict]} {word}" for verdict, word in words.items() if count[verdict])

@@ -12,14 +12,13 @@ from milbench.api.outcomes import OUTCOMES_FILE
 from milbench.api.plan import Cell, Plan
 from milbench.api.reliability import RELIABILITY_FILE
 from milbench.api.results import COSTS, Results
+from milbench.store.artifacts import GALLERY
 from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, KIND, ORIGIN, REASON, ROOT, WORKSPACE, CellRun, History, RunRecord
 from milbench.store.superseded import superseded_note
 
 HIDDEN = (KIND, CELL, REASON, ROOT, WORKSPACE)
 """Tags that a report does not show: they do not describe how a number was computed, or `Results` has them elsewhere."""
-GALLERY = "gallery.npz"
-"""The artifact of a cell's run that holds its gallery."""
 MISSING = CellRun("", "missing")
 
 

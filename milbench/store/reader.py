@@ -6,15 +6,17 @@ names its launch as its parent and is found by the cell's content hash.
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import platform
+import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from milbench._utils import locks
 from milbench.api.plan import Cell, Plan, merge, newest_code
 from milbench.errors import StoreError, UsageError, unknown
 from milbench.store import database
+from milbench.store.artifacts import PLAN
 from milbench.store.records import (
     CELL,
     COMMAND,
@@ -47,9 +50,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from milbench.store.mlflow_client import RunClient
-
-PLAN = "plan.json"
-"""The artifact of a launch that holds its plan."""
 
 
 class StoreReader:
@@ -353,15 +353,21 @@ class StoreReader:
         )
 
     def artifact(self, run_id: str, name: str) -> Path | None:
-        """Return where an artifact, or a copy of it, lies on this machine; None if the run has none of that name."""
+        """Return where an artifact lies on this machine; None if the run has none of that name.
+
+        Of a server's artifact it is a copy, which is there until this process ends.
+        """
         if self.is_in_workspace:
             # MLflow's record of the folder is an absolute path, which is wrong in a workspace that was copied or moved.
             path = self.workspace.artifacts_of(run_id) / name
             return path if path.is_file() else None
         if name not in self.artifact_sizes(run_id):
             return None
-        folder = None if self.is_local else tempfile.mkdtemp(prefix="milbench-")
-        return self._client.download(run_id, name, folder)
+        if self.is_local:
+            return self._client.download(run_id, name, None)
+        folder = _folder_of_copies() / run_id
+        folder.mkdir(exist_ok=True)
+        return self._client.download(run_id, name, str(folder))
 
     # -- who computes a run -------------------------------------------------------------------------------------
 
@@ -392,6 +398,14 @@ class StoreReader:
         if run.status == "SCHEDULED" or (ended == "interrupted" and DEVICE not in run.tags):
             return "missing"  # planned by a launch that ended before it was started
         return ended or "interrupted"
+
+
+@cache
+def _folder_of_copies() -> Path:
+    """Make the folder for copies of a server's artifacts, which is removed when this process ends."""
+    folder = tempfile.mkdtemp(prefix="milbench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _time(milliseconds: int) -> str:

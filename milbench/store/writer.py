@@ -16,8 +16,9 @@ from milbench._utils.files import write_atomically
 from milbench.api.plan import Cell, Plan
 from milbench.errors import StoreAwayError, StoreError
 from milbench.store import database
+from milbench.store.artifacts import DATA_DIGEST, PLAN
 from milbench.store.provenance import commits
-from milbench.store.reader import PLAN, StoreReader
+from milbench.store.reader import StoreReader
 from milbench.store.records import CELL, COMMAND, COMMITS, KIND, PARENT, REASON, SOURCE, MetricValue
 from milbench.store.spool import Spool
 from milbench.store.workspace import Workspace
@@ -114,7 +115,7 @@ class StoreWriter(StoreReader):
             run_id = self.create(comparison, {**tags, KIND: "cell", CELL: cell.id}, name=str(cell), start=start)
         # Also of a run that is opened again: a kill may have come before these.
         self.log_values(run_id, {k: str(v) for k, v in cell.params().items()})
-        self.log_text(run_id, cell.data, "data_digest.txt")
+        self.log_text(run_id, cell.data, DATA_DIGEST)
         return run_id
 
     def close_stale(self, cell_ids: Iterable[str]) -> None:

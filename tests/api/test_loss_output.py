@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,8 @@ import torch
 
 from milbench import Loss, UsageError, load_loss
 from tests._helpers.command_line import PLUGINS
+from tests._helpers.faulty_loss import SOURCE, names_the_method
 
-SOURCE = PLUGINS / "faulty_loss.py"
 LABELS = torch.tensor([[True, False, True], [False, True, False]])
 
 
@@ -19,13 +18,6 @@ def faulty(fault: str) -> Loss:
 
 def some_logits() -> torch.Tensor:
     return torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
-
-
-def names_the_method(complaint: str, method: str, source: Path = SOURCE) -> bool:
-    """Whether the file and the line that a message names are those where the method is defined."""
-    found = re.search(r"\((.*):(\d+)\)", complaint)
-    assert found, complaint
-    return found[1] == str(source) and f"def {method}(" in source.read_text().splitlines()[int(found[2]) - 1]
 
 
 @pytest.mark.parametrize(

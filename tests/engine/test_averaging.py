@@ -10,7 +10,7 @@ import torch
 from milbench.api.recipe import Recipe
 from milbench.engine import trainer as trainer_module
 from milbench.engine.averaging import Averaging
-from tests.engine.test_trainer import Recorder, tiny_cell, train
+from tests._helpers.training import Recorder, small_cell, train
 
 STEPS = 8  # two epochs of four
 
@@ -26,7 +26,7 @@ def weights_by_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[
         return value
 
     monkeypatch.setattr(trainer_module.Trainer, "_train_step", watched)
-    train(tiny_cell(recipe={"epochs": 2}), folder / "plain.pt")
+    train(small_cell(recipe={"epochs": 2}), folder / "plain.pt")
     monkeypatch.undo()
     return seen
 
@@ -37,7 +37,7 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
 ) -> None:
     seen = weights_by_step(tmp_path, monkeypatch)
     assert len(seen) == STEPS
-    found = train(tiny_cell(recipe={"epochs": 2, "average_last": share}), tmp_path / "mean.pt").weights
+    found = train(small_cell(recipe={"epochs": 2, "average_last": share}), tmp_path / "mean.pt").weights
     for name, weight in found.items():
         expected = torch.stack([weights[name].double() for weights in seen[-last:]]).mean(dim=0)
         torch.testing.assert_close(weight.double(), expected, rtol=1e-5, atol=1e-6)
@@ -46,8 +46,8 @@ def test_the_kept_weights_are_the_mean_of_those_after_the_last_steps(
 
 
 def test_training_does_not_see_the_mean_and_the_evaluation_does(tmp_path: Path) -> None:
-    plain = train(tiny_cell(recipe={"epochs": 2}), tmp_path / "plain.pt", Recorder()).history
-    mean = train(tiny_cell(recipe={"epochs": 2, "average_last": 0.5}), tmp_path / "mean.pt", Recorder()).history
+    plain = train(small_cell(recipe={"epochs": 2}), tmp_path / "plain.pt", Recorder()).history
+    mean = train(small_cell(recipe={"epochs": 2, "average_last": 0.5}), tmp_path / "mean.pt", Recorder()).history
     assert [row["train/loss"] for row in plain] == [row["train/loss"] for row in mean]
     scores = [key for key in plain[0] if key.startswith("test/")]
     assert [plain[0][key] for key in scores] == pytest.approx([mean[0][key] for key in scores], nan_ok=True), (

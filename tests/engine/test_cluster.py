@@ -10,14 +10,17 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from milbench.engine.pools import connected
+from milbench.engine.cluster import check_workers, connected
+from milbench.engine.planning import make_plan
+from milbench.engine.runner import Launch, sweep
+from milbench.engine.spec import make_spec
 from milbench.errors import UsageError
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
@@ -152,8 +155,23 @@ def test_a_cluster_of_no_such_size_is_refused(milbench: Milbench, number: str) -
 
 
 def test_no_scheduler_at_the_address(milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milbench.engine.pools.ANSWER", 1.0)
+    monkeypatch.setattr("milbench.engine.cluster.ANSWER", 1.0)
     said = milbench("run", "--loss", "exact", "--task", TINY, "--cluster", "tcp://127.0.0.1:9").complaint()
     assert "no dask scheduler answers at tcp://127.0.0.1:9" in said
     with pytest.raises(UsageError, match="nothing was run yet"):
         StoreReader(Workspace(root)).launches()
+
+
+def test_a_launch_that_sweeps_the_store_leaves_one_alone_that_waits_for_workers(root: Path) -> None:
+    workspace = Workspace(root).make()
+    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY]}), None)
+
+    class Client:
+        def wait_for_workers(self, number: int, timeout: float) -> None:
+            sweep(workspace, Launch(plan, {}))  # another launch begins meanwhile
+
+        def run(self, check: Callable[..., str], *arguments: str, on_error: str) -> dict[str, str]:
+            return {"worker": check(*arguments)}
+
+    check_workers(Client(), workspace, StoreReader(workspace).uri)
+    assert list(workspace.checkpoints.glob("*seen-by*")) == []

@@ -16,21 +16,22 @@ from milbench._utils.devices import all_to_device, to_device
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.registry import tasks
 from milbench.engine.callback import Callback
+from milbench.engine.cell_parts import network_for
 from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.objective import Objective
 from milbench.engine.optimizers import OPTIMIZERS
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import _directions
-from milbench.engine.smoke_test import shrink
+from milbench.engine.smoke_run import shrink
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import Trainer, network_for
+from milbench.engine.trainer import Trainer
 from milbench.testing import Variant
 from tests._helpers.bag_tables import small_images, small_table
+from tests._helpers.built_in_losses import BUILT_IN
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.fake_gpu import GPU, FakeGPU
 from tests._helpers.idx_files import small_mnist
 from tests._helpers.sequence_files import RATE, small_sequences
-from tests.losses.test_contract import BUILT_IN
 
 META = torch.device("meta")
 WAITING = ("hard-em",)

@@ -17,20 +17,14 @@ from milbench.engine import worker
 from milbench.engine.objective import network_logits
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import TrainedCell, Trainer
 from milbench.store.progress import Progress
 from tests._helpers.command_line import TINY
 from tests._helpers.idx_files import small_mnist
-from tests.engine.test_trainer import Recorder, Stop, without_clock
+from tests._helpers.training import Recorder, Stop, small_cell, train, without_clock
 
 
 def cell(task: str = TINY, loss: str = "noisy-or", **recipe: Any) -> Cell:
-    spec = make_spec({"name": "t", "losses": [loss], "tasks": [task], "seeds": 3, "recipe": recipe})
-    return make_plan(spec, None).cells[0]
-
-
-def train(planned: Cell, checkpoint: Path, callback: Recorder | None = None) -> TrainedCell:
-    return Trainer(planned, torch.device("cpu"), None, callback or Recorder(), checkpoint).run()
+    return small_cell(loss, 3, task, recipe=recipe)
 
 
 def evaluated(row: dict[str, float]) -> dict[str, float]:

@@ -9,13 +9,15 @@ import torch
 
 from milbench import Loss, UsageError, load_loss
 from milbench.engine.callback import Callback
+from milbench.engine.cell_parts import loss_for
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import TrainedCell, Trainer, loss_for
+from milbench.engine.trainer import TrainedCell, Trainer
 from milbench.inference.load import load_trained
+from tests._helpers import training
 from tests._helpers.command_line import PLUGINS, TINY
 from tests._helpers.handmade import publish, store_in
-from tests.engine.test_trainer import Recorder, Stop, tiny_cell
+from tests._helpers.training import Recorder, Stop, small_cell
 
 WEIGHTED = str(PLUGINS / "weighted_loss.py")
 OWN = ("loss.scale", "loss.mixing")
@@ -26,8 +28,7 @@ def built(seed: int) -> Loss:
 
 
 def train(path: Path, seed: int = 0, callback: Callback | None = None, **recipe: object) -> TrainedCell:
-    cell = tiny_cell(WEIGHTED, seed, recipe=recipe)
-    return Trainer(cell, torch.device("cpu"), None, callback or Callback(), path).run()
+    return training.train(small_cell(WEIGHTED, seed, recipe=recipe), path, callback)
 
 
 def test_initial_weights_depend_on_the_seed_alone() -> None:

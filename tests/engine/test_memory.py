@@ -11,43 +11,24 @@ from milbench import Bags, InstanceMLP, Loss, Network, Recipe, load_loss, load_t
 from milbench.api.plan import Cell
 from milbench.api.registry import tasks
 from milbench.engine import trainer as trainer_module
-from milbench.engine.callback import Callback, Stopped
+from milbench.engine.callback import Stopped
 from milbench.engine.memory import is_out_of_memory
 from milbench.engine.objective import Objective
 from milbench.engine.optimizers import backward
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import TrainedCell, Trainer
+from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import PLUGINS, TINY
+from tests._helpers.training import Recorder, small_cell, train
 
 CPU = torch.device("cpu")
 LEARNING = str(PLUGINS / "learning_loss.py")
 
 
-class Recorder(Callback):
-    """Keeps the sizes of micro-batches with their place, and requests a stop after a number of questions."""
-
-    def __init__(self, stop_at: int = 10**9) -> None:
-        self.sizes: list[tuple[int, int, int]] = []
-        self.left = stop_at
-
-    def micro_batch(self, size: int, epoch: int, step: int) -> None:
-        self.sizes.append((size, epoch, step))
-
-    def stop_requested(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
-
-
 def cell(loss: str = "exact", **recipe: object) -> Cell:
     loss, _, normalization = loss.partition(" ")
-    values = {"loss": {loss: {"normalization": normalization}}} if normalization else {}
-    spec = {"name": "t", "losses": [loss], "tasks": [TINY], "seeds": 0, "recipe": {"epochs": 1, **recipe}, **values}
-    return make_plan(make_spec(spec), None).cells[0]
-
-
-def train(one: Cell, checkpoint: Path, callback: Callback | None = None) -> TrainedCell:
-    return Trainer(one, CPU, None, callback or Callback(), checkpoint).run()
+    params = {loss: {"normalization": normalization}} if normalization else {}
+    return small_cell(loss, recipe={"epochs": 1, **recipe}, loss=params)
 
 
 Limit = Callable[[int], None]

@@ -15,7 +15,7 @@ from milbench.engine.optimizers import (
     make_optimizer,
     optimizer_step,
 )
-from tests.engine.test_trainer import tiny_cell
+from tests._helpers.training import small_cell
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -46,12 +46,12 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
 
 
 def test_another_optimiser_brings_its_own_settings() -> None:
-    recipe = tiny_cell(recipe={"optimizer": "psgd"}).recipe
+    recipe = small_cell(recipe={"optimizer": "psgd"}).recipe
     assert {k: recipe[k] for k in ("lr", "schedule", "clip_norm", "clip_rms", "epochs")} == {
         "lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1, "epochs": 2
     }  # fmt: skip
-    assert tiny_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
-    assert tiny_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
+    assert small_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
+    assert small_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
 
 
 @pytest.mark.parametrize(
@@ -64,22 +64,22 @@ def test_another_optimiser_brings_its_own_settings() -> None:
 )
 def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        tiny_cell(recipe=recipe)
+        small_cell(recipe=recipe)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "psgd"])
 def test_by_default_the_steps_of_no_optimiser_depend_on_the_units_of_a_loss(optimizer: str) -> None:
-    recipe = Recipe.from_stored(tiny_cell(recipe={"optimizer": optimizer}).recipe)
+    recipe = Recipe.from_stored(small_cell(recipe={"optimizer": optimizer}).recipe)
     assert (recipe.clip_norm, recipe.clip_quantile) == (None, None)
     assert recipe.normalize_gradient == (optimizer != "psgd")  # whose preconditioner takes the units out, as published
 
 
 def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
-    limited = tiny_cell(recipe={"clip_norm": 1.0}).recipe
+    limited = small_cell(recipe={"clip_norm": 1.0}).recipe
     assert (limited["clip_norm"], limited.get("normalize_gradient")) == (1.0, None)
-    assert tiny_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
+    assert small_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
     for none in ({"clip_norm": "none"}, {"normalize_gradient": False}):
-        recipe = tiny_cell(recipe=none).recipe
+        recipe = small_cell(recipe=none).recipe
         assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [None] * 3
 
 

@@ -13,55 +13,17 @@ import pytest
 import torch
 
 from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
-from milbench.api.plan import Cell
 from milbench.api.registry import RegistryEntry, tasks
 from milbench.engine import trainer as trainer_module
-from milbench.engine.callback import Callback, Stopped
+from milbench.engine.callback import Stopped
 from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.optimizers import (
-    optimizers,
-)
+from milbench.engine.optimizers import optimizers
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.engine.trainer import TrainedCell, Trainer
 from milbench.errors import StoreError
 from tests._helpers.command_line import PLUGINS, TINY
-
-
-class Stop(Exception):  # noqa: N818
-    """Raised in the middle of training, as a kill would end it."""
-
-
-class Recorder(Callback):
-    """A callback that keeps what it receives and raises Stop after a given step."""
-
-    def __init__(self, stop_after: tuple[int, int] | None = None) -> None:
-        self.stop_after = stop_after
-        self.epochs: dict[int, dict[str, float]] = {}
-        self.resumed_at: tuple[int, int] | None = None
-        self.has_started_over = False
-
-    def resumed(self, epoch: int, step: int, steps: int) -> None:
-        self.resumed_at = (epoch, step)
-
-    def started_over(self) -> None:
-        self.has_started_over = True
-
-    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        if self.stop_after is not None and (epoch, step) > self.stop_after:
-            raise Stop
-
-    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.epochs[epoch] = metrics
-
-
-def tiny_cell(name: str = "exact", seed: int = 0, **values: object) -> Cell:
-    spec = make_spec({"name": "t", "losses": [name], "tasks": [TINY], "seeds": seed, **values})
-    return make_plan(spec, None).cells[0]
-
-
-def train(cell: Cell, checkpoint: Path, callback: Recorder | None = None) -> TrainedCell:
-    return Trainer(cell, torch.device("cpu"), None, callback or Recorder(), checkpoint).run()
+from tests._helpers.training import Recorder, Stop, small_cell, train, without_clock
 
 
 @pytest.fixture
@@ -74,10 +36,6 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def outcomes(cell: TrainedCell) -> dict[str, tuple[list[float], list[float], str]]:
     assert cell.outcomes
     return {name: (found.sums.tolist(), found.weights.tolist(), found.items) for name, found in cell.outcomes.items()}
-
-
-def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if not k.startswith("cost/")} for row in history]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +56,7 @@ def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
 def test_a_stopped_cell_ends_bit_for_bit_where_an_unbroken_one_does(
     tmp_path: Path, stop_after: tuple[int, int], recipe: dict[str, object]
 ) -> None:
-    cell = tiny_cell(recipe={"epochs": 3, **recipe})
+    cell = small_cell(recipe={"epochs": 3, **recipe})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     checkpoint = tmp_path / "broken.pt"
     with pytest.raises(Stop):
@@ -157,23 +115,11 @@ def test_batches_that_are_drawn_again_cost_a_resumed_cell_nothing(
     monkeypatch.setattr(
         trainer_module, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic)
     )
-    cell = tiny_cell(recipe={"epochs": 3})
+    cell = small_cell(recipe={"epochs": 3})
     with pytest.raises(Stop):
         train(cell, tmp_path / "c.pt", Recorder((2, 2)))
     resumed = train(cell, tmp_path / "c.pt")
     assert [row["cost/train_seconds"] for row in resumed.history] == [4, 4, 4]
-
-
-class StopAt(Recorder):
-    """A callback that requests a stop from the n-th question on."""
-
-    def __init__(self, question: int) -> None:
-        super().__init__()
-        self.left = question
-
-    def stop_requested(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
 
 
 @pytest.mark.parametrize(
@@ -189,10 +135,10 @@ def test_a_cell_that_is_asked_to_stop_keeps_every_step_and_ends_bit_for_bit_as_a
     The mean of weights that is evaluated must not be taken for the weights from which training goes on.
     """
     monkeypatch.setattr(trainer_module, "STOP_INTERVAL", -1.0)
-    cell = tiny_cell(str(PLUGINS / "drawing_loss.py"), recipe={"average_last": 0.9})
+    cell = small_cell(str(PLUGINS / "drawing_loss.py"), recipe={"average_last": 0.9})
     unbroken = train(cell, tmp_path / "unbroken.pt")
     with pytest.raises(Stopped):
-        train(cell, tmp_path / "broken.pt", StopAt(question))
+        train(cell, tmp_path / "broken.pt", Recorder(stop_at=question))
     torch.rand(7)  # the global generator's state in between must not matter
     callback = Recorder()
     resumed = train(cell, tmp_path / "broken.pt", callback)
@@ -207,7 +153,7 @@ def test_a_request_to_stop_passes_code_that_catches_every_exception() -> None:
 
 def test_training_learns_and_calls_back_with_every_epoch(tmp_path: Path) -> None:
     callback = Recorder()
-    outcome = train(tiny_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt", callback)
+    outcome = train(small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c.pt", callback)
     assert list(callback.epochs) == list(range(1, 13))
     assert outcome.history == list(callback.epochs.values())
     first, last = outcome.history[0], outcome.history[-1]
@@ -249,7 +195,7 @@ def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
     names = ["exact", "max-pooling", "one-vs-rest", "noisy-or"]
     for loss, seed in [*((name, 5) for name in names), ("exact", 6)]:
         seen.append([])
-        train(tiny_cell(loss, seed=seed, recipe={"optimizer": "recording"}), tmp_path / f"{loss}-{seed}.pt")
+        train(small_cell(loss, seed=seed, recipe={"optimizer": "recording"}), tmp_path / f"{loss}-{seed}.pt")
     *same, other = seen
     for bags in same:
         assert len(bags) == 9  # two epochs of four batches, then the one on which the loss is timed
@@ -267,7 +213,7 @@ def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
 
 def test_the_head_starts_where_the_recipe_says(tmp_path: Path, starts: list[dict[str, torch.Tensor]]) -> None:
     for head in ("prior", "paper"):
-        train(tiny_cell(recipe={"head_init": head, "optimizer": "recording"}), tmp_path / f"{head}.pt")
+        train(small_cell(recipe={"head_init": head, "optimizer": "recording"}), tmp_path / f"{head}.pt")
     prior, paper = (start["network.head.bias"].tolist() for start in starts)
     assert prior == pytest.approx([-math.log(5)] * 3 + [0.0])
     assert len(set(paper)) == 4
@@ -299,7 +245,7 @@ def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
 ) -> None:
     """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
     recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip_norm": "none", "epochs": 1}
-    outcome = train(tiny_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c.pt")
+    outcome = train(small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c.pt")
 
     task = load_task(TINY, batches=1)
     network = task.network(seed=7)
@@ -333,13 +279,13 @@ def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
         return forward(self, logits, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Loss, "forward", recorded)
-    outcome = train(tiny_cell(recipe={"loss_precision": precision}), tmp_path / "c.pt")
+    outcome = train(small_cell(recipe={"loss_precision": precision}), tmp_path / "c.pt")
     assert seen == {getattr(torch, precision)}
     assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
 
 
 def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
-    cell = tiny_cell(str(PLUGINS / "breaking_loss.py"), loss={"breaking": {"how": "nan"}})
+    cell = small_cell(str(PLUGINS / "breaking_loss.py"), loss={"breaking": {"how": "nan"}})
     with pytest.raises(FloatingPointError, match="loss in training: not finite at epoch 1, step 3"):
         train(cell, tmp_path / "c.pt")
 
@@ -380,7 +326,7 @@ def test_who_trains_is_told_of_a_damaged_checkpoint(tmp_path: Path) -> None:
         if content:
             path.write_bytes(content)
         callback = Recorder()
-        train(tiny_cell(), path, callback)
+        train(small_cell(), path, callback)
         assert callback.has_started_over == expected
         assert callback.resumed_at is None
         path.unlink()
@@ -399,7 +345,7 @@ def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_na
 
     source = tmp_path / "loss.py"
     source.write_text((PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"changing"'))
-    cell = tiny_cell(str(source))
+    cell = small_cell(str(source))
     source.write_text(source.read_text() + "\n# something else\n")
     registry.losses.cache_clear()  # as in a worker, which has not imported it yet
     with pytest.raises(UsageError, match="was changed after the cell was planned"):
@@ -414,9 +360,7 @@ def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its
     (cell,) = make_plan(make_spec({**spec, "name": "t", "recipe": {"epochs": 1}}), None).cells
     train(cell, tmp_path / "before.pt")
     table.write_text("\n".join(["bag,labels,f0", *rows, "20,,7", "20,,8", ""]))
-    with pytest.raises(
-        UsageError, match=r"the data of feature-bags are not those that the cell was planned with: .*; run"
-    ):
+    with pytest.raises(UsageError, match=r"the data of feature-bags are not those that .*, seed 0 was planned with: "):
         train(cell, tmp_path / "after.pt")
 
 
@@ -429,20 +373,20 @@ def test_a_task_that_returns_no_evaluation_fails_with_what_was_expected(tmp_path
             "return metrics",
         )
     )
-    cell = tiny_cell(tasks=[str(source)])
+    cell = small_cell(tasks=[str(source)])
     with pytest.raises(TypeError, match=r"task bare must return milbench\.Evaluation, got dict"):
         train(cell, tmp_path / "c.pt")
 
 
 def test_clipped_steps_are_counted(tmp_path: Path) -> None:
     for limit, share in ((1e-9, 1.0), (1e9, 0.0), ("none", 0.0)):
-        outcome = train(tiny_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}.pt")
+        outcome = train(small_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}.pt")
         assert [row["train/clipped"] for row in outcome.history] == [share] * 2
 
 
 def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
     task: dict[str, Any] = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
-    planned = {loss: tiny_cell(loss, recipe={"epochs": 1}, **task) for loss in ("exact", "max-pooling")}
+    planned = {loss: small_cell(loss, recipe={"epochs": 1}, **task) for loss in ("exact", "max-pooling")}
     cells = {loss: replace(cell, smoke=True) for loss, cell in planned.items()}  # few bags to evaluate on
     found = {loss: train(cell, tmp_path / f"{loss}.pt") for loss, cell in cells.items()}
     metrics, curves = found["exact"].history[-1], found["exact"].reliability

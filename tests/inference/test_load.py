@@ -10,9 +10,9 @@ import torch
 
 from milbench import load_loss
 from milbench.api.registry import tasks
+from milbench.engine.cell_parts import network_for
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import network_for
 from milbench.inference.load import load_trained
 from tests._helpers.command_line import PLUGINS
 from tests._helpers.handmade import publish, store_in

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,18 @@ from tests._helpers.mlflow_server import MlflowServer
 from tests._helpers.sabotage import in_the_second_epoch
 
 GATED = ("--loss", "exact", "--task", TINY, "--seeds", "0,1", "--epochs", "3", "-p")
+
+READ = """
+import sys
+from pathlib import Path
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
+
+root, uri, *runs = sys.argv[1:]
+store = StoreReader(Workspace(Path(root)), uri)
+print([str(store.artifact(run, "text.txt")) + ": " + store.artifact(run, "text.txt").read_text() for run in runs])
+"""
+"""Reads an artifact of runs twice, with the root, the server's address and the runs as arguments."""
 
 
 @pytest.fixture(params=["sqlite_server", "postgres_server"])
@@ -56,6 +71,28 @@ def test_a_comparison_on_a_server_is_computed_once_and_reported(
     for run in cells:
         value = found[run.info.run_id]["instance_error"].value
         assert value == pytest.approx(run.data.metrics["test/instance_error"])
+
+
+def test_copies_of_a_servers_artifacts_are_gone_when_the_process_ends(
+    sqlite_server: MlflowServer, milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    client = MlflowClient(sqlite_server.uri)
+    experiment = client.create_experiment("copied")
+    runs = [client.create_run(experiment).info.run_id for _ in range(2)]
+    for run in runs:
+        client.log_text(run, f"of {run}", "text.txt")
+    (tmp_path / "temporary").mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", READ, str(root), sqlite_server.uri, *runs],
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for run in runs:
+        assert f"{tmp_path / 'temporary'}" in ran.stdout
+        assert f"text.txt: of {run}" in ran.stdout
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_none_of_12_cells_of_4_workers_is_lost_or_doubled(server: MlflowServer, milbench: Milbench) -> None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
 from milbench.errors import UsageError
+from milbench.store.artifacts import CHECKPOINT, PLAN, Artifact
 from milbench.store.records import CELL
 from milbench.store.transfer.limits import check_sizes
 
@@ -30,13 +31,6 @@ EXPORT_FORMAT = 2
 """
 READABLE = (1, 2)
 EXPORT_MANIFEST = "manifest.json"
-PLAN: Literal["plan.json"] = "plan.json"
-Artifact = Literal[
-    "plan.json", "data_digest.txt", "traceback.txt", "gallery.npz", "model.safetensors", "decoder.json", "outcomes.npz",
-    "reliability.json", "task.json", "checkpoint.pt",
-]  # fmt: skip
-CHECKPOINT: Literal["checkpoint.pt"] = "checkpoint.pt"
-"""From which an interrupted cell goes on: in a workspace it lies among the checkpoints, under the id of the cell."""
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""

@@ -14,13 +14,12 @@ from milbench._utils.files import write_atomically
 from milbench._version import __version__
 from milbench.api.plan import Plan
 from milbench.errors import UsageError
-from milbench.store.reader import PLAN, StoreReader
+from milbench.store.artifacts import CHECKPOINT, GALLERY, PLAN, WEIGHTS, Artifact
+from milbench.store.reader import StoreReader
 from milbench.store.records import ORIGIN, PARENT, ROOT, MetricValue, RunRecord, RunSummary
 from milbench.store.transfer.archive import (
-    CHECKPOINT,
     EXPORT_FORMAT,
     EXPORT_MANIFEST,
-    Artifact,
     CellCopy,
     LaunchCopy,
     Manifest,
@@ -29,7 +28,7 @@ from milbench.store.transfer.archive import (
     sha256,
 )
 
-WEIGHTS_AND_GALLERY = ("model.safetensors", "gallery.npz")
+WEIGHTS_AND_GALLERY = (WEIGHTS, GALLERY)
 """The artifacts that an export may leave out: trained networks, which are large, and pictures of test bags, which may
 have a licence of their own. A report without galleries needs neither."""
 

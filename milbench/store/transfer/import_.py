@@ -21,11 +21,10 @@ from pathlib import Path
 from milbench._utils import locks
 from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, as_usage
+from milbench.store.artifacts import CHECKPOINT, Artifact
 from milbench.store.records import HOST, KIND, ORIGIN, PARENT, ROOT, WORKSPACE, CellRun, MetricValue, logged
 from milbench.store.transfer.archive import (
-    CHECKPOINT,
     STATES,
-    Artifact,
     CellCopy,
     LaunchCopy,
     Manifest,

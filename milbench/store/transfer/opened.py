@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from milbench.api.outcomes import OUTCOMES_FILE
 from milbench.errors import as_usage
 from milbench.store import database
+from milbench.store.artifacts import PLAN
 from milbench.store.reader import StoreReader
 from milbench.store.records import (
     CELL,
@@ -25,7 +26,7 @@ from milbench.store.records import (
     metric_today,
     metrics_today,
 )
-from milbench.store.transfer.archive import PLAN, CellCopy, LaunchCopy, Manifest, open_export
+from milbench.store.transfer.archive import CellCopy, LaunchCopy, Manifest, open_export
 from milbench.store.workspace import Workspace
 
 _EXPERIMENT = "0"
