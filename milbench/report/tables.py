@@ -40,7 +40,7 @@ _LEGEND = (
 _RULES_NOTE = (
     "Last epoch: needs no labels. Chosen on validation: the smallest validation set error, the latest of equals; it "
     "needs label sets alone. Best on test: chosen with the test bags and the truth that their metric takes; it is the "
-    "paper's rule, optimistic for every loss, and losses are never compared by it."
+    "rule of the paper's program, optimistic for every loss, and losses are never compared by it."
 )
 _TF32 = (
     "precision=tf32: in training, the GPU multiplies float32 numbers in the network of which it reads the first 11 "

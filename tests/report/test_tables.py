@@ -120,7 +120,7 @@ def test_without_validation_the_last_epoch_counts_and_the_report_says_so() -> No
     assert study.rule("extended-digits") == "last"
     assert "at the last epoch, since not every finished cell has a validation set error" in text_of(main_table(study))
     table = rules_table(study, "extended-digits")
-    assert table.columns == ["loss", "last epoch", "best on test (the paper's rule)"]
+    assert table.columns == ["loss", "last epoch", "best on test (the rule of the paper's program)"]
     assert "Losses are compared by: last epoch." in table.notes
 
 

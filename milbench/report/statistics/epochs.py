@@ -10,7 +10,7 @@ from milbench.api.published import Rule
 RULES: dict[Rule, str] = {
     "last": "last epoch",
     "validation": "chosen on validation",
-    "test": "best on test (the paper's rule)",
+    "test": "best on test (the rule of the paper's program)",
 }
 SELECTED_BY = "set_error"
 """The metric of validation bags by which epochs are chosen: it needs no more than label sets."""
