@@ -10,7 +10,7 @@ from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
 from milbench.data.rendering.generate import manifest
-from milbench.families.street_numbers import Contrast, StreetNumbers
+from milbench.families.street_numbers import PixelContrast, StreetNumbers
 
 
 class HouseNumbers(StreetNumbers):
@@ -31,7 +31,7 @@ class HouseNumbers(StreetNumbers):
         self,
         network: str = "small",
         crop: CropVariant = "paper",
-        contrast: Contrast = "standard",
+        contrast: PixelContrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 500,
         augmentation: bool = True,
         batch_bags: Annotated[int, Field(ge=1)] = 32,

@@ -136,7 +136,7 @@ class ImageBags(TableBags):
         caption = f"{table.path.name}: {len(table):,} images, {len(table.class_names)} classes"
         caption += f", sha256 {self.with_folds(table, digest)[:16]}"
         if self.weights:
-            path = self.found(self.weights, data_dir)
+            path = self.found(self.weights, data_dir, "weights")
             caption += f", weights {path.name}, sha256 {file_digest(path, 'sha256')[:16]}"
         return caption
 
@@ -240,7 +240,7 @@ class ImageBags(TableBags):
         }
 
     def _tensors(self, data_dir: Path | None) -> dict[str, Tensor] | None:
-        return read_weights(self.found(self.weights, data_dir)) if self.weights else None
+        return read_weights(self.found(self.weights, data_dir, "weights")) if self.weights else None
 
     def _network(self, num_classes: int, seed: int, tensors: dict[str, Tensor] | None) -> Network:
         if self.of_torchvision:

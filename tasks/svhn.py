@@ -11,7 +11,7 @@ from pydantic import Field
 from milbench.api.task import Published
 from milbench.data import svhn
 from milbench.data.crops import CropVariant, Protocol
-from milbench.families.street_numbers import Contrast, Parts, StreetNumbers
+from milbench.families.street_numbers import Parts, PixelContrast, StreetNumbers
 
 from ._paper import AS_EXACT, DEFAULTS, LI_2018, RECIPE, RULE
 
@@ -80,7 +80,7 @@ class SVHN(StreetNumbers):
         network: str = "small",
         crop: CropVariant = "paper",
         parts: Parts = "train",
-        contrast: Contrast = "standard",
+        contrast: PixelContrast = "standard",
         validation: Annotated[int, Field(ge=0)] = 1000,
         augmentation: bool = True,
         batch_bags: Annotated[int, Field(ge=1)] = 32,

@@ -129,7 +129,7 @@ class Gallery:
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
         sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, 255 where
-            that is most; see `milbench.evaluation.localisation`.
+            that is most; see `milbench.evaluation.saliency`.
         sensitivity_of: (S, 2), the bag and the class of each map.
         misread: what was misread, in all test bags; None where nothing is read.
 

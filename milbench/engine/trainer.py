@@ -138,9 +138,16 @@ class Trainer:
         costs = self._costs(state)
         last = Evaluation(state.history[-1], state.decoder, state.outcomes, state.reliability)
         return TrainedCell(
-            state.history, costs, weights, last.decoder, last.outcomes, last.reliability,
-            lambda path: self._save_gallery(path, last), self.task.class_names, self.task.memory(),
-        )  # fmt: skip
+            history=state.history,
+            costs=costs,
+            weights=weights,
+            decoder=last.decoder,
+            outcomes=last.outcomes,
+            reliability=last.reliability,
+            save_gallery=lambda path: self._save_gallery(path, last),
+            class_names=self.task.class_names,
+            memory=self.task.memory(),
+        )
 
     def _begin(self) -> Checkpoint:
         """Return the state of training: that of the checkpoint, which is restored, or that before the first step."""

@@ -99,7 +99,7 @@ def reliability_bins(probabilities: NDArray[Any], happened: NDArray[Any]) -> lis
     ]
 
 
-def fit_temperature(forecasts: Forecasts) -> float:
+def fitted_temperature(forecasts: Forecasts) -> float:
     """Return the temperature for which the mean logarithmic score of the forecasts is best.
 
     The score is convex in the inverse of the temperature: there is one best.
@@ -132,7 +132,7 @@ def calibration(kind: str, splits: Mapping[Split, Forecasts]) -> tuple[dict[str,
         if split == "test":
             curves[f"{kind}_ece"] = bins
     if "validation" in splits and "test" in splits:
-        temperature = fit_temperature(splits["validation"])
+        temperature = fitted_temperature(splits["validation"])
         bins = reliability_bins(splits["test"].probabilities(temperature), splits["test"].happened)
         metrics[f"chosen/{TEMPERATURES[kind]}"] = temperature
         metrics[f"test/{kind}_ece_tempered"] = calibration_error(bins)

@@ -159,7 +159,7 @@ def evaluate_bags(
     near = None if calibration is None else EVEN_ODDS
     threshold, by_labels = choose_thresholds(score, chosen_on, near) if known_first else (math.nan, math.nan)
     predictions = {
-        name: predict_bags(_with_hook(score, name, hook, threshold), split.bags, centres)
+        name: predictions_of(_with_hook(score, name, hook, threshold), split.bags, centres)
         for name, split in splits.items()
     }
     if hook is not None and calibration is not None:
@@ -283,7 +283,7 @@ def single_instance_outcomes(score: ScoreFunction, single_instance: Sequence[Bag
     return instance_outcomes(torch.cat(scores), torch.cat(labels), str(items))
 
 
-def predict_bags(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
+def predictions_of(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
     """Return the predictions for bags, scored batch by batch: images of different batches may differ in size.
 
     Args:

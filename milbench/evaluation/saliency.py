@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -12,7 +12,47 @@ from torch import Tensor
 from milbench.api.gallery import Gallery
 from milbench.api.loss import Loss
 from milbench.api.task import Network
-from milbench.evaluation.localisation import sensitivity
+
+
+def sensitivity(
+    network: Callable[[Tensor], Tensor],
+    image: Tensor,
+    cls: int,
+    positions: Tensor,
+    log_probs: Callable[[Tensor], Tensor] = lambda logits: logits.log_softmax(dim=1),
+) -> Tensor:
+    """Return (H, W), how much a detection depends on each pixel of an image.
+
+    That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions` show the
+    class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
+    arXiv:1811.12346, Section 5.5.
+
+    Args:
+        network: from images (1, N, H, W) to logits (1, C+1, h, w).
+        image: (N, H, W).
+        cls: the class.
+        positions: (h, w) bool.
+        log_probs: from logits to log-probabilities of the same shape.
+
+    Returns:
+        (H, W), at least 0, in nats per unit of the image's values.
+
+    Examples:
+        The network has one class, whose logit at each pixel is twice the pixel; the background's logit is 0. At pixel 0
+        the class has probability 1/2, hence d log p / d I = 2 * (1 - 1/2).
+
+        >>> import torch
+        >>> def network(images):
+        ...     return torch.cat([2 * images, 0 * images], dim=1)
+        >>> positions = torch.tensor([[True, False]])
+        >>> sensitivity(network, torch.zeros(1, 1, 2), 0, positions)
+        tensor([[1., 0.]])
+    """
+    with torch.enable_grad():
+        leaf = image.detach().clone().requires_grad_()
+        log_p = log_probs(network(leaf.unsqueeze(0)))[0, cls]
+        (gradient,) = torch.autograd.grad(log_p[positions.to(log_p.device)].sum(), leaf)
+    return gradient.abs().sum(dim=0)
 
 
 def sensitivity_maps(

@@ -49,7 +49,7 @@ CROPS_PER_EVAL_BATCH = 250
 CALIBRATION_CROPS = 1000
 """How many training crops the threshold is chosen on, and the decoder learnt from, without a validation split."""
 Parts = Literal["train", "train+extra"]
-Contrast = Literal["standard", "raw"]
+PixelContrast = Literal["standard", "raw"]
 
 
 def number_images(crops: Crops, device: torch.device) -> LabelledImages:
@@ -107,7 +107,7 @@ class StreetNumbers(Task):
         network: str,
         crop: CropVariant,
         parts: Parts,
-        contrast: Contrast,
+        contrast: PixelContrast,
         validation: int,
         augmentation: bool,
         batch_bags: int,

@@ -132,9 +132,9 @@ class TableBags(Task):
             return digest
         return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
 
-    def found(self, name: str, data_dir: Path | None) -> Path:
+    def found(self, name: str, data_dir: Path | None, parameter: str = "table") -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
-        path = expanded(Path(name), "task.table")
+        path = expanded(Path(name), f"task.{parameter}")
         if not path.exists() and not path.is_absolute():
             beside = default_data_dir(data_dir) / path
             path = beside if beside.exists() else path

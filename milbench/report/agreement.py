@@ -12,7 +12,7 @@ from scipy import stats
 from milbench.api.published import Published
 from milbench.report.statistics import LEVEL, Unpaired, best_of, welch
 
-Verdict = Literal["agrees", "better", "worse", "unresolved"]
+Agreement = Literal["agrees", "better", "worse", "unresolved"]
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5
 """The number of seeds from which on a run may count as better or worse, and as agreeing."""
 _ROUNDING = 1e-12  # a standard error or a difference below it is one of floating point
@@ -70,7 +70,7 @@ def of_one_spread(values: ArrayLike, mean: float, runs: int) -> Unpaired:
 
 def judge(
     interval: tuple[float, float], seeds: int, margin: float | None, lower_is_better: bool = True
-) -> tuple[Verdict, str]:
+) -> tuple[Agreement, str]:
     """Return the verdict that follows from the interval of a difference, and what it lacks or rests on.
 
     Args:

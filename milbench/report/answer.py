@@ -12,7 +12,7 @@ from milbench.report.at_chance import all_at_chance
 from milbench.report.formatting import MOST_NAMED, counted, listed, seconds, three_digits
 from milbench.report.judged import Judged
 from milbench.report.marks import passed_most
-from milbench.report.statistics import FEWEST_SEEDS, Comparison
+from milbench.report.statistics import FEWEST_SEEDS, PairwiseComparison
 from milbench.report.study import Study, Variant
 from milbench.report.tables import BUSY, kind_named
 from milbench.report.tuning import nothing_planned
@@ -71,7 +71,7 @@ def _no_verdict(done: list[Judged], kind: str) -> str:
     return f"{_why_none_is_better(told)}{others}."
 
 
-def _why_none_is_better(found: list[Comparison[Variant]]) -> str:
+def _why_none_is_better(found: list[PairwiseComparison[Variant]]) -> str:
     """Return why no loss is shown to be better than another one in any of these comparisons."""
     if all(len(comparison.keys) == 1 for comparison in found):
         return "There is nothing to choose between: only one loss has results on each task"

@@ -20,7 +20,7 @@ from milbench.api.metric_info import Metric, describe
 from milbench.api.results import Results
 from milbench.errors import UsageError, unknown
 from milbench.report.matching import Place, common_seeds, environment_changes, match, what_differs
-from milbench.report.statistics import FEWEST_SEEDS, LEVEL, Comparison, Difference, compare, compare_unpaired
+from milbench.report.statistics import FEWEST_SEEDS, LEVEL, Difference, PairwiseComparison, compare, compare_unpaired
 from milbench.report.study import SETS, Study, Variant
 from milbench.report.verdicts import verdict_word
 
@@ -52,7 +52,7 @@ class Row:
     name: str
     differs: tuple[str, ...]
     pairing: Pairing
-    found: Comparison[Key] | None = None
+    found: PairwiseComparison[Key] | None = None
 
     @property
     def metric(self) -> Metric:
@@ -215,7 +215,7 @@ def _compared(rows: list[Row], margin: float | None) -> list[Row]:
         row = rows[number]
         together = number if row.pairing == "unpaired" else (row.a.task, row.b.task, row.name)
         groups.setdefault(together, []).append(number)
-    found: dict[int, Comparison[Key]] = {}
+    found: dict[int, PairwiseComparison[Key]] = {}
     for numbers in groups.values():
         group, level = [rows[number] for number in numbers], LEVEL ** (len(numbers) / len(changed))
         comparison = (_unpaired if group[0].pairing == "unpaired" else _paired)(group, level, margin)
@@ -223,7 +223,7 @@ def _compared(rows: list[Row], margin: float | None) -> list[Row]:
     return [replace(row, found=found.get(number)) for number, row in enumerate(rows)]
 
 
-def _paired(rows: list[Row], level: float, margin: float | None) -> Comparison[Key]:
+def _paired(rows: list[Row], level: float, margin: float | None) -> PairwiseComparison[Key]:
     """Compare rows of one task and metric whose bags are the same, with intervals that hold together."""
     name, places = rows[0].name, _places(rows)
     return compare(
@@ -238,7 +238,7 @@ def _paired(rows: list[Row], level: float, margin: float | None) -> Comparison[K
     )
 
 
-def _unpaired(rows: list[Row], level: float, margin: float | None) -> Comparison[Key]:
+def _unpaired(rows: list[Row], level: float, margin: float | None) -> PairwiseComparison[Key]:
     """Compare the one row of a group whose seeds or bags are not the same."""
     (row,) = rows
     b, a = row.b.sample(row.name).by_seed, row.a.sample(row.name).by_seed
@@ -247,7 +247,7 @@ def _unpaired(rows: list[Row], level: float, margin: float | None) -> Comparison
         outcomes = row.b.outcomes(row.name), row.a.outcomes(row.name)
         overlaps = row.b.study.overlap(row.b.task), row.a.study.overlap(row.a.task)
         found[row.keys] = compare_unpaired(b, a, outcomes, level, overlaps)
-    return Comparison(None, found, row.metric.lower_is_better, margin, _unranked(row.name, _places(rows)))
+    return PairwiseComparison(None, found, row.metric.lower_is_better, margin, _unranked(row.name, _places(rows)))
 
 
 def _places(rows: list[Row]) -> dict[Key, Place]:

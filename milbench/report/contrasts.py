@@ -11,7 +11,7 @@ from milbench.api.contrast import Contrast
 from milbench.api.metric_info import describe
 from milbench.report.formatting import NOTHING, counted
 from milbench.report.pairs import ALONE, NEEDED, difference_columns, difference_line, in_figures
-from milbench.report.statistics import LEVEL, Comparison
+from milbench.report.statistics import LEVEL, PairwiseComparison
 from milbench.report.study import Study, Variant
 from milbench.report.tables import Entry, Table
 from milbench.report.troubled_seeds import LEFT_OUT, left_out
@@ -43,7 +43,7 @@ class Line:
     metric: str
     first: Variant
     second: Variant
-    found: Comparison[Variant]
+    found: PairwiseComparison[Variant]
 
     @property
     def is_known(self) -> bool:

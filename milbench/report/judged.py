@@ -8,7 +8,7 @@ from functools import cached_property
 
 from milbench.report.formatting import interval, measured, number, with_unit
 from milbench.report.pairs import in_figures
-from milbench.report.statistics import Comparison
+from milbench.report.statistics import PairwiseComparison
 from milbench.report.study import Study, Variant
 
 
@@ -24,7 +24,7 @@ class Judged:
 
     study: Study
     task: str
-    comparison: Comparison[Variant]
+    comparison: PairwiseComparison[Variant]
 
     @cached_property
     def losses(self) -> list[Variant]:

@@ -15,10 +15,10 @@ from milbench.report.formatting import NOTHING, counted, decimals, interval, lis
 from milbench.report.study import Sample, Study, Variant
 from milbench.report.tables import Entry, Table, by_supervision, group_anchor, lacking
 
-Verdict = Literal["pass", "unresolved", "fail", "no value"]
-VERDICTS: tuple[Verdict, ...] = ("pass", "unresolved", "fail", "no value")
-SIGNS: dict[Verdict, str] = {"pass": "✓", "unresolved": "?", "fail": "✗", "no value": "–"}
-_TONES: dict[Verdict, str] = {"pass": "good", "unresolved": "quiet", "fail": "bad", "no value": "quiet"}
+MarkVerdict = Literal["pass", "unresolved", "fail", "no value"]
+VERDICTS: tuple[MarkVerdict, ...] = ("pass", "unresolved", "fail", "no value")
+SIGNS: dict[MarkVerdict, str] = {"pass": "✓", "unresolved": "?", "fail": "✗", "no value": "–"}
+_TONES: dict[MarkVerdict, str] = {"pass": "good", "unresolved": "quiet", "fail": "bad", "no value": "quiet"}
 
 LEGEND = (
     "A test asks for values of test metrics that the spec states, its marks. Numbers are the distance of the mean over "
@@ -31,7 +31,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class MarkResult:
     """One loss beside one mark.
 
     Args:
@@ -41,7 +41,7 @@ class Judged:
         sample: the values by seed.
     """
 
-    verdict: Verdict
+    verdict: MarkVerdict
     distance: float
     bounds: tuple[float, float]
     sample: Sample
@@ -84,7 +84,7 @@ def tests_of(study: Study) -> list[StatedTest]:
     ]
 
 
-def judge(sample: Sample, mark: Mark) -> Judged:
+def judge(sample: Sample, mark: Mark) -> MarkResult:
     """Return whether a sample passes a mark, and by how much.
 
     Examples:
@@ -97,10 +97,10 @@ def judge(sample: Sample, mark: Mark) -> Judged:
     sign = 1 if mark.at_most else -1
     low, high = sorted(sign * (bound - mark.bound) for bound in sample.student)
     distance = sign * (sample.mean - mark.bound)
-    return Judged(_verdict(sample, low, high), distance, (low, high), sample)
+    return MarkResult(_verdict(sample, low, high), distance, (low, high), sample)
 
 
-def _verdict(sample: Sample, low: float, high: float) -> Verdict:
+def _verdict(sample: Sample, low: float, high: float) -> MarkVerdict:
     if not len(sample.by_seed):
         return "no value"
     if low > 0:
@@ -108,7 +108,7 @@ def _verdict(sample: Sample, low: float, high: float) -> Verdict:
     return "pass" if high <= 0 and len(sample.by_seed) == sample.planned else "unresolved"
 
 
-def judged(study: Study, test: StatedTest, variant: Variant) -> Judged | None:
+def judged(study: Study, test: StatedTest, variant: Variant) -> MarkResult | None:
     """Return how a variant does on a test; None where it was not planned there."""
     if not len(study.group(test.task, variant)):
         return None
@@ -150,9 +150,9 @@ def passed_most(study: Study, kind: str) -> str:
     return f"{said}; {counted(left, 'loss', 'losses')} without all results not counted." if left else f"{said}."
 
 
-def _counted(count: Counter[Verdict]) -> str:
+def _counted(count: Counter[MarkVerdict]) -> str:
     """Return how many marks are passed, unresolved and failed, of what occurs."""
-    words: dict[Verdict, str] = {"pass": "passed", "unresolved": "unresolved", "fail": "failed"}
+    words: dict[MarkVerdict, str] = {"pass": "passed", "unresolved": "unresolved", "fail": "failed"}
     return ", ".join(f"{count[verdict]} {word}" for verdict, word in words.items() if count[verdict])
 
 
@@ -198,7 +198,7 @@ def _counts(study: Study, tests: list[StatedTest]) -> Table:
     return Table("How many marks each loss passes", columns, by_supervision(lines), [LEGEND])
 
 
-def _verdicts(study: Study, tests: list[StatedTest], variant: Variant) -> Counter[Verdict]:
+def _verdicts(study: Study, tests: list[StatedTest], variant: Variant) -> Counter[MarkVerdict]:
     """Return how many tests that were planned for a variant have which verdict."""
     return Counter(one.verdict for test in tests if (one := judged(study, test, variant)) is not None)
 
@@ -243,7 +243,7 @@ def _entry(study: Study, test: StatedTest, variant: Variant) -> Entry:
     )
 
 
-def distance_text(found: Judged, metric: Metric, with_interval: bool = True) -> str:
+def distance_text(found: MarkResult, metric: Metric, with_interval: bool = True) -> str:
     """Return the distance from the mark with a sign, and its interval."""
     if math.isnan(found.distance):
         return ""

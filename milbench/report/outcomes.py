@@ -14,7 +14,7 @@ _CLOSE = 1e-5
 """How far a metric from outcomes may lie from the logged one, relative to it: sums are rounded in single precision."""
 
 
-def outcomes_of(path: Path, metric: str, values: Mapping[str, float]) -> Outcomes | None:
+def read_outcomes(path: Path, metric: str, values: Mapping[str, float]) -> Outcomes | None:
     """Return the outcomes of one cell from which differences in a metric follow, None where it has none.
 
     Differences in an excess are those of the metric itself, since every loss is compared with the same optimum.

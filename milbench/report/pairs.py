@@ -10,7 +10,7 @@ from milbench.api.folds import Folds
 from milbench.api.metric_info import Metric, describe
 from milbench.report.formatting import NOTHING, counted, decimals, interval, measured, number, with_unit
 from milbench.report.seed_groups import split_groups
-from milbench.report.statistics import Comparison, Difference
+from milbench.report.statistics import Difference, PairwiseComparison
 from milbench.report.study import Study, Variant
 from milbench.report.tables import Entry, Table, kind_named
 from milbench.report.troubled_seeds import LEFT_OUT, left_out, stuck
@@ -151,7 +151,7 @@ _STANDINGS: dict[Standing, str] = {
 }
 
 
-def _named(found: Comparison[Variant], other: Variant, kind: Standing) -> str:
+def _named(found: PairwiseComparison[Variant], other: Variant, kind: Standing) -> str:
     """Return a name with what would resolve it, or with the losses that it is worse than where the best is not one."""
     better = found.better_than(other)
     if kind == "unresolved" and found.best is not None:
@@ -165,7 +165,7 @@ def _named(found: Comparison[Variant], other: Variant, kind: Standing) -> str:
     return other.label
 
 
-def _shown(found: Comparison[Variant]) -> list[tuple[Variant, Variant]]:
+def _shown(found: PairwiseComparison[Variant]) -> list[tuple[Variant, Variant]]:
     """Return the pairs of the table, those with the best mean first and that one second in them."""
     if found.best is None:
         return []
@@ -186,7 +186,7 @@ def in_figures(difference: Difference, metric: Metric) -> tuple[str, str]:
     return number(difference.difference, digits, metric, signed=True), bounds
 
 
-def difference_line(found: Comparison[Variant], a: Variant, b: Variant, metric: Metric) -> list[Entry]:
+def difference_line(found: PairwiseComparison[Variant], a: Variant, b: Variant, metric: Metric) -> list[Entry]:
     """Return the line of a table with the difference of two variants, a less b."""
     difference = found.difference(a, b)
     mean, bounds = in_figures(difference, metric)
@@ -225,7 +225,7 @@ def _items(difference: Difference) -> Entry:
     return Entry(f"{difference.items:,}", "shared by all seeds" if difference.shared else "of each seed")
 
 
-def _notes(study: Study, task: str, name: str, found: dict[str, Comparison[Variant]]) -> list[str]:
+def _notes(study: Study, task: str, name: str, found: dict[str, PairwiseComparison[Variant]]) -> list[str]:
     metric, notes = describe(name), [_HOW]
     if len(study.compared(task)) > 1 or len(study.tasks) > 1:
         notes.append("The intervals hold together for the pairs of one table, not for all tasks and metrics at once.")

@@ -104,7 +104,18 @@ def provenance(study: Study) -> Provenance:
                 origin = _origin(study.results.provenance.get(cell, {}))
                 lines.append(
                     CellOrigin(
-                        anchor, task, variant.label, seed, status, epoch, value, run, origin, cell, together, differs
+                        anchor=anchor,
+                        task=task,
+                        label=variant.label,
+                        seed=seed,
+                        status=status,
+                        epoch=epoch,
+                        value=value,
+                        run_id=run,
+                        origin=origin,
+                        cell=cell,
+                        group=together,
+                        differs=differs,
                     )
                 )
     data = {}

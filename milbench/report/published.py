@@ -10,14 +10,14 @@ import pandas as pd
 
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
-from milbench.report.agreement import FEWEST_TO_AGREE, FEWEST_TO_DIFFER, Verdict, difference, judge
+from milbench.report.agreement import FEWEST_TO_AGREE, FEWEST_TO_DIFFER, Agreement, difference, judge
 from milbench.report.deviations import deviations
 from milbench.report.formatting import counted, decimals, interval, measured, number, p_value, scaled
 from milbench.report.statistics import FEWEST_SEEDS, RULES, SELECTED_BY, Unpaired
 from milbench.report.study import Sample, Study, Variant
 from milbench.report.tables import Entry, Table, group_anchor, lacking
 
-Outcome = Verdict | Literal["not comparable"]
+Outcome = Agreement | Literal["not comparable"]
 _TONES: dict[Outcome, str] = {
     "agrees": "good", "better": "good", "worse": "bad", "unresolved": "quiet", "not comparable": "quiet",
 }  # fmt: skip
@@ -42,7 +42,7 @@ _FLATTERY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PublishedComparison:
     """A published value beside our sample of one variant.
 
     Args:
@@ -68,7 +68,7 @@ class Comparison:
     reasons: tuple[str, ...]
 
 
-def comparisons(study: Study) -> list[Comparison]:
+def comparisons(study: Study) -> list[PublishedComparison]:
     """Compare each published value of a planned task and loss with each variant of that loss."""
     return [
         _compare(study, task, variant, published)
@@ -135,7 +135,7 @@ def differences_table(study: Study) -> Table | None:
     return Table("Where the paper and its author's code differ", columns, [("", lines)]) if lines else None
 
 
-def _compare(study: Study, task: str, variant: Variant, published: Published) -> Comparison:
+def _compare(study: Study, task: str, variant: Variant, published: Published) -> PublishedComparison:
     sample = _sample(study, task, variant, published)
     lower = describe(published.metric).lower_is_better
     if published.statistic == "best":
@@ -159,7 +159,7 @@ def _compare(study: Study, task: str, variant: Variant, published: Published) ->
         outcome, why = judge(bounds, len(sample.by_seed), published.margin, lower)
         grounds = "; ".join(filter(None, (_difference(published, sample, test, name), why)))
     reasons = tuple(filter(None, (*obstacles, grounds, *tolerated)))
-    return Comparison(task, variant, published, sample, value, runs, bounds, outcome, reasons)
+    return PublishedComparison(task, variant, published, sample, value, runs, bounds, outcome, reasons)
 
 
 def _sample(study: Study, task: str, variant: Variant, published: Published) -> Sample:
@@ -218,7 +218,7 @@ def _difference(published: Published, sample: Sample, test: Unpaired, name: str)
     return f"{what} {shown}{points} {bounds}, {name} = {p_value(test.p)}".replace("= <", "<") + lost
 
 
-def _footnote(source: str, found: list[Comparison]) -> str:
+def _footnote(source: str, found: list[PublishedComparison]) -> str:
     """Return a source with the margins and the notes of what it published."""
     facts = [one.published for one in found if one.published.source == source]
     margins = dict.fromkeys(_margin(fact) for fact in facts if fact.margin is not None)
@@ -231,7 +231,7 @@ def _margin(fact: Published) -> str:
     return f"Margin of agreement: ± {scaled(width, metric):.3g}{' points' if metric.percent else ''}"
 
 
-def _published(one: Comparison, mark: str) -> Entry:
+def _published(one: PublishedComparison, mark: str) -> Entry:
     """Return a published value as it is printed, and the mean of its listed runs where that is another."""
     published, metric = one.published, describe(one.published.metric)
     runs = "" if published.count is None else f" of {counted(published.count, 'run')}"
@@ -246,7 +246,7 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
-def _ours(study: Study, one: Comparison) -> Entry:
+def _ours(study: Study, one: PublishedComparison) -> Entry:
     sample, metric = one.sample, describe(one.published.metric)
     anchor, warning = group_anchor(study, one.task, one.variant), lacking(sample)
     count = len(sample.by_seed)

@@ -18,8 +18,16 @@ from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.formatting import shortened
-from milbench.report.outcomes import outcomes_of
-from milbench.report.statistics import LEVEL, RULES, SELECTED_BY, Comparison, compare, select_epochs, student_interval
+from milbench.report.outcomes import read_outcomes
+from milbench.report.statistics import (
+    LEVEL,
+    RULES,
+    SELECTED_BY,
+    PairwiseComparison,
+    compare,
+    select_epochs,
+    student_interval,
+)
 
 _SUPERVISION_ORDER = list(SUPERVISIONS)
 SETS, LABELS = "set_error", ("own_label_error", "label_error")
@@ -100,7 +108,7 @@ class Study:
         self._planned = dict(zip(first["task_label"].astype(str), first["primary"].astype(str), strict=True))
         self._leading: dict[str, str] = {}
         self.problems: list[str] = []
-        self._comparisons: dict[tuple[str, str, str], Comparison[Variant]] = {}
+        self._comparisons: dict[tuple[str, str, str], PairwiseComparison[Variant]] = {}
         self._samples: dict[tuple[str, Variant, str, Rule], Sample] = {}
         self._groups: dict[tuple[str, Variant], pd.DataFrame] = {}
         for (task, *key), group in self.cells.groupby(
@@ -318,7 +326,7 @@ class Study:
         known = self.metrics(task)
         return [self.primary(task), *(name for name in self.results.compare_by[1:] if name in known)]
 
-    def comparison(self, task: str, supervision: str, metric: str | None = None) -> Comparison[Variant]:
+    def comparison(self, task: str, supervision: str, metric: str | None = None) -> PairwiseComparison[Variant]:
         """Compare the variants of one kind of supervision by a metric under the rule of the comparison.
 
         Args:
@@ -334,7 +342,7 @@ class Study:
 
     def compare_pairs(
         self, task: str, pairs: Sequence[tuple[Variant, Variant]], metric: str, level: float
-    ) -> Comparison[Variant]:
+    ) -> PairwiseComparison[Variant]:
         """Compare pairs of variants, of any supervision, as a family of their own.
 
         Args:
@@ -353,7 +361,7 @@ class Study:
         metric: str,
         level: float = LEVEL,
         pairs: Sequence[tuple[Variant, Variant]] | None = None,
-    ) -> Comparison[Variant]:
+    ) -> PairwiseComparison[Variant]:
         return compare(
             {variant: self.sample(task, variant, metric).by_seed for variant in variants},
             {variant: self.outcomes(task, variant, metric) for variant in variants},
@@ -375,7 +383,7 @@ class Study:
                 at = self.picked.get((cell, "last"), {})
                 values = {name.removeprefix("test/"): v for name, v in at.items() if name.startswith("test/")}
                 try:
-                    found = outcomes_of(self.results.outcomes[cell], metric, values)
+                    found = read_outcomes(self.results.outcomes[cell], metric, values)
                 except UsageError as error:
                     self.problems.append(f"{error}.")
                     continue

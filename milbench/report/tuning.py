@@ -90,7 +90,10 @@ def _arm(task: str, rows: pd.DataFrame, chosen: list[int], found: pd.Series[floa
     arm = int(rows["arm"].iloc[0])
     place = numbers.index(chosen[arm] + 1) if arm < len(chosen) else -1
     asked = max(int(rows["asked"].max()) if "asked" in rows and rows["asked"].notna().all() else 0, numbers[-1])
-    return Arm(task, str(rows["loss_label"].iloc[0]), place, asked, numbers, settings, errors, failed, problems)
+    return Arm(
+        task=task, loss=str(rows["loss_label"].iloc[0]), chosen=place, asked=asked, numbers=numbers,
+        settings=settings, errors=errors, failed=failed, problems=problems,
+    )  # fmt: skip
 
 
 def nothing_planned(study: Study) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal
 
 from milbench.api.metric_info import Metric
-from milbench.report.statistics import FEWEST_SEEDS, Comparison, Difference
+from milbench.report.statistics import FEWEST_SEEDS, Difference, PairwiseComparison
 from milbench.report.statistics.comparison import Key
 from milbench.report.statistics.differences import MOST_SEEDS
 from milbench.report.study import Study, Variant
@@ -21,7 +21,7 @@ STANDINGS: dict[Standing, str] = {
 """The words below a mean, by how it stands to the best mean."""
 
 
-def standing(found: Comparison[Variant], variant: Variant) -> Standing:
+def standing(found: PairwiseComparison[Variant], variant: Variant) -> Standing:
     """Return how a variant stands to the one with the best mean, and thereby to the best.
 
     Returns:
@@ -38,7 +38,7 @@ def standing(found: Comparison[Variant], variant: Variant) -> Standing:
     return "better" if found.verdict(variant, found.best) == "better" else "unresolved"
 
 
-def best_of_most_seeds(study: Study, task: str, name: str, found: Comparison[Variant]) -> str:
+def best_of_most_seeds(study: Study, task: str, name: str, found: PairwiseComparison[Variant]) -> str:
     """Return among which losses the best one of a comparison has the best mean, where one with fewer seeds is ahead.
 
     A mean that lacks the seeds that failed says little beside one that has them; "" where none such is ahead.
@@ -52,7 +52,7 @@ def best_of_most_seeds(study: Study, task: str, name: str, found: Comparison[Var
     return f"of the losses with {len(best.by_seed)} seeds"
 
 
-def verdict_words(found: Comparison[Key], a: Key, b: Key, metric: Metric) -> str:
+def verdict_words(found: PairwiseComparison[Key], a: Key, b: Key, metric: Metric) -> str:
     """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
     verdict = verdict_word(found, a, b)
     if verdict == NOT_RANKED_WORD:
@@ -63,12 +63,12 @@ def verdict_words(found: Comparison[Key], a: Key, b: Key, metric: Metric) -> str
     return within if verdict == "unresolved" else f"{verdict}, {within}"
 
 
-def verdict_word(found: Comparison[Key], a: Key, b: Key) -> str:
+def verdict_word(found: PairwiseComparison[Key], a: Key, b: Key) -> str:
     """Return what a is beside b as frames have it: better, worse, unresolved, or not ranked by the metric."""
     return found.verdict(a, b) if found.tells_apart(a, b) else NOT_RANKED_WORD
 
 
-def margin_text(found: Comparison[Any], metric: Metric) -> str:
+def margin_text(found: PairwiseComparison[Any], metric: Metric) -> str:
     """Return the margin with its unit, "" where none was given."""
     if found.margin is None:
         return ""

@@ -284,7 +284,7 @@ def _schema(bags: Sequence[int], labels: Sequence[int]) -> str:
     return json.dumps(TensorDatasetSchema(features, targets).to_dict())
 
 
-def save_model(
+def write_model(
     folder: Path,
     data: Path,
     loader: str,
@@ -455,13 +455,13 @@ def _store_error(error: Exception, uri: str) -> StoreError:
 def _record(run: Any) -> RunRecord:
     info, data = run.info, run.data
     return RunRecord(
-        str(info.run_id),
-        str(info.experiment_id),
-        str(info.run_name),
-        str(info.status),
-        int(info.start_time),
-        info.end_time,
-        dict(data.tags),
-        dict(data.params),
-        metrics_today(data.metrics),
+        run_id=str(info.run_id),
+        experiment_id=str(info.experiment_id),
+        name=str(info.run_name),
+        status=str(info.status),
+        start=int(info.start_time),
+        end=info.end_time,
+        tags=dict(data.tags),
+        params=dict(data.params),
+        metrics=metrics_today(data.metrics),
     )

@@ -51,6 +51,6 @@ def save_model(
         (data / CELL_FILE).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
         columns = [("labels", "string"), ("probability", "double")]  # as milbench.inference.saved_model returns them
         columns += [(f"presence {name}", "double") for name in class_names]
-        mlflow_client.save_model(
+        mlflow_client.write_model(
             folder, data, LOADER, shown.batch_shape, columns, shown.one_bag(), [f"milbench=={__version__}"]
         )

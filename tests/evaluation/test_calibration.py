@@ -20,7 +20,7 @@ from milbench.api.reliability import BINS, Bin, calibration_error, load_reliabil
 from milbench.api.task import Split
 from milbench.evaluation.calibration import (
     Forecasts,
-    fit_temperature,
+    fitted_temperature,
     presence_forecasts,
     reliability_bins,
     set_forecasts,
@@ -96,7 +96,7 @@ def test_the_error_of_an_overconfident_forecast_is_its_mean_distance_from_the_tr
 def test_a_temperature_recovers_the_factor_of_the_log_odds(factor: float) -> None:
     truth = 2 * np.random.default_rng(0).standard_normal(40_000)
     forecasts = drawn(truth, factor, 2)
-    temperature = fit_temperature(forecasts)
+    temperature = fitted_temperature(forecasts)
     assert temperature == pytest.approx(factor, rel=0.05)
     assert forecasts.probabilities(temperature) == pytest.approx(expit(truth), abs=0.02)
 
@@ -107,7 +107,7 @@ def test_what_is_certain_and_wrong_still_leaves_a_best_temperature() -> None:
     forecasts = presence_forecasts(sure, happened)
     assert forecasts is not None
     assert np.isfinite(forecasts.log_odds).all()
-    assert math.isfinite(fit_temperature(forecasts))
+    assert math.isfinite(fitted_temperature(forecasts))
     assert presence_forecasts(sure.masked_fill(happened, math.nan), happened) is None
 
 

@@ -1,4 +1,4 @@
-"""Boxes, overlaps and average precision by hand and by torchvision; the sensitivity by finite differences."""
+"""Boxes, overlaps and average precision by hand and by torchvision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 from torchvision.ops import box_iou
 
@@ -18,11 +17,9 @@ from milbench.evaluation.localisation import (
     fit_margin,
     iou,
     mean_iou,
-    sensitivity,
     with_margin,
 )
 from milbench.evaluation.reading.components import find_components
-from milbench.networks.convolutional import AllConvolutional, Layer
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -112,30 +109,3 @@ def test_the_margin_is_the_one_that_fits() -> None:
     assert fit_margin(small, truth) == (4.0, 8.0)
     assert mean_iou(with_margin(small, (4.0, 8.0)), truth) == 1
     assert fit_margin(found(), truth) == (0.0, 0.0)
-
-
-def test_sensitivity_agrees_with_finite_differences() -> None:
-    network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
-    image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    positions = torch.zeros(network.output_shape(8, 9), dtype=torch.bool)
-    positions[0, 1] = positions[1, 2] = True
-
-    def log_p(pixels: Tensor) -> float:
-        with torch.no_grad():
-            p = network(pixels.unsqueeze(0)).softmax(dim=1)[0, 1]
-        return math.log(p[0, 1]) + math.log(p[1, 2])
-
-    got = sensitivity(network, image, 1, positions)
-    expected = torch.zeros(8, 9, dtype=torch.float64)
-    for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
-        step = torch.zeros_like(image)
-        step[n, y, x] = 1e-5
-        expected[y, x] += abs(log_p(image + step) - log_p(image - step)) / 2e-5
-    assert_close(got, expected, rtol=1e-4, atol=1e-8)
-    assert (got > 0).any()
-    with torch.no_grad():
-        assert torch.equal(sensitivity(network, image, 1, positions), got)
-    assert all(p.grad is None for p in network.parameters())
-    assert image.grad is None
-    halved = sensitivity(network, image, 1, positions, lambda logits: logits.log_softmax(dim=1) / 2)
-    assert_close(halved, got / 2)

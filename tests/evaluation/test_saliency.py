@@ -1,15 +1,18 @@
-"""Saliency maps of a network whose dependence on its input is known."""
+"""Saliency maps of a network whose dependence on its input is known, and by finite differences."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.testing import assert_close
 
 from milbench import load_loss
 from milbench.api import gallery
-from milbench.evaluation.saliency import gallery_saliency, sensitivity_maps
+from milbench.evaluation.saliency import gallery_saliency, sensitivity, sensitivity_maps
 from milbench.networks.convolutional import AllConvolutional, Layer
 
 
@@ -52,3 +55,30 @@ def test_a_class_whose_probability_rounds_to_zero_depends_on_no_pixel() -> None:
     image = torch.ones(1, 2, 3)
     maps = sensitivity_maps(network, load_loss("exact"), image, {0: torch.ones(2, 3, dtype=torch.bool)})
     assert (maps[0] == 0).all()
+
+
+def test_sensitivity_agrees_with_finite_differences() -> None:
+    network = AllConvolutional((Layer(4, 3, 2, 1), Layer(3, 3)), 2, seed=0).double()
+    image = torch.randn(2, 8, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    positions = torch.zeros(network.output_shape(8, 9), dtype=torch.bool)
+    positions[0, 1] = positions[1, 2] = True
+
+    def log_p(pixels: Tensor) -> float:
+        with torch.no_grad():
+            p = network(pixels.unsqueeze(0)).softmax(dim=1)[0, 1]
+        return math.log(p[0, 1]) + math.log(p[1, 2])
+
+    got = sensitivity(network, image, 1, positions)
+    expected = torch.zeros(8, 9, dtype=torch.float64)
+    for n, y, x in torch.cartesian_prod(*map(torch.arange, image.shape)).tolist():
+        step = torch.zeros_like(image)
+        step[n, y, x] = 1e-5
+        expected[y, x] += abs(log_p(image + step) - log_p(image - step)) / 2e-5
+    assert_close(got, expected, rtol=1e-4, atol=1e-8)
+    assert (got > 0).any()
+    with torch.no_grad():
+        assert torch.equal(sensitivity(network, image, 1, positions), got)
+    assert all(p.grad is None for p in network.parameters())
+    assert image.grad is None
+    halved = sensitivity(network, image, 1, positions, lambda logits: logits.log_softmax(dim=1) / 2)
+    assert_close(halved, got / 2)

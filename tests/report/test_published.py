@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from milbench.api.results import Results
-from milbench.report.published import Comparison, comparisons, differences_table, verdict_table
+from milbench.report.published import PublishedComparison, comparisons, differences_table, verdict_table
 from milbench.report.render import render
 from milbench.report.study import Study
 from milbench.report.tables import Entry, Table
@@ -39,7 +39,7 @@ FIVE = (0.07, 0.08, 0.10, 0.07, 0.09)
 """Five errors that are near to SIX."""
 
 
-def only(results: Results) -> Comparison:
+def only(results: Results) -> PublishedComparison:
     (found,) = comparisons(Study(results))
     return found
 

@@ -23,9 +23,10 @@ from milbench.data.tables.labels import (
     of_bags,
     read_labels,
     read_split,
+    unknown_class,
 )
 from milbench.data.tables.reading import NAMES, file_state, read_table, row_name, shown, text_column
-from milbench.errors import UsageError, closest
+from milbench.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def _load(path: Path, columns: Columns, _state: object, _states: object) -> BagT
     labels, class_names, used = read_labels(path, frame, columns.labels, columns.classes, codes, list(bags))
     features, feature_names, ignored = _features(path, frame, columns, used)
     return BagTable(
-        path, list(bags), labels, class_names, np.append(first, len(codes)), features, feature_names,
-        _instance_classes(path, frame, labels, class_names, codes), order,
+        path, list(bags), labels, class_names, starts=np.append(first, len(codes)), features=features,
+        feature_names=feature_names, rows=order,
+        instance_classes=_instance_classes(path, frame, labels, class_names, codes),
         groups=of_bags(path, frame, "group", codes, list(bags)), split=read_split(path, frame, codes, list(bags)),
         ignored=ignored,
     )  # fmt: skip
@@ -238,9 +240,7 @@ def _instance_classes(
     found = [class_name(text) for text in text_column(frame, path, "instance_label", "the class of an instance")]
     for row, code, name in zip(frame.index, codes, found, strict=True):
         if name not in number:
-            near = closest(name, names)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise UsageError(f"{row_name(path, int(row))}: {name!r} is no class{hint} (there are: {shown(names)})")
+            raise unknown_class(row_name(path, int(row)), name, names)
         if name and not labels[code, number[name]]:
             raise UsageError(
                 f"{row_name(path, int(row))}: an instance of {name!r}, which is not among its bag's labels"

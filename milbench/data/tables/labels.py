@@ -120,9 +120,22 @@ def _from_indicators(path: Path, frame: pd.DataFrame, used: list[str]) -> list[f
 def _check_known(path: Path, frame: pd.DataFrame, sets: list[frozenset[str]], names: list[str]) -> None:
     for row, found in zip(frame.index, sets, strict=True):
         for name in sorted(found - set(names)):
-            near = closest(name, names)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise UsageError(f"{row_name(path, int(row))}: {name!r} is no class{hint} (there are: {shown(names)})")
+            raise unknown_class(row_name(path, int(row)), name, names)
+
+
+def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
+    """Return the error of a name that is no class, with the closest class.
+
+    Args:
+        place: the table and the row.
+        name: that is no class.
+        names: of all classes.
+        what: has the class, such as "a box"; "": it stands for itself.
+    """
+    near = closest(name, names)
+    hint = f"; did you mean {near!r}?" if near else ""
+    found = f"{what} of {name!r}, which is no class" if what else f"{name!r} is no class"
+    return UsageError(f"{place}: {found}{hint} (there are: {shown(names)})")
 
 
 def matching_columns(path: Path, frame: pd.DataFrame, pattern: str, what: str) -> list[str]:
@@ -197,9 +210,7 @@ def class_number(name: str, names: list[str], place: str, what: str) -> int:
     """
     name = class_name(name)
     if name not in names:
-        near = closest(name, names)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise UsageError(f"{place}: {what} of {name!r}, which is no class{hint} (there are: {shown(names)})")
+        raise unknown_class(place, name, names, what)
     return names.index(name)
 
 

@@ -10,10 +10,10 @@ from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, MUTED, PAPER, WARN
 from milbench.report.figures.figure_data import marks_facts
 from milbench.report.figures.style import Picture, literal, styled, wrapped
 from milbench.report.formatting import slug
-from milbench.report.marks import SIGNS, Judged, StatedTest, Verdict, by_metric, distance_text, judged, tests_of
+from milbench.report.marks import SIGNS, MarkResult, MarkVerdict, StatedTest, by_metric, distance_text, judged, tests_of
 from milbench.report.study import Study
 
-_FILLS: dict[Verdict, str] = {"pass": GOOD_SOFT, "fail": BAD_SOFT, "unresolved": WARN_SOFT, "no value": PAPER}
+_FILLS: dict[MarkVerdict, str] = {"pass": GOOD_SOFT, "fail": BAD_SOFT, "unresolved": WARN_SOFT, "no value": PAPER}
 _FIELD, _HEADINGS = 0.62, 2.3
 """Inches: the width of a field, and of the names of the tests."""
 _CAPTION = (
@@ -61,7 +61,7 @@ def _figure(study: Study, tests: list[StatedTest]) -> tuple[Figure, str]:
     return figure, f"Passed of {len(tests)}: {counts}."
 
 
-def _field(axes: Axes, x: int, y: int, found: Judged, test: StatedTest) -> None:
+def _field(axes: Axes, x: int, y: int, found: MarkResult, test: StatedTest) -> None:
     axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=_FILLS[found.verdict], edgecolor="none"))
     distance = distance_text(found, test.metric, with_interval=False)
     axes.text(x, y - 0.02, SIGNS[found.verdict], ha="center", va="bottom", fontsize=9.5, fontweight="bold", color=INK)

@@ -3,7 +3,7 @@
 It imports `milbench.api` and numerical libraries alone.
 """
 
-from milbench.report.statistics.comparison import Comparison, Verdict, compare
+from milbench.report.statistics.comparison import PairwiseComparison, Verdict, compare
 from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, compare_all
 from milbench.report.statistics.epochs import RULES, SELECTED_BY, select_epochs
 from milbench.report.statistics.means import student_interval
@@ -19,8 +19,8 @@ __all__ = [
     "LEVEL",
     "RULES",
     "SELECTED_BY",
-    "Comparison",
     "Difference",
+    "PairwiseComparison",
     "Ratio",
     "SamplingNoise",
     "Unpaired",

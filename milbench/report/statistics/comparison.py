@@ -18,7 +18,7 @@ Verdict = Literal["better", "worse", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Generic[Key]):
+class PairwiseComparison(Generic[Key]):
     """The differences between groups, one a loss, with intervals that hold together.
 
     Args:
@@ -85,7 +85,7 @@ def compare(
     overlap: float = 0.0,
     pairs: Sequence[tuple[Key, Key]] | None = None,
     unranked: Iterable[Key] = (),
-) -> Comparison[Key]:
+) -> PairwiseComparison[Key]:
     """Compare every two groups, or some pairs of them, on their common seeds.
 
     The group with the best mean is sought among those with the most seeds, so that a lucky seed of a group whose others
@@ -109,7 +109,7 @@ def compare(
     """
     keys = [key for key, values in groups.items() if len(values)]
     if not keys:
-        return Comparison(None, {}, lower_is_better, margin, frozenset(unranked))
+        return PairwiseComparison(None, {}, lower_is_better, margin, frozenset(unranked))
     most = max(len(groups[key]) for key in keys)
     sign = 1 if lower_is_better else -1
     best = min((key for key in keys if len(groups[key]) == most), key=lambda key: sign * groups[key].mean())
@@ -120,7 +120,7 @@ def compare(
     chosen = None if pairs is None else [(numbers[a], numbers[b]) for a, b in pairs if a in numbers and b in numbers]
     found = compare_all(values, noise, level, overlap, chosen)
     differences = {(keys[i], keys[j]): difference for (i, j), difference in found.items()}
-    return Comparison(best, differences, lower_is_better, margin, frozenset(unranked))
+    return PairwiseComparison(best, differences, lower_is_better, margin, frozenset(unranked))
 
 
 def _items(

@@ -7,18 +7,18 @@ import math
 import pandas as pd
 import pytest
 
-from milbench.report.statistics import Comparison, Difference, compare
+from milbench.report.statistics import Difference, PairwiseComparison, compare
 
 
 def seeds(*values: float) -> pd.Series[float]:
     return pd.Series(dict(enumerate(values)))
 
 
-def of_intervals(lower_is_better: bool = True, margin: float | None = None) -> Comparison[str]:
+def of_intervals(lower_is_better: bool = True, margin: float | None = None) -> PairwiseComparison[str]:
     """Return three losses: b - a lies below zero, c - a above, c - b is not known by its sign."""
     intervals = {("a", "b"): (0.01, 0.03), ("a", "c"): (-0.09, -0.01), ("b", "c"): (-0.04, 0.005)}
     differences = {pair: Difference(5, sum(bounds) / 2, bounds) for pair, bounds in intervals.items()}
-    return Comparison("b", differences, lower_is_better, margin)
+    return PairwiseComparison("b", differences, lower_is_better, margin)
 
 
 def test_a_verdict_is_the_side_of_zero_on_which_the_interval_lies() -> None:
