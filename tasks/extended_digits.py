@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -108,8 +109,12 @@ class ExtendedDigits(NestedDigits):
         return (*super().canvas_axes(), *([self.seed] if self.split == "seed" else []))
 
 
+@cache
 def _all_digits() -> LabelledImages:
-    """Return the digits in scikit-learn's order; their pixels are counts from 0 to 16."""
+    """Return the digits in scikit-learn's order; their pixels are counts from 0 to 16.
+
+    Scikit-learn reads a text file, and every cell that a process computes needs them: they are kept.
+    """
     from sklearn.datasets import load_digits
 
     bundle = load_digits()

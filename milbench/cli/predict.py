@@ -139,7 +139,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     from milbench._utils.images import unique_stems
     from milbench.cli.console import console
     from milbench.cli.predict_bags import are_bags, write_predicted_bags
-    from milbench.inference.predict import choose_decoder, notes
+    from milbench.inference.predict import notes, resolve_decoder
     from milbench.inference.scale_search import parse_scale
 
     model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
@@ -150,7 +150,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         )
     if request.calibrate:
         raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    choose_decoder(model, request.decoder)
+    resolve_decoder(model, request.decoder)
     scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
     names = unique_stems(request.images)

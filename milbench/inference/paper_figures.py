@@ -32,11 +32,11 @@ from milbench.inference.overlay import (
 )
 from milbench.inference.predict import (
     Prediction,
-    choose_decoder,
     label_set_text,
     notes,
     predict,
     reading_text,
+    resolve_decoder,
 )
 from milbench.inference.scale_search import Scale, predict_best_scale
 
@@ -62,7 +62,7 @@ def draw_figure(
         model: the trained network.
         seed: draws the test pictures.
         data_dir: the folder of the task's data; None: the default one.
-        decoder: how strings are read; None: see `choose_decoder`.
+        decoder: how strings are read; None: see `resolve_decoder`.
         scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
 
     Returns:
@@ -71,7 +71,7 @@ def draw_figure(
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
     """
-    choose_decoder(model, decoder)
+    resolve_decoder(model, decoder)
     task, rng = model.task, generator("figure", number, seed)
     if number not in task.figures:
         raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no run of a task of them")

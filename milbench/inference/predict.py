@@ -22,6 +22,7 @@ from milbench.evaluation.reading.component_decoder import (
     kept_components,
     ordered_pieces,
     read_components,
+    read_strongest,
 )
 from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
 from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
@@ -78,7 +79,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Args:
         model: the trained network.
         instances: (N, H, W), see `Task.instances_from`.
-        decoder: how the string is read; None: see `choose_decoder`.
+        decoder: how the string is read; None: see `resolve_decoder`.
 
     Returns:
         The label set, the string, the components and their boxes, in pixels of `instances`.
@@ -86,7 +87,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Raises:
         UsageError: the picture is too small, the network has no map of positions, or the run has no such decoder.
     """
-    chosen = choose_decoder(model, decoder)
+    chosen = resolve_decoder(model, decoder)
     height, width = instances.shape[1:]
     check_size(model, width, height)
     scores = model.scores(instances)
@@ -131,7 +132,7 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
     return sensitivity_maps(model.network, model.loss, instances, positions)
 
 
-def choose_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
+def resolve_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
     """Return the decoder that was requested, else the one that the run has chosen, else that of the task.
 
     Raises:
@@ -270,8 +271,7 @@ def _read(
         return _indices(columns(probs)[0]), None
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)
-        tilt = ComponentDecoder(tilt=learnt.tilt if learnt else 1.0)
-        return [piece.cls for piece in ordered_pieces(components, 1, tilt)[0]], components
+        return _indices(read_strongest(components, 1, learnt)[0]), components
     given = posterior_given(probs, sets)
     if decoder == "posterior":
         return _indices(read_columns(given.classes, background)[0]), None

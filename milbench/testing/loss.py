@@ -195,7 +195,8 @@ class LossContract:
         for scale in (0.5, 3.0):
             logits = some_logits(K, seed=1, scale=scale).requires_grad_()
             target = target_for(loss, logits, labels)
-            assert torch.autograd.gradcheck(lambda z, t=target: loss(z, labels, mask, t), logits)
+            # Every entry of the Jacobian where probabilities are far from alike, a random projection of it elsewhere.
+            assert torch.autograd.gradcheck(lambda z, t=target: loss(z, labels, mask, t), logits, fast_mode=scale < 1)
             assert torch.autograd.gradgradcheck(lambda z, t=target: loss(z, labels, mask, t), logits, fast_mode=True)
 
     def test_finite_at_extreme_logits(self, loss: Loss, variant: Variant) -> None:

@@ -69,16 +69,19 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(
     """Tensors on `meta` have no values: whatever the host would have to wait for raises."""
     ordered = variant.load().target_kind == "order"
     task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
-    steps_on_meta(variant, task, data, tmp_path, {"optimizer": optimizer, "precision": "float32"})
+    steps_on_meta(variant, task, data, tmp_path, {"optimizer": optimizer, "precision": "float32"}, steps=1)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str, tmp_path: Path) -> None:
-    steps_on_meta(Variant("exact"), "synthetic-bags", None, tmp_path, {"optimizer": optimizer, "clip_norm": 1.0})
+    recipe = {"optimizer": optimizer, "clip_norm": 1.0}
+    steps_on_meta(Variant("exact"), "synthetic-bags", None, tmp_path, recipe, steps=2)
 
 
-def steps_on_meta(variant: Variant, task: str, data: Path | None, folder: Path, recipe: dict[str, Any]) -> None:
-    """Make two steps of the engine on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
+def steps_on_meta(
+    variant: Variant, task: str, data: Path | None, folder: Path, recipe: dict[str, Any], steps: int
+) -> None:
+    """Make steps of the engine on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
     supervision = ["set", "count", "order", "position"]
     spec = make_spec({
         "name": "t", "losses": [variant.loss], "loss": {variant.loss: variant.params}, "tasks": [task],
@@ -88,7 +91,7 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, folder: Path, 
     trainer = Trainer(cell, META, data, Callback(), folder / "none.pt")
     trainer._set_up()
     batches, state, total = trainer._batches(0), Checkpoint(cell.id), torch.zeros(2, dtype=torch.float64, device=META)
-    for done in (1, 2):  # the first step of all checks values, also on a GPU
+    for done in range(1, 1 + steps):  # the first step of all, number 0, checks values, also on a GPU
         total += trainer._train_step(next(batches), state, done)
     assert all(parameter.grad is not None for parameter in trainer.network.parameters())
 

@@ -140,6 +140,21 @@ def ordered_pieces(components: Components, images: int, decoder: ComponentDecode
     return ordered
 
 
+def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder | None) -> list[str]:
+    """Return what the strongest positions spell, each of them once.
+
+    Args:
+        strongest: those of all images, see `milbench.evaluation.reading.components.strongest_positions`.
+        images: how many images there are; some may have none.
+        learnt: of which the rule for numbers from top to bottom applies; None: nothing was learnt.
+
+    Returns:
+        One string an image.
+    """
+    ordered = ordered_pieces(strongest, images, ComponentDecoder(tilt=learnt.tilt) if learnt else ComponentDecoder())
+    return ["".join(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered]
+
+
 def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
     """Return the components that are neither too small nor too near to a larger one of another class.
 

@@ -19,7 +19,7 @@ from milbench.evaluation.reading.error_patterns import error_patterns, pattern_s
 from milbench.evaluation.reading.reader import (
     CHOICES,
     Reader,
-    choose_decoder,
+    best_decoder,
     read_strings,
     string_error,
     wrong_strings,
@@ -94,7 +94,7 @@ def evaluate_reading(
     learnt = fit_component_decoder(learnt_from.components, learnt_from.truth, classes)
     if learnt_from.detections is not None:
         learnt = dataclasses.replace(learnt, margin=fit_margin(learnt_from.detections, learnt_from.instances))
-    reader = Reader(learnt, choose_decoder(learnt_from, learnt), threshold)
+    reader = Reader(learnt, best_decoder(learnt_from, learnt), threshold)
     values = {
         f"{split}/{name}": value
         for split, batch in splits.items()

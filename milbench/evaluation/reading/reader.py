@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from milbench.evaluation.reading.batches import ReadBatch
-from milbench.evaluation.reading.component_decoder import ComponentDecoder, ordered_pieces, read_components
-from milbench.evaluation.reading.strings import CHARACTERS
+from milbench.evaluation.reading.component_decoder import ComponentDecoder, read_components, read_strongest
 
 Choice = Literal["columns", "strongest", "posterior", "components", "rescored"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
@@ -76,13 +75,12 @@ def read_strings(batch: ReadBatch, choice: Choice, learnt: ComponentDecoder) -> 
     if choice == "posterior":
         return batch.posterior
     if choice == "strongest":
-        ordered = ordered_pieces(batch.strongest, len(batch), ComponentDecoder(tilt=learnt.tilt))
-        return ["".join(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered]
+        return read_strongest(batch.strongest, len(batch), learnt)
     components = batch.components if choice == "components" else batch.rescored
     return None if components is None else read_components(components, len(batch), learnt)
 
 
-def choose_decoder(batch: ReadBatch, learnt: ComponentDecoder) -> Choice:
+def best_decoder(batch: ReadBatch, learnt: ComponentDecoder) -> Choice:
     """Return the decoder that reads most strings of these images without error, the simplest of equally good ones."""
     errors = {
         choice: string_error(read, batch.truth)
