@@ -44,6 +44,23 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder completely or not at all, in place of an earlier one.
+
+    Args:
+        source: the folder to copy.
+        target: what it is called afterwards; the folder that holds it is created if missing.
+
+    Raises:
+        OSError: the copy cannot be written.
+    """
+    with scratch_folder(target.parent, target.name) as scratch:
+        shutil.copytree(source, scratch / "new")
+        if target.exists():
+            target.rename(scratch / "old")
+        (scratch / "new").rename(target)
+
+
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     """Yield an empty hidden folder in which `parent/name` is prepared, to be moved there when it is complete.

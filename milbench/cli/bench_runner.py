@@ -80,16 +80,25 @@ def _measured(words: list[str]) -> Measured:
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     command = [sys.executable, "-m", "milbench", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
-    if not hasattr(os, "wait4"):  # on Windows
-        code, peak = process.wait(), 0
-    else:
-        _, state, used = os.wait4(process.pid, 0)
-        code, peak = os.waitstatus_to_exitcode(state), used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        process.returncode = code
+    try:
+        code, peak = _ended(process)
+    except BaseException:  # the user's interrupt reaches this process alone where it is a signal
+        process.terminate()
+        process.wait()
+        raise
     seconds = time.perf_counter() - begun
     if code != 0:
         raise UsageError(f"milbench {words[0]} ended with exit code {code}")
     return Measured(seconds, peak)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """Wait for a process; return its exit code and its peak of memory in bytes, 0 where the system does not tell it."""
+    if not hasattr(os, "wait4"):  # on Windows
+        return process.wait(), 0
+    _, state, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(state)
+    return process.returncode, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def as_rows(measured: list[dict[str, Any]]) -> list[Row]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,6 +20,9 @@ from milbench.cli import bench, compare, data, model, new, predict, report, run,
 from milbench.cli.launch import INTERRUPTED
 from milbench.errors import RENAMED, UsageError, store_failure
 
+LONGEST_SHOWN = 100
+"""Characters of a path that a message shows; a system refuses longer names than it can keep."""
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
@@ -51,6 +56,7 @@ app.add_typer(new.app, name="new")
 
 def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
+    _write_what_cannot_be_encoded()
     try:
         with _interruptible():
             code = app(standalone_mode=False)
@@ -68,27 +74,44 @@ def main() -> NoReturn:
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        if not (failure := store_failure(error)):
+        if not (failure := store_failure(error) or _no_access(error)):
             raise
         code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _write_what_cannot_be_encoded() -> None:
+    """Write escapes for what the encoding of the output lacks, as a terminal of an old code page does."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):  # a pipe that cannot tell where it is
+                stream.reconfigure(errors="backslashreplace")
+
+
+def _no_access(error: OSError) -> str:
+    """Return in one line why a file that was named cannot be reached; "" for an error of another kind."""
+    if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
+        return ""
+    name = str(error.filename)
+    return f"cannot reach {name if len(name) <= LONGEST_SHOWN else name[:LONGEST_SHOWN] + '...'}: {error.strerror}"
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end every command as Ctrl-C does, with a line that says so.
+    """Let SIGTERM, or a terminal that is closed, end every command as Ctrl-C does, with a line that says so.
 
     Commands that compute cells replace this by handlers of their own while they do.
     """
 
     def interrupt(*_: Any) -> NoReturn:
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"milbench: interrupted\n")  # safe in a handler
+        with suppress(OSError):  # the terminal may be closed
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"milbench: interrupted\n")  # safe in a handler
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield

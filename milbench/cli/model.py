@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from milbench._utils.files import copy_folder
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
@@ -45,10 +46,12 @@ def model(
         raise UsageError(f"run {trained.run_id} keeps no {MEMORY}: the network of {trained.cell.task} needs its data")
     files = [path for path in found.values() if path is not None]
     with as_usage(), tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
-        place = out or Path(scratch) / FOLDER
+        place = Path(scratch) / FOLDER
         save_model(place, trained.cell, trained.task.class_names, trained.threshold, files, pictures)
         if out is None:
             store.log_folder(trained.run_id, place)
+        else:
+            copy_folder(place, out)
     where = out or f"the store, runs:/{trained.run_id}/{FOLDER}"
-    console.print(f"saved {trained.cell} to {where}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"saved {trained.name} to {where}", soft_wrap=True, highlight=False, markup=False)
     return 0

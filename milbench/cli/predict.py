@@ -158,7 +158,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         _check_out(request, names)
     for path in request.images:
         _check_size(model, request, path, scale)
-    table = Table(title=f"{model.cell}, run {model.run_id}", title_justify="left")
+    table = Table(title=f"{model.name}, run {model.run_id}", title_justify="left")
     for heading in ("image", "read at", "reads", "label set", "probability", "written"):
         table.add_column(heading)
     correct = []

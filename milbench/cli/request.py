@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +14,8 @@ from milbench.errors import UsageError
 if TYPE_CHECKING:
     from milbench.engine.spec import Spec
 
+Rerun = Literal["missing", "failed", "all"]
+"""Which cells are computed: missing ones, failed ones as well, or all anew."""
 SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
 
 
@@ -34,7 +37,7 @@ class RunRequest:
     jobs_per_device: int | None = None
     threads: int | None = None
     cluster: str | None = None
-    rerun: Literal["missing", "failed", "all"] = "missing"
+    rerun: Rerun = "missing"
     timeout: float | None = None
     in_process: bool = False
     log_models: bool = False
@@ -99,8 +102,13 @@ def companions(spec: Spec, request: RunRequest) -> list[RunRequest]:
 
 
 def names(text: str | None) -> list[str] | None:
-    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown."""
+    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown.
+
+    The path of a file may have commas itself.
+    """
     if text is None:
         return None
+    if "," in text and text.endswith(".py") and os.path.isfile(text):  # noqa: PTH113 it is False for any text
+        return [text]
     names = [part.strip() for part in text.split(",") if part.strip()]
     return names or [""]

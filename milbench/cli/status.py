@@ -112,8 +112,10 @@ def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
     from milbench.store.artifacts import TRACEBACK
 
     failed = [state.run_id for state in states.values() if state.status == "failed"]
-    paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))
     more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+    if not store.is_local:  # a copy of the file would be gone when this command ends
+        return [f"where it failed: {TRACEBACK} of run {run_id} on {store.address}{more}" for run_id in failed[:1]]
+    paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))
     return [f"where it failed: {path}{more}" for path in itertools.islice(paths, 1)]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from milbench.api import registry
 from milbench.cli import options
 from milbench.cli.launch import INTERRUPTED
-from milbench.cli.request import RunRequest
+from milbench.cli.request import Rerun, RunRequest
 from milbench.cli.run import compute
 from milbench.comparison.comparison import Comparison
-from milbench.errors import UsageError
+from milbench.errors import UsageError, unknown
 from milbench.store.workspace import Workspace
 
 Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
@@ -31,6 +31,7 @@ def compare(
     device: str = "auto",
     jobs: int | None = None,
     supervision: Iterable[str] = (),
+    rerun: Rerun = "missing",
     in_process: bool = False,
     progress: bool = True,
 ) -> Comparison:
@@ -47,6 +48,7 @@ def compare(
         device: auto, cpu, cuda or cuda:N.
         jobs: cells computed at a time; None: one a core, or one a GPU.
         supervision: kinds of supervision that are compared on purpose.
+        rerun: compute missing cells, failed ones as well, or all anew.
         in_process: compute in this very process, one cell at a time.
         progress: show cells as they are computed; failures are shown in any case.
 
@@ -75,6 +77,8 @@ def compare(
         "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks,
         "recipe": recipe or {}, "supervision": list(supervision),
     }  # fmt: skip
+    if rerun not in (choices := get_args(Rerun)):
+        raise unknown("rerun", str(rerun), choices)
     if recipe is not None and not isinstance(recipe, Mapping):
         raise UsageError(f'recipe = {recipe!r}: expected a mapping such as {{"epochs": 5}}')
     values["recipe"] = dict(recipe or {})
@@ -87,7 +91,8 @@ def compare(
     given = ", ".join(f"{key}={value!r}" for key, value in values.items() if value)
     request = RunRequest(
         spec=None, values=values, data_dir=None if data_dir is None else Path(data_dir), device=device, jobs=jobs,
-        in_process=in_process, output="text" if progress else "quiet", command=f"milbench.compare({given})",
+        rerun=rerun, in_process=in_process, output="text" if progress else "quiet",
+        command=f"milbench.compare({given})",
     )  # fmt: skip
     if compute(request, Path(root)) == INTERRUPTED:
         raise KeyboardInterrupt

@@ -161,7 +161,16 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def check_workers(client: Any, workspace: Workspace, tracking_uri: str) -> None:
-    """Raise UsageError if there is no worker, or if one cannot reach the store."""
+    """Check that there is a worker, and that each of them reaches the store.
+
+    Args:
+        client: connected to the cluster.
+        workspace: of this machine, whose folder workers must see.
+        tracking_uri: the address of the store.
+
+    Raises:
+        UsageError: there is no worker, or one cannot reach the store.
+    """
     token = workspace.lock(f"seen-by-workers-{uuid.uuid4().hex}")
     token.touch()  # also where the file system has no locks
     try:

@@ -95,6 +95,11 @@ def with_tasks(marks: Sequence[PassMark], tasks: Sequence[str]) -> list[Params]:
 def task_of(mark: PassMark, chosen: Sequence[str], registry: Registry[Any]) -> str | None:
     """Return the task of a mark as the spec names it, one of the `chosen` ones; None where a flag has left it out.
 
+    Args:
+        mark: the mark of a spec.
+        chosen: the tasks that a launch has, as they were given.
+        registry: of the tasks.
+
     Raises:
         UsageError: there is no such task, or the mark names none and the spec has several.
     """

@@ -108,7 +108,14 @@ class Objective:
 
 
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
-    """Return the logits (B, C+1, *positions) float32 of bags, computed in bfloat16 where `half`."""
+    """Return the logits (B, C+1, *positions) float32 of bags, computed in bfloat16 where `half`.
+
+    Args:
+        network: on the device.
+        bags: B bags.
+        device: of the network.
+        half: whether the network computes in bfloat16.
+    """
     instances = network.as_input(bags.instances)
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
         logits: Tensor = network(instances)

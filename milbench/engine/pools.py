@@ -5,7 +5,6 @@ A pool yields the result of every job that it has started. It starts none after 
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
 import threading
 import warnings
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool as ProcessDied
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -26,6 +24,7 @@ from milbench.engine.worker import (
     has_lost_its_gpu,
     too_late,
 )
+from milbench.engine.worker_context import worker_context
 from milbench.errors import UsageError
 from milbench.store.workspace import Workspace
 
@@ -231,17 +230,7 @@ def _one_process() -> Any:
     # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
     # The next cell gets the new process: nothing is lost, and nothing is to be done about it.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-    return ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=_context())
-
-
-@cache
-def _context() -> Any:
-    """Return how worker processes are started: forked from one that has imported torch and MLflow, where that works."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():  # on Windows
-        return None
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["milbench.engine.preload"])
-    return context
+    return ProcessPoolExecutor(max_workers=1, timeout=IDLE, context=worker_context())
 
 
 def _raise(complaint: str) -> None:

@@ -95,6 +95,14 @@ def evaluate_splits(
 ) -> dict[str, float]:
     """Return the metrics of `evaluate_bags` alone, without the outcomes of the test items; it takes the same arguments.
 
+    Args:
+        score: see `evaluate_bags`, as for the arguments that follow.
+        splits: the bags of each split.
+        calibration: bags to choose the threshold on.
+        centres: for images, the centres of the positions.
+        hook: called once with every batch.
+        limit: how many bags of each kind are used.
+
     Examples:
         Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
 

@@ -147,6 +147,11 @@ def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
 def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
     """Return (B,) bool, which bags are errors in `set_error`.
 
+    Args:
+        presence: (B, C) presence scores.
+        labels: (B, C) bool, the true label sets.
+        threshold: the presence score from which a class is in the predicted label set.
+
     Examples:
         >>> import torch
         >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
@@ -158,6 +163,11 @@ def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
 
 def wrong_labels(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
     """Return (B,) int64, how many classes of each bag are predicted and absent, or present and not predicted.
+
+    Args:
+        presence: (B, C) presence scores.
+        labels: (B, C) bool, the true label sets.
+        threshold: the presence score from which a class is in the predicted label set.
 
     Examples:
         >>> import torch

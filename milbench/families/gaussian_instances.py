@@ -35,6 +35,13 @@ def clusters(
     Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background,
     where class C would be; any two of classes and context are `separation` apart. M is C+1, with context C+2, and d at
     least C, with context C+1.
+
+    Args:
+        num_classes: C.
+        dimension: d.
+        separation: the distance of two means.
+        background_scale: the standard deviation of the background; all others have 1.
+        context: whether there is a second kind of background.
     """
     axes = num_classes + context
     centres = torch.eye(axes, dimension) * separation / math.sqrt(2)

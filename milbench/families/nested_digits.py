@@ -111,7 +111,14 @@ def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int],
 def draw_batches(
     digits: LabelledImages, indices: Sequence[Tensor], sizes: tuple[int, int], rng: torch.Generator
 ) -> list[Bags]:
-    """Return the bags that `draw_canvases` returns for each index in turn, in less time than these calls take."""
+    """Return the bags that `draw_canvases` returns for each index in turn, in less time than these calls take.
+
+    Args:
+        digits: the digits to draw from.
+        indices: of every batch, (B, N), the digits of each bag.
+        sizes: the least and the largest side of a canvas, in pixels.
+        rng: a generator on the CPU.
+    """
     h, w = digits.pixels.shape[-2:]
     sides, drawn_tops, drawn_lefts = [], [], []
     for index in indices:

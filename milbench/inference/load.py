@@ -46,6 +46,8 @@ class Trained:
         decoder: what was learnt from validation bags in order to read strings; None if nothing was.
         chosen: the decoder that was chosen on validation strings; None if none was.
         threshold: the presence score from which a class is in the label set; None: the run has recorded none.
+        label: of the cell in its comparison, with the parameters that tell it from others; "": it is not known.
+        set_error: the share of test bags whose label set the run found wrong; None: it has recorded none.
     """
 
     run_id: str
@@ -57,6 +59,13 @@ class Trained:
     decoder: ComponentDecoder | None = None
     chosen: Decoder | None = None
     threshold: float | None = None
+    label: str = ""
+    set_error: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The loss, the task and the seed, with the parameters that tell them from others of the comparison."""
+        return self.label or str(self.cell)
 
     def scores(self, instances: Tensor) -> Scores:
         """Return the scores of one bag as a batch of one, in float64 on the CPU.
@@ -115,7 +124,7 @@ def load_trained(
             the code that they belong to are missing, damaged or changed.
     """
     run = _find(store, reference)
-    run_id, cell = run.run_id, _cell(store, run)
+    run_id, (cell, label) = run.run_id, _cell(store, run)
     weights = store.artifact(run_id, WEIGHTS)
     if weights is None:
         raise UsageError(
@@ -124,7 +133,7 @@ def load_trained(
     memory = store.artifact(run_id, MEMORY)
     trained = assemble(run_id, cell, weights, memory, device, data_dir, needs_data=needs_data)
     metrics = store.run(run_id).metrics
-    trained = replace(trained, threshold=metrics.get(THRESHOLD))
+    trained = replace(trained, threshold=metrics.get(THRESHOLD), label=label, set_error=metrics.get("test/set_error"))
     reader = _reader(store, run_id, metrics, trained.task.num_classes)
     if reader is None:
         return trained
@@ -209,13 +218,17 @@ def _find(store: StoreReader, reference: str) -> RunSummary:
     return run
 
 
-def _cell(store: StoreReader, run: RunSummary) -> Cell:
-    """Return the cell of a run, from the plan that it was launched with, or any other if that one is lost."""
+def _cell(store: StoreReader, run: RunSummary) -> tuple[Cell, str]:
+    """Return the cell of a run and its name, from the plan that it was launched with, or any other if that is lost."""
     for launch in [run.tags.get(PARENT, run.run_id), *(launch.run_id for launch in store.search("launch"))]:
         if path := store.artifact(launch, PLAN):
-            for cell in Plan.from_json(path.read_text("utf-8")).cells:
+            plan = Plan.from_json(path.read_text("utf-8"))
+            for cell in plan.cells:
                 if cell.id == run.tags[CELL]:
-                    return cell
+                    if cell.id not in plan.labels:
+                        return cell, ""
+                    loss, task, recipe = plan.labels[cell.id]
+                    return cell, f"{loss} on {task}{', ' if recipe else ''}{recipe}, seed {cell.seed}"
     raise UsageError(f"the plan of run {run.run_id} ({run.name}) is missing from the store")
 
 

@@ -32,6 +32,8 @@ from milbench.inference.load import Trained
 from milbench.inference.predict_bags import label_sets
 from milbench.likelihood import presence_prob
 
+OFTEN_WRONG = 0.5
+"""The share of wrong label sets of test bags above which whoever reads a prediction is told of it."""
 LEAST_MASS = 0.5
 """The least mass of a component that is named in a picture, where the decoder reads no components."""
 
@@ -167,9 +169,14 @@ def check_size(model: Trained, width: int, height: int) -> None:
 
 def notes(model: Trained) -> list[str]:
     """Return remarks on what a run is read by, one line each."""
-    if model.threshold is not None:
-        return []
-    return [f"note: run {model.run_id} has no threshold on presence scores: label sets are the most probable ones"]
+    found = []
+    if model.threshold is None:
+        found.append(f"run {model.run_id} has no threshold on presence scores: label sets are the most probable ones")
+    if model.set_error is not None and model.set_error > OFTEN_WRONG:
+        found.append(
+            f"run {model.run_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
+        )
+    return [f"note: {remark}" for remark in found]
 
 
 def reading_text(model: Trained, found: Prediction) -> str:
@@ -231,7 +238,9 @@ def as_json(
         "run": model.run_id,
         "cell": model.cell.id,
         "loss": model.cell.loss,
+        "loss_params": model.cell.loss_params,
         "task": model.cell.task,
+        "task_params": model.cell.task_params,
         "seed": model.cell.seed,
         "reading": None if found.reading is None else reading_text(model, found),
         "decoder": found.decoder,

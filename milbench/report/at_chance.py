@@ -13,7 +13,13 @@ NEAR = 0.05
 
 
 def all_at_chance(study: Study, task: str, kind: str) -> bool:
-    """Return whether no loss with one kind of supervision is shown to be better than guessing, where that is known."""
+    """Return whether no loss with one kind of supervision is shown to be better than guessing, where that is known.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        kind: the kind of supervision.
+    """
     chance, variants = study.chance(task), study.variants_of(task, kind)
     if chance is None or not any(len(study.sample(task, v).by_seed) for v in variants):
         return False

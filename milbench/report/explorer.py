@@ -32,7 +32,14 @@ COST_METRICS = {
 def explorer_json(
     study: Study, tasks: Sequence[str] | None = None, *, leading: bool = False, pairs: bool = True
 ) -> str:
-    """Return the data as JSON that may stand inside of a script element; the arguments are those of the data."""
+    """Return the data as JSON that may stand inside of a script element; the arguments are those of the data.
+
+    Args:
+        study: the cells of a comparison and their results.
+        tasks: the labels of the tasks; None: all.
+        leading: see `explorer_data`.
+        pairs: see `explorer_data`.
+    """
     data = explorer_data(study, tasks, leading=leading, pairs=pairs)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")

@@ -186,6 +186,11 @@ def p_value(p: float) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, in the plural where it is not one; that adds an s if it is not given.
 
+    Args:
+        count: how many there are.
+        noun: in the singular.
+        plural: the noun in the plural; "": with an s.
+
     Examples:
         >>> counted(1, "seed"), counted(3, "seed")
         ('1 seed', '3 seeds')

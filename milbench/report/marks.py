@@ -109,7 +109,13 @@ def _verdict(sample: Sample, low: float, high: float) -> MarkVerdict:
 
 
 def judged(study: Study, test: StatedTest, variant: Variant) -> MarkResult | None:
-    """Return how a variant does on a test; None where it was not planned there."""
+    """Return how a variant does on a test; None where it was not planned there.
+
+    Args:
+        study: the cells of a comparison and their results.
+        test: the test of a task, with its mark.
+        variant: the loss.
+    """
     if not len(study.group(test.task, variant)):
         return None
     return judge(study.sample(test.task, variant, test.mark.metric), test.mark)
@@ -244,7 +250,13 @@ def _entry(study: Study, test: StatedTest, variant: Variant) -> Entry:
 
 
 def distance_text(found: MarkResult, metric: Metric, with_interval: bool = True) -> str:
-    """Return the distance from the mark with a sign, and its interval."""
+    """Return the distance from the mark with a sign, and its interval.
+
+    Args:
+        found: the result of a mark.
+        metric: of the mark.
+        with_interval: whether the interval stands behind the distance.
+    """
     if math.isnan(found.distance):
         return ""
     spread = found.sample.spread

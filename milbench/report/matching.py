@@ -100,7 +100,13 @@ def _pairs(of_a: list[Place], of_b: list[Place], key: Callable[[Place], Hashable
 
 
 def what_differs(a: Place, b: Place, metric: str) -> tuple[str, ...]:
-    """Return what differs between A and B; nothing where their common seeds have the results of the same runs."""
+    """Return what differs between A and B; nothing where their common seeds have the results of the same runs.
+
+    Args:
+        a: the results of one side.
+        b: those of the other.
+        metric: by which seeds are found that both have.
+    """
     names = {**a.params, **b.params}
     params = {name: (a.params.get(name, "absent"), b.params.get(name, "absent")) for name in names}
     found = [f"{name} {one} → {other}" for name, (one, other) in params.items() if one != other]
@@ -117,7 +123,13 @@ def what_differs(a: Place, b: Place, metric: str) -> tuple[str, ...]:
 
 
 def common_seeds(a: Place, b: Place, metric: str) -> list[int]:
-    """Return the seeds with which both have a value."""
+    """Return the seeds with which both have a value.
+
+    Args:
+        a: the results of one side.
+        b: those of the other.
+        metric: which both must have.
+    """
     return [int(seed) for seed in a.sample(metric).by_seed.index if seed in b.sample(metric).by_seed.index]
 
 

@@ -187,7 +187,14 @@ def in_figures(difference: Difference, metric: Metric) -> tuple[str, str]:
 
 
 def difference_line(found: PairwiseComparison[Variant], a: Variant, b: Variant, metric: Metric) -> list[Entry]:
-    """Return the line of a table with the difference of two variants, a less b."""
+    """Return the line of a table with the difference of two variants, a less b.
+
+    Args:
+        found: the comparison.
+        a: one variant.
+        b: the other one.
+        metric: by which they are compared.
+    """
     difference = found.difference(a, b)
     mean, bounds = in_figures(difference, metric)
     verdict = verdict_words(found, a, b, metric)

@@ -56,7 +56,14 @@ def least_gap(items: int) -> float:
 
 
 def split_groups(study: Study, task: str, variants: list[Variant], name: str) -> str:
-    """Return in words which variants have seeds in two groups by a metric, and which groups; "" for none."""
+    """Return in words which variants have seeds in two groups by a metric, and which groups; "" for none.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        variants: the losses to look at.
+        name: of the metric.
+    """
     found = {variant.label: groups_of(study, task, variant, name) for variant in variants}
     parts = [f"{label} ({groups})" for label, groups in found.items() if groups]
     return f"seeds in two groups, which the mean hides: {', '.join(parts)}" if parts else ""

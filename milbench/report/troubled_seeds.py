@@ -14,7 +14,14 @@ LEFT_OUT = (
 
 
 def left_out(study: Study, task: str, variants: list[Variant], name: str) -> list[str]:
-    """Return the losses that lack the results of some seeds in a metric, each with their number and the reasons."""
+    """Return the losses that lack the results of some seeds in a metric, each with their number and the reasons.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        variants: the losses to look at.
+        name: of the metric.
+    """
     samples = {variant.label: study.sample(task, variant, name) for variant in variants}
     return [f"{label} ({lacking(found)})" for label, found in samples.items() if found.problems and len(found.by_seed)]
 

@@ -42,6 +42,12 @@ def best_of_most_seeds(study: Study, task: str, name: str, found: PairwiseCompar
     """Return among which losses the best one of a comparison has the best mean, where one with fewer seeds is ahead.
 
     A mean that lacks the seeds that failed says little beside one that has them; "" where none such is ahead.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        name: of the metric.
+        found: the comparison of the losses by it.
     """
     if found.best is None:
         return ""
@@ -53,7 +59,14 @@ def best_of_most_seeds(study: Study, task: str, name: str, found: PairwiseCompar
 
 
 def verdict_words(found: PairwiseComparison[Key], a: Key, b: Key, metric: Metric) -> str:
-    """Return what a is beside b, such as "worse" or "equivalent within 1 point"."""
+    """Return what a is beside b, such as "worse" or "equivalent within 1 point".
+
+    Args:
+        found: the comparison.
+        a: one variant.
+        b: the other one.
+        metric: by which they are compared.
+    """
     verdict = verdict_word(found, a, b)
     if verdict == NOT_RANKED_WORD:
         return NOT_RANKED
@@ -64,7 +77,13 @@ def verdict_words(found: PairwiseComparison[Key], a: Key, b: Key, metric: Metric
 
 
 def verdict_word(found: PairwiseComparison[Key], a: Key, b: Key) -> str:
-    """Return what a is beside b as frames have it: better, worse, unresolved, or not ranked by the metric."""
+    """Return what a is beside b as frames have it: better, worse, unresolved, or not ranked by the metric.
+
+    Args:
+        found: the comparison.
+        a: one variant.
+        b: the other one.
+    """
     return found.verdict(a, b) if found.tells_apart(a, b) else NOT_RANKED_WORD
 
 

@@ -33,13 +33,27 @@ def at_least(study: Study, task: str) -> str:
 
 
 def of_labels(study: Study, task: str, variant: Variant, name: str) -> str:
-    """Return the label error of a variant with its name, by the metric of this name."""
+    """Return the label error of a variant with its name, by the metric of this name.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        variant: the loss.
+        name: of the metric.
+    """
     sample, metric = study.sample(task, variant, name), describe(name)
     return f"{metric.label} {with_unit(measured(sample.mean, sample.spread, metric), metric)}"
 
 
 def beside_the_mean(study: Study, task: str, variant: Variant, name: str) -> str:
-    """Return what stands beside the mean set error of a variant with nearly all label sets wrong, else ""."""
+    """Return what stands beside the mean set error of a variant with nearly all label sets wrong, else "".
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        variant: the loss.
+        name: of the metric that the mean is of.
+    """
     if name != SETS or variant not in study.nearly_all_wrong(task):
         return ""
     instead = next((label for label in LABELS if label in study.metrics(task)), None)

@@ -130,6 +130,9 @@ def _alias(folder: Path) -> Path:
     mine.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid") and mine.stat().st_uid != os.getuid():
         raise UsageError(f"{mine} belongs to another user; rename --root so that it has letters and digits only")
+    for old in mine.iterdir():  # of folders that are gone, as those are in which a database was prepared
+        if old.is_symlink() and not old.exists():
+            old.unlink(missing_ok=True)
     link = mine / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     if not link.is_symlink():
         fresh = link.with_name(f"{link.name}.{os.getpid()}")

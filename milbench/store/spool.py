@@ -30,7 +30,7 @@ class Spool:
     """The writes of runs that wait for the server.
 
     Args:
-        folder: where they wait; it exists only while some do.
+        folder: where they wait; it is made for the first.
         client: its methods write to the store; they raise StoreAwayError where the server does not answer.
     """
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from milbench._utils.files import write_atomically
+from milbench._utils.files import copy_folder, write_atomically
 from milbench.api.plan import Cell, Plan
 from milbench.errors import StoreAwayError, StoreError
 from milbench.store import database
@@ -227,9 +227,7 @@ class StoreWriter(StoreReader):
     def log_folder(self, run_id: str, path: Path) -> None:
         """Store a copy of a folder as an artifact, in place of an earlier one of that name."""
         if self.is_in_workspace:
-            place = self._place(run_id, path.name)
-            shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(path, place)
+            copy_folder(path, self._place(run_id, path.name))
         else:
             self._write(run_id, "log_folder", path=path)
 

@@ -66,9 +66,10 @@ def publish(
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
     loss: torch.nn.Module | None = None,
+    label: tuple[str, str, str] | None = None,
 ) -> str:
     """Put a run of a cell into a store as a launch leaves it; return its id."""
-    plan = Plan("handmade", "", "flags", [replace(one)])
+    plan = Plan("handmade", "", "flags", [replace(one)], labels={one.id: label} if label else {})
     parent = store.launch(plan, "milbench run")
     run_id = store.start_cell(plan.name, one, parent, {"milbench.device": "cpu"})
     if network is not None:

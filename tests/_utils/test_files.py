@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench._utils.files import scratch_folder, write_atomically
+from milbench._utils.files import copy_folder, scratch_folder, write_atomically
 
 
 def test_an_error_in_the_middle_names_the_file_and_leaves_the_old_one(tmp_path: Path) -> None:
@@ -30,3 +30,26 @@ def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_folder_is_copied_in_place_of_an_earlier_one_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "below" / "target"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "new.txt").write_text("new")
+    copy_folder(source, target)
+    (target / "old.txt").write_text("old")
+    copy_folder(source, target)
+    assert [path.name for path in target.iterdir()] == ["deep"]
+    assert (target / "deep" / "new.txt").read_text() == "new"
+    (source / "deep" / "new.txt").write_text("newer")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("shutil.copytree", full)
+    with pytest.raises(OSError, match="full"):
+        copy_folder(source, target)
+    assert (target / "deep" / "new.txt").read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["target"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,3 +25,16 @@ def test_the_cells_of_the_benchmark_run(milbench: Milbench) -> None:
     ran = milbench("run", "--loss", losses, "--task", str(Path(bench_runner.TASK)), "--seeds", "0")
     assert ran.code == 0, ran
     assert f"{len(bench_runner.LOSSES_COMPARED)} of {len(bench_runner.LOSSES_COMPARED)} cells done" in ran.out
+
+
+def test_a_command_that_is_measured_ends_with_its_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+        measured.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_runner, "_ended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench_runner._measured(["list", "specs"])
+    assert measured[0].poll() is not None

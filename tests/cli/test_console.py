@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -72,13 +74,31 @@ def test_what_is_harmless_stays() -> None:
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
 
 
-def test_sigterm_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, number: int) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
     command = [sys.executable, "-m", "milbench", "run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert "begun" in running.stdout.readline()
-    running.terminate()
+    running.send_signal(number)
     _, complaint = running.communicate(timeout=120)
     assert (running.returncode, complaint) == (130, "milbench: interrupted\n")
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "birds.csv").write_text("bag,labels,f0\na,鳥,1\nb,,2\n", "utf-8")
+    command = [sys.executable, "-m", "milbench", "data", "check", "birds.csv"]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert b"Traceback" not in ran.stderr
+    assert rb"\u9ce5" in ran.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
+def test_a_closed_output_is_no_error() -> None:
+    ran = subprocess.run(
+        ["sh", "-c", '"$0" -m milbench list specs >&-', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -106,6 +106,21 @@ def test_a_disk_that_is_full_is_one_line(milbench: Milbench) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "check", "NAME.csv"),
+        ("compare", "./NAME.zip", "b"),
+        ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=NAME.csv", "--dry-run"),
+    ],
+    ids=["a table", "an export", "a parameter"],
+)
+def test_a_name_that_no_system_can_keep_is_one_line(milbench: Milbench, words: tuple[str, ...]) -> None:
+    complaint = milbench(*(word.replace("NAME", "x" * 300) for word in words)).complaint()
+    assert "File name too long" in complaint
+    assert len(complaint) < 250
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("losses = [", "is not TOML"),

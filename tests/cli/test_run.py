@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -223,3 +224,10 @@ def test_models_that_would_need_the_data_are_refused_before_a_cell_runs(milbench
     ran = milbench("run", "--loss", "exact", "--task", str(task), "--log-models")
     assert "the network of forgetful needs its data" in ran.complaint()
     assert not list(root.glob("runs/artifacts/*"))
+
+
+def test_the_path_of_a_loss_may_have_commas(milbench: Milbench, tmp_path: Path) -> None:
+    path = tmp_path / "my loss, v2.py"
+    shutil.copy(PLUGINS / "third_party_loss.py", path)
+    assert "1 cells, 1 to run" in milbench("run", "--loss", str(path), "--task", TINY, "--dry-run").out
+    assert "unknown loss" in milbench("run", "--loss", f"exact,{tmp_path / 'no'}", "--task", TINY).complaint()

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
 
 from milbench._utils import locks
 from milbench.engine.planning import make_plan
@@ -12,6 +16,7 @@ from milbench.store.progress import Progress
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import PLUGINS, TINY, Milbench, process
+from tests._helpers.mlflow_server import MlflowServer
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
 
@@ -64,3 +69,16 @@ def test_watching_ends_with_the_launch(root: Path, tmp_path: Path) -> None:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
+
+
+def test_the_traceback_of_a_cell_on_a_server_is_named_by_its_run(
+    sqlite_server: MlflowServer, milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", sqlite_server.uri)
+    assert milbench("run", "--loss", BREAKING, "--task", TINY, "--name", "broken").code == 1
+    (line,) = [one for one in milbench("status", "broken").out.splitlines() if one.startswith("where it failed: ")]
+    found = re.fullmatch(r"where it failed: (\S+) of run (\w+) on (\S+)", line)
+    assert found
+    assert found[3] == sqlite_server.uri
+    text = Path(MlflowClient(found[3]).download_artifacts(found[2], found[1], str(root))).read_text()
+    assert "breaking_loss.py" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,7 @@ def test_a_comparison_is_opened_again(found: Comparison) -> None:
         (lambda found: tiny(found._reports.parent, losses={"noisy-or": "softmax"}), "'softmax' are no parameters"),
         (lambda found: tiny(found._reports.parent, seeds=True), "seeds = True: expected numbers"),
         (lambda found: tiny(found._reports.parent, recipe=["epochs"]), r"recipe = \['epochs'\]: expected a mapping"),
+        (lambda found: tiny(found._reports.parent, rerun="faild"), "unknown rerun 'faild'; did you mean 'failed'"),
         (lambda found: found.figure(3), "unknown kind of figure '3'"),
         (lambda found: mb.changes("tiny", "tiny", margin=-1, root=found._reports.parent), "margin = -1: expected"),
     ],
@@ -110,12 +113,17 @@ def test_a_mistake_is_named(found: Comparison, call: Callable[[Comparison], obje
         call(found)
 
 
+DIVERGES = {"lr": 1e30, "epochs": 1, "normalize_gradient": False}
+
+
 def test_a_failed_cell_is_in_the_frame_without_a_metric(
     tmp_path: Path, milbench: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = tiny(tmp_path, losses=["exact"], seeds=[0], recipe={"lr": 1e30, "epochs": 1, "normalize_gradient": False})
+    found = tiny(tmp_path, losses=["exact"], seeds=[0], recipe=DIVERGES)
     (row,) = found.frame.to_dict("records")
     assert (row["status"], row["metric"]) == ("failed", "")
+    again = tiny(tmp_path, losses=["exact"], seeds=[0], recipe=DIVERGES, rerun="failed")
+    assert again.frame["run"].item() != row["run"], "it was computed again"
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
@@ -151,3 +159,20 @@ def test_a_file_is_named_by_its_path_and_read_anew_when_it_was_edited(tmp_path: 
     cells = [set(found.frame["cell"]) for found in (first, again)]
     assert len(cells[0]) == len(cells[1]) == 1
     assert cells[0] != cells[1], "results of the earlier code do not stand for those of the later one"
+
+
+SCRIPT = """
+import milbench
+
+print("the top level is run")
+found = milbench.compare("exact", {"synthetic-bags": {"bags_per_epoch": 64}}, recipe={"epochs": 1}, jobs=1)
+print(found)
+"""
+"""A script as README has it: without the guard that processes of multiprocessing need elsewhere."""
+
+
+def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.count("the top level is run") == 1
+    assert "<milbench.Comparison 'synthetic-bags': 1 of 1 cells done>" in ran.stdout

@@ -39,7 +39,9 @@ def test_the_data_are_prepared_where_the_network_needs_them(
         task: Any = tasks().create(str(path), {})
         task.hidden = 8
         network = network_for(load_loss("exact"), task, seed=3)
-        model = load_trained(store, publish(store, cell, network), CPU)
+        label = ("exact method=lower", "sized", "epochs=3") if path == sized else None
+        model = load_trained(store, publish(store, cell, network, label=label), CPU)
+        assert model.name == ("exact method=lower on sized, epochs=3, seed 0" if label else "exact on unread, seed 0")
         points = torch.randn(5, 2)
         with torch.no_grad():
             expected = network(points.unsqueeze(0)).double().softmax(dim=1)[0]

@@ -68,7 +68,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs
             publish(store, cell("extended-digits", seed=1), None, "FAILED"),
             publish(store, cell("extended-digits", seed=ALIKE), None),
             publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
-            publish(store, cell("extended-digits", seed=5000), digits, metrics={"chosen/threshold": 100.0}),
+            publish(
+                store,
+                cell("extended-digits", seed=5000),
+                digits,
+                metrics={"chosen/threshold": 100.0, "test/set_error": 0.84},
+            ),
             publish(
                 store,
                 cell("house-numbers", seed=3, contrast="raw"),
@@ -149,9 +154,11 @@ def test_the_label_set_is_that_of_the_threshold_of_the_run(predict: Milbench, ru
     of_nothing = float(bag_log_prob(given, torch.zeros(1, 10, dtype=torch.bool)))
     assert about["label_set_log_probability"] == pytest.approx(of_nothing, rel=1e-4)
     assert "threshold" not in ran.out
+    assert f"note: run {runs.strict} found 84 % of the label sets of its own test bags wrong" in ran.out
     ran = predict("two.png")
     assert read("two")["label_set"] == ["3", "7"]
     assert f"note: run {runs.digits} has no threshold on presence scores" in ran.out
+    assert "label sets of its own test bags" not in ran.out
     assert read("two")["label_set_rule"] == "most probable"
 
 

@@ -97,6 +97,17 @@ def test_a_root_may_have_any_name(milbench: Milbench, tmp_path: Path) -> None:
     assert (root / "runs" / "mlflow.db").exists()
 
 
+def test_links_to_folders_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for name in ("a store", "a scratch folder", "another store"):
+        (tmp_path / name).mkdir()
+    kept, left = database._alias(tmp_path / "a store"), database._alias(tmp_path / "a scratch folder")
+    (tmp_path / "a scratch folder").rmdir()
+    last = database._alias(tmp_path / "another store")
+    assert (kept.exists(), left.is_symlink(), last.exists()) == (True, False, True)
+
+
 def test_a_copy_writes_into_itself_and_a_moved_root_is_complete(milbench: Milbench, root: Path, tmp_path: Path) -> None:
     assert milbench(*RUN).code == 0
     copy, moved = tmp_path / "copy", tmp_path / "moved"

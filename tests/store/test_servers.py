@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from mlflow import MlflowClient
@@ -18,7 +19,7 @@ from mlflow.entities import Run
 from milbench.api.outcomes import load_outcomes
 from milbench.errors import StoreAwayError
 from milbench.store.collect import collect
-from milbench.store.reader import StoreReader
+from milbench.store.reader import StoreReader, _folder_of_copies
 from milbench.store.records import MetricValue
 from milbench.store.workspace import Workspace
 from milbench.store.writer import StoreWriter
@@ -60,6 +61,9 @@ def test_a_comparison_on_a_server_is_computed_once_and_reported(
         ("exact on tiny, seed 0", "FINISHED"),
         ("noisy-or on tiny, seed 0", "FINISHED"),
     }
+    milbench("export", "served", "--out", str(root / "served.zip"))
+    assert sum(name.endswith("/model.safetensors") for name in ZipFile(root / "served.zip").namelist()) == 2
+    assert not list(_folder_of_copies().rglob("model.safetensors")), "networks of many cells would fill the disk"
     milbench("report", "served")
     page = (root / "reports" / "served" / "index.html").read_text()
     for run in cells:

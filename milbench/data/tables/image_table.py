@@ -52,7 +52,13 @@ class ImageTable(LabelledBags):
 
 
 def is_image_table(path: Path, image: str = "image", bag: str = "bag") -> bool:
-    """Return whether a table has a column of images and no column of the bags that instances belong to."""
+    """Return whether a table has a column of images and no column of the bags that instances belong to.
+
+    Args:
+        path: the table.
+        image: the column of the images.
+        bag: the column of the bags.
+    """
     return image in (names := read_table(path).columns) and bag not in names
 
 

@@ -139,7 +139,17 @@ def unknown_class(place: str, name: str, names: list[str], what: str = "") -> Us
 
 
 def matching_columns(path: Path, frame: pd.DataFrame, pattern: str, what: str) -> list[str]:
-    """Return the columns that a pattern or list names, in the order of the table. Raises UsageError for none."""
+    """Return the columns that a pattern or list names, in the order of the table.
+
+    Args:
+        path: the table, for messages.
+        frame: its rows.
+        pattern: names or patterns of columns, separated as labels are.
+        what: what the columns hold, for messages.
+
+    Raises:
+        UsageError: there is no such column.
+    """
     found: list[str] = []
     for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
         names = [name for name in frame.columns if name == part or fnmatchcase(name, part)]
@@ -150,7 +160,18 @@ def matching_columns(path: Path, frame: pd.DataFrame, pattern: str, what: str) -
 
 
 def of_bags(path: Path, frame: pd.DataFrame, name: str, codes: NDArray[np.int64], bags: list[str]) -> list[str] | None:
-    """Return the value of a column for every bag, None where there is no such column. Raises UsageError for two."""
+    """Return the value of a column for every bag, None where there is no such column.
+
+    Args:
+        path: the table, for messages.
+        frame: its rows.
+        name: the column.
+        codes: (N,) the number of the bag of every row.
+        bags: the names of the bags, by number.
+
+    Raises:
+        UsageError: a field is empty, or a bag has two values.
+    """
     if name not in frame:
         return None
     first: dict[int, tuple[int, str]] = {}
@@ -169,7 +190,17 @@ def of_bags(path: Path, frame: pd.DataFrame, name: str, codes: NDArray[np.int64]
 
 
 def read_split(path: Path, frame: pd.DataFrame, codes: NDArray[np.int64], bags: list[str]) -> list[str] | None:
-    """Return the part of every bag from the column `split`, None where there is none. Raises UsageError for others."""
+    """Return the part of every bag from the column `split`, None where there is none.
+
+    Args:
+        path: the table, for messages.
+        frame: its rows.
+        codes: (N,) the number of the bag of every row.
+        bags: the names of the bags, by number.
+
+    Raises:
+        UsageError: a bag has another part, or two, or no bag is trained or tested on.
+    """
     split = of_bags(path, frame, "split", codes, bags)
     if split is None:
         return None

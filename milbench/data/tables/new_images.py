@@ -44,6 +44,11 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
 
+    Args:
+        files: the images.
+        size: the side of a square, in pixels.
+        channels: 1 for grey, 3 for colours.
+
     Raises:
         UsageError: images cannot be read, all of which are named.
     """

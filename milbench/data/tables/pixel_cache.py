@@ -79,6 +79,11 @@ def load_pixels(table: ImageTable, size: int, channels: int) -> Pixels:
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
 
+    Args:
+        path: the image.
+        size: the side of the square, in pixels.
+        channels: 1 for grey, 3 for colours.
+
     Raises:
         UsageError: the image is missing or cannot be read.
     """
@@ -109,6 +114,11 @@ def fitted(image: Image.Image, size: int) -> Image.Image:
 
 def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
     """Return left, top, width and height, in pixels of a square, of an image that is fitted into it.
+
+    Args:
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        size: the side of the square, in pixels.
 
     Examples:
         >>> placed(200, 100, size=50)

@@ -50,6 +50,10 @@ def read_table(path: Path, text: Collection[str] = ()) -> pd.DataFrame:
         frame = reader(path, {*NAMES, *text})
     except UsageError:
         raise
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} cannot be read as a table: it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        ) from None
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
@@ -96,12 +100,26 @@ def column(frame: pd.DataFrame, path: Path, name: str, what: str) -> pd.Series[A
     if name not in frame:
         near = closest(name, frame.columns)
         hint = f"; did you mean {near!r}?" if near else ""
+        if separator := _other_separator(list(frame.columns)):
+            hint = f"; its columns seem to be separated by {separator}, expected commas"
         raise UsageError(f"{path} has no column {name!r} ({what}){hint} (it has: {shown(list(frame.columns))})")
     return frame[name]
 
 
+def _other_separator(names: list[str]) -> str:
+    """Return what separates the names in the only field of a header, "" where there is nothing of the kind."""
+    found = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    return next((word for char, word in found.items() if char in names[0]), "") if len(names) == 1 else ""
+
+
 def text_column(frame: pd.DataFrame, path: Path, name: str, what: str) -> list[str]:
     """Return a column as text, without spaces around it; what is missing is "".
+
+    Args:
+        frame: the rows of the table.
+        path: the table, for messages.
+        name: the column.
+        what: what the column holds, for messages.
 
     Raises:
         UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.

@@ -64,7 +64,13 @@ class SequenceTable(LabelledBags):
 
 
 def is_sequence_table(path: Path, file: str = "file", others: tuple[str, ...] = ("bag", "image")) -> bool:
-    """Return whether a table has a column of files, and none that makes it a table of other bags."""
+    """Return whether a table has a column of files, and none that makes it a table of other bags.
+
+    Args:
+        path: the table.
+        file: the column of the files.
+        others: columns that a table of other bags has.
+    """
     return file in (names := read_table(path).columns) and not set(others) & set(names)
 
 

@@ -70,7 +70,13 @@ def fold_split(table: LabelledBags, folds: list[list[NDArray[np.int64]]], valida
 
 
 def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
-    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
+    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together.
+
+    Args:
+        table: the bags, with the groups that no fold splits.
+        folds: how many folds a repetition has.
+        repeats: how many repetitions there are.
+    """
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
         raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
@@ -79,6 +85,12 @@ def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDAr
 
 def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
+
+    Args:
+        path: the file.
+        table: the bags, with the groups that no fold splits.
+        folds: how many folds a repetition has.
+        repeats: how many repetitions there are.
 
     Raises:
         UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,

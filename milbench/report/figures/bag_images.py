@@ -116,7 +116,13 @@ def edges(centres: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def judge(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Write the detected classes above a bag, and whether they are its label set."""
+    """Write the detected classes above a bag, and whether they are its label set.
+
+    Args:
+        axes: where the bag is drawn.
+        gallery: with the bag.
+        bag: its number in the gallery.
+    """
     true, detected = gallery.true(bag), gallery.detected(bag)
     mark = "✓" if detected == true else "✗"
     colour = _RIGHT if detected == true else _WRONG

@@ -61,7 +61,13 @@ def costs_facts(study: Study, task: str) -> Facts:
 
 
 def pareto_facts(study: Study, task: str, panels: dict[str, dict[Variant, Any]]) -> Facts:
-    """Return the points of each panel, a panel a cost."""
+    """Return the points of each panel, a panel a cost.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        panels: of each cost, its value for every variant.
+    """
     rows, told, metric = [], {}, study.metric(task)
     unit = 100 if metric.percent else 1
     for cost, points in panels.items():
@@ -77,7 +83,13 @@ def pareto_facts(study: Study, task: str, panels: dict[str, dict[Variant, Any]])
 
 
 def reliability_facts(study: Study, task: str, metric: str) -> Facts:
-    """Return the bins of the forecasts, as trained and after a temperature, and the calibration errors."""
+    """Return the bins of the forecasts, as trained and after a temperature, and the calibration errors.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        metric: the calibration error, which names the forecasts.
+    """
     rows, errors = [], {}
     for variant in study.variants_of(task):
         found = pooled_bins(study, task, variant)
@@ -130,7 +142,13 @@ def ranks_facts(mean: pd.Series[float]) -> Facts:
 
 
 def marks_facts(study: Study, tests: list[StatedTest], counts: str) -> Facts:
-    """Return the verdicts of tests by one metric; `counts` says how many each loss passes."""
+    """Return the verdicts of tests by one metric; `counts` says how many each loss passes.
+
+    Args:
+        study: the cells of a comparison and their results.
+        tests: the tests, all by one metric.
+        counts: how many tests each loss passes, in words.
+    """
     frame = marks_frame(study)
     wanted = {(test.task, test.mark.name, test.mark.metric) for test in tests}
     keys = zip(frame["task"], frame["test"], frame["metric"], strict=True)
@@ -151,7 +169,13 @@ def gallery_facts(study: Study, task: str) -> Facts:
 
 
 def misread_facts(study: Study, task: str, variant: Variant) -> Facts:
-    """Return truth and reading of the examples of misread bags, and how many bags each pattern has."""
+    """Return truth and reading of the examples of misread bags, and how many bags each pattern has.
+
+    Args:
+        study: the cells of a comparison and their results.
+        task: the label of the task.
+        variant: the loss, whose gallery holds misread bags.
+    """
     misread = galleries(study, task)[variant].gallery.misread
     if misread is None:
         return Facts("No misread bags.", pd.DataFrame(columns=["pattern", "truth", "read"]))

@@ -162,7 +162,14 @@ def compare_all(
 
 
 def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: int) -> Parts:
-    """Return the difference of two losses and the parts of its variance."""
+    """Return the difference of two losses and the parts of its variance.
+
+    Args:
+        values: (L, S) the value of every loss with every seed, NaN where there is none.
+        noise: that of the test items; None: it is not known.
+        first: the row of the one loss.
+        second: the row of the other.
+    """
     common = np.isfinite(values[first]) & np.isfinite(values[second])
     differences = values[first, common] - values[second, common]
     n = differences.size

@@ -34,6 +34,8 @@ EXPORT_MANIFEST = "manifest.json"
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""
+Moment = Annotated[int, Field(ge=0, lt=2**53)]
+"""Milliseconds since 1970. A later moment than any would be the newest of its store for ever."""
 
 
 class LaunchCopy(BaseModel):
@@ -46,11 +48,11 @@ class LaunchCopy(BaseModel):
 
     run_id: str = Field(pattern="^[0-9a-f]{32}$", description="in the store where it was made")
     status: Literal["FINISHED", "FAILED", "KILLED"]
-    start: Number
-    end: Number
+    start: Moment
+    end: Moment
     tags: dict[str, str]
     params: dict[str, str]
-    metrics: dict[str, list[tuple[float | None, Number, Number]]] = Field(description="value, time, epoch")
+    metrics: dict[str, list[tuple[float | None, Moment, Number]]] = Field(description="value, time, epoch")
     artifacts: dict[Artifact, str] = Field(description="their SHA-256")
 
 

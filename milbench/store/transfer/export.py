@@ -135,6 +135,8 @@ def _add_artifacts(
     for name in get_args(Artifact):
         if name not in leave_out and (file := store.artifact(run.run_id, name)):
             content = file.read_bytes()
+            if not store.is_local:
+                file.unlink()  # the copy of a server's artifact: those of thousands of cells would fill the disk
             add(archive, f"{origin(run)}/{name}", content)
             digests[name] = sha256(content)
     return digests

@@ -116,6 +116,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     ("text", "columns", "complaint"),
     [
         (TEXT.replace("bag,", "bags,"), {}, r"no column 'bag' .*did you mean 'bags'"),
+        (TEXT.replace(",", ";"), {}, r"no column 'bag' .*; its columns seem to be separated by semicolons, expected"),
         (TEXT, {"labels": "label"}, r"no column 'label' .*did you mean 'labels'"),
         (TEXT.replace("b,,2", ",,2"), {}, r"row 3: the column 'bag' is empty"),
         (
@@ -192,3 +193,9 @@ def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> No
     tables = [load_bag_table(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
     assert [table.feature_names for table in tables] == [["f0"]] * 2
     assert tables[0].digest == tables[1].digest
+
+
+def test_a_table_in_another_encoding_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bags.csv").write_text(TEXT, "utf-16")
+    with pytest.raises(UsageError, match=r"bags.csv cannot be read as a table: it is no text in UTF-8 .*; save it so"):
+        load_bag_table(tmp_path / "bags.csv", Columns())

@@ -68,6 +68,7 @@ def rename_plan(members: Members) -> None:
             "Extra inputs are not permitted (written by milbench 9.1, this",
         ),
         (edit(lambda m: m["cells"][0].update(start=10**30)), "cells.0.start in its manifest"),
+        (edit(lambda m: m["launches"][0].update(start=2**63 - 1)), "launches.0.start in its manifest"),
         (lambda members: members.update({"manifest.json": b"[]"}), "its manifest is no table of JSON"),
         (lambda members: members.update({"manifest.json": b"{"}), "cannot import"),
     ],
