@@ -83,13 +83,13 @@ def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """
     if request.node.get_closest_marker("drawn"):
         return
-    from milbench.report.figures.style import Picture
+    from milbench.report.figures.report_figure import ReportFigure
 
-    def clear(picture: Picture) -> None:
+    def clear(picture: ReportFigure) -> None:
         picture.figure.clear()
         picture.figure.set_layout_engine("none")
 
-    monkeypatch.setattr(Picture, "__post_init__", clear)
+    monkeypatch.setattr(ReportFigure, "__post_init__", clear)
 
 
 @pytest.fixture

@@ -382,7 +382,13 @@ class Loss(torch.nn.Module, ABC):
 
 
 def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1."""
+    """Return (B,), the number of positions of every bag, in the dtype of the (B, C+1, K) logits; at least 1.
+
+    Examples:
+        >>> import torch
+        >>> bag_sizes(torch.zeros(2, 3, 4), mask=torch.tensor([[True, True, False, False], [True] * 4]))
+        tensor([2., 4.])
+    """
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)

@@ -57,6 +57,12 @@ def presence_log_prob(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
     Raises:
         UsageError: as in `bag_log_prob`.
+
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.tensor([[[-200.0, -200.0], [0.0, 0.0]]])  # two positions, at which the class is rare
+        >>> presence_log_prob(log_probs)  # log(2) - 200, where the probability is 0 in this precision
+        tensor([[-199.3069]])
     """
     checks.check_log_probs(log_probs, mask, validate)
     present = _log_present(_log_rate(log_probs, mask))
@@ -76,6 +82,12 @@ def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
     Raises:
         UsageError: as in `bag_log_prob`.
+
+    Examples:
+        >>> import torch
+        >>> log_probs = torch.full((1, 2, 2), 0.5).log()  # the class occurs with probability 3/4
+        >>> presence_log_odds(log_probs)  # log 3
+        tensor([[1.0986]])
     """
     checks.check_log_probs(log_probs, mask, validate)
     log_rate = _log_rate(log_probs, mask)

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from milbench.api.metric_info import Metric, describe
 from milbench.report.explorer import explorer_json
+from milbench.report.figures.report_figure import ReportFigure
 from milbench.report.figures.slim import with_classes
-from milbench.report.figures.style import Picture
 from milbench.report.provenance import status_counts
 from milbench.report.study import Study
 from milbench.report.tables import Table
@@ -41,7 +41,7 @@ class Section:
     metrics: Table | None
     cost: Table | None
     search: list[Table]
-    pictures: dict[str, Picture]
+    pictures: dict[str, ReportFigure]
     no_curves: str = ""
     marks: Table | None = None
 
@@ -51,7 +51,7 @@ class Section:
         return self.marks.title.partition(": ")[2] if self.marks else ""
 
     @property
-    def errors(self) -> list[Picture]:
+    def errors(self) -> list[ReportFigure]:
         """The pictures of misread bags, one for each variant that has one."""
         return [picture for kind, picture in self.pictures.items() if kind.startswith("errors-")]
 

@@ -20,7 +20,7 @@ import pytest
 from milbench.api.marks import Mark
 from milbench.api.results import STATUSES, Results
 from milbench.errors import UsageError
-from milbench.report.figures.style import Picture
+from milbench.report.figures.report_figure import ReportFigure
 from milbench.report.render import render
 from tests._helpers.command_line import REPOSITORY
 from tests._helpers.report_data import LOSSES, ONE, TWO, constant, make_results
@@ -348,7 +348,7 @@ def test_a_failure_while_drawing_leaves_the_earlier_report(tmp_path: Path, monke
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Picture, "write", fail)
+    monkeypatch.setattr(ReportFigure, "write", fail)
     with pytest.raises(KeyboardInterrupt):
         render(replace(results, name="other"), out)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

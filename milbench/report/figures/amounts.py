@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from milbench.api.metric_info import describe
 from milbench.report.amounts import Series, leading_metric
 from milbench.report.figures.figure_data import amounts_facts
-from milbench.report.figures.style import WIDTH, Picture, literal, scale_axis, styled
+from milbench.report.figures.report_figure import ReportFigure
+from milbench.report.figures.style import WIDTH, literal, scale_axis, styled
 from milbench.report.figures.variants import colour_of, dash_of, legend_below, mark_of
 from milbench.report.formatting import scaled, slug
 from milbench.report.statistics import LEVEL, RULES
@@ -23,7 +24,7 @@ _APART = 1.03
 """The factor by which the bars of neighbours are moved apart."""
 
 
-def draw_amounts(study: Study, series: Series) -> Picture:
+def draw_amounts(study: Study, series: Series) -> ReportFigure:
     """Draw the planned metric against the number of training bags."""
     tasks = list(series.tasks.values())
     leading = leading_metric(study, series)
@@ -55,4 +56,4 @@ def draw_amounts(study: Study, series: Series) -> Picture:
         name = f"amounts-{slug(series.name)}"
         facts = amounts_facts(study, series)
         caption = _CAPTION.format(rule=RULES[study.rule(tasks[0])], level=LEVEL)
-        return Picture(name, "amounts", series.name, title[0].upper() + title[1:], caption, figure, facts)
+        return ReportFigure(name, "amounts", series.name, title[0].upper() + title[1:], caption, figure, facts)

@@ -26,7 +26,8 @@ from milbench.report.figures.figure_data import (
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.misread import misread_figures
 from milbench.report.figures.published_lines import caption_of_lines, draw_methods, of_losses
-from milbench.report.figures.style import WIDTH, Facts, Picture, literal, scale_axis, styled, unit_axis, wrapped
+from milbench.report.figures.report_figure import Facts, ReportFigure
+from milbench.report.figures.style import WIDTH, literal, scale_axis, styled, unit_axis, wrapped
 from milbench.report.figures.variants import colour_of, dash_of, legend_below
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import RULES
@@ -59,7 +60,7 @@ _SENSITIVITY = (
 )
 
 
-def draw(study: Study, task: str, suffix: str, *, gallery: bool = True, few: bool = False) -> list[Picture]:
+def draw(study: Study, task: str, suffix: str, *, gallery: bool = True, few: bool = False) -> list[ReportFigure]:
     """Return the pictures of one task for which there are data.
 
     Args:
@@ -104,11 +105,11 @@ def draw(study: Study, task: str, suffix: str, *, gallery: bool = True, few: boo
             figure = make(study, task)
             if figure is not None:
                 name = f"{kind}-{suffix}"
-                pictures.append(Picture(name, kind, task, title, caption.strip(), figure, facts(study, task)))
+                pictures.append(ReportFigure(name, kind, task, title, caption.strip(), figure, facts(study, task)))
         for n, (variant, caption, figure) in enumerate(misread_figures(study, task) if gallery else (), start=1):
             name, title = f"errors-{n}-{suffix}", f"How numbers are misread: {variant.label}"
             found = misread_facts(study, task, variant)
-            pictures.append(Picture(name, f"errors-{n}", task, title, caption, figure, found))
+            pictures.append(ReportFigure(name, f"errors-{n}", task, title, caption, figure, found))
     return pictures
 
 

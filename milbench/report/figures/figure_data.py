@@ -12,7 +12,7 @@ import pandas as pd
 from milbench.api.metric_info import Metric, describe
 from milbench.report.amounts import Series, leading_metric
 from milbench.report.figures.galleries import MOST_BAGS, galleries
-from milbench.report.figures.style import Facts
+from milbench.report.figures.report_figure import Facts
 from milbench.report.formatting import NOTHING, decimals, number, seconds, size, with_unit
 from milbench.report.marks import StatedTest, marks_frame
 from milbench.report.reliability import pooled_bins

@@ -8,7 +8,8 @@ from matplotlib.patches import Rectangle
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, MUTED, PAPER, WARN_SOFT
 from milbench.report.figures.figure_data import marks_facts
-from milbench.report.figures.style import Picture, literal, styled, wrapped
+from milbench.report.figures.report_figure import ReportFigure
+from milbench.report.figures.style import literal, styled, wrapped
 from milbench.report.formatting import slug
 from milbench.report.marks import SIGNS, MarkResult, MarkVerdict, StatedTest, by_metric, distance_text, judged, tests_of
 from milbench.report.study import Study
@@ -23,7 +24,7 @@ _CAPTION = (
 )
 
 
-def draw_matrices(study: Study) -> list[Picture]:
+def draw_matrices(study: Study) -> list[ReportFigure]:
     """Return a figure for each metric that has marks."""
     pictures = []
     for name, tests in by_metric(tests_of(study)).items():
@@ -31,7 +32,7 @@ def draw_matrices(study: Study) -> list[Picture]:
         with styled():
             figure, counts = _figure(study, tests)
             caption, facts = f"{_CAPTION} {counts}", marks_facts(study, tests, counts)
-            pictures.append(Picture(f"marks-{slug(name)}", f"marks-{name}", "", title, caption, figure, facts))
+            pictures.append(ReportFigure(f"marks-{slug(name)}", f"marks-{name}", "", title, caption, figure, facts))
     return pictures
 
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
 from milbench.report.figures.figure_data import pareto_facts
-from milbench.report.figures.style import DASHES, NARROW, Facts, literal, scale_axis, unit_axis, wrapped
+from milbench.report.figures.report_figure import Facts
+from milbench.report.figures.style import DASHES, NARROW, literal, scale_axis, unit_axis, wrapped
 from milbench.report.figures.variants import colour_of, legend_below, mark_of
 from milbench.report.formatting import scaled, seconds, size
 from milbench.report.statistics import LEVEL, pareto_front, student_interval

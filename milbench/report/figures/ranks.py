@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench.report.figures.figure_data import ranks_facts
-from milbench.report.figures.style import WIDTH, Picture, literal, styled
+from milbench.report.figures.report_figure import ReportFigure
+from milbench.report.figures.style import WIDTH, literal, styled
 from milbench.report.formatting import p_value
 from milbench.report.statistics.ranks import FEWEST_LOSSES, FEWEST_TASKS, Ranks, rank_losses
 from milbench.report.study import Study, Variant
@@ -18,9 +19,9 @@ ALL_TASKS = ""
 """The task of a picture that is of all tasks."""
 
 
-def draw_ranks(study: Study) -> tuple[list[Picture], list[str]]:
+def draw_ranks(study: Study) -> tuple[list[ReportFigure], list[str]]:
     """Return a diagram for every kind of supervision, and a sentence for each that has none; neither for one task."""
-    pictures: list[Picture] = []
+    pictures: list[ReportFigure] = []
     reasons: list[str] = []
     for kind in dict.fromkeys(variant.supervision for variant in study.variants) if len(study.tasks) > 1 else ():
         variants = [variant for variant in study.variants if variant.supervision == kind]
@@ -60,7 +61,7 @@ def _values(study: Study, variants: list[Variant]) -> pd.DataFrame:
     return ranks.groupby([study.data(task) for task in ranks.index], sort=False).mean()
 
 
-def _picture(ranks: Ranks, kind: str) -> Picture:
+def _picture(ranks: Ranks, kind: str) -> ReportFigure:
     caption = (
         "Mean ranks by the primary metric, 1 is the best, with the means over seeds. A block is a task, or the mean "
         f"over the tasks on the same data; there are {ranks.blocks}. Friedman's test of equal ranks: p = "
@@ -70,7 +71,9 @@ def _picture(ranks: Ranks, kind: str) -> Picture:
     with styled():
         figure = _diagram(ranks)
         title = f"Ranks over tasks, {kind} supervision"
-        return Picture(f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure, ranks_facts(ranks.mean))
+        return ReportFigure(
+            f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure, ranks_facts(ranks.mean)
+        )
 
 
 def _diagram(ranks: Ranks) -> Figure:

@@ -12,7 +12,8 @@ from milbench._utils.palette import INK, MUTED
 from milbench.api.metric_info import describe
 from milbench.api.reliability import BINS, Bin
 from milbench.report.figures.figure_data import reliability_facts
-from milbench.report.figures.style import NARROW, Facts, literal, wrapped
+from milbench.report.figures.report_figure import Facts
+from milbench.report.figures.style import NARROW, literal, wrapped
 from milbench.report.figures.variants import colour_of
 from milbench.report.formatting import decimals, interval, number, with_unit
 from milbench.report.reliability import pooled_bins

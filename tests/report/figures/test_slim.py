@@ -10,12 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from milbench.report.figures.report_figure import Facts, ReportFigure
 from milbench.report.figures.slim import slim, with_classes
-from milbench.report.figures.style import Facts, Picture
 from tests._helpers.browser import needs_browser, opened
 
 
-def picture() -> Picture:
+def picture() -> ReportFigure:
     import pandas as pd
 
     figure = Figure(figsize=(5, 3), layout="constrained")
@@ -25,7 +25,7 @@ def picture() -> Picture:
     left.legend()
     right.imshow(np.arange(12.0).reshape(3, 4))
     right.set_title("x = 1.23456")
-    return Picture("one", "seeds", "task", "title", "caption", figure, Facts("says", pd.DataFrame({"x": [1]})))
+    return ReportFigure("one", "seeds", "task", "title", "caption", figure, Facts("says", pd.DataFrame({"x": [1]})))
 
 
 def test_texts_and_pictures_inside_stay_as_they_are() -> None:
