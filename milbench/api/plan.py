@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from milbench.api.contrast import Contrast
 from milbench.api.marks import Mark
-from milbench.api.merged_searches import merge_tuned
 from milbench.errors import RENAMED, UsageError
 
 if TYPE_CHECKING:
@@ -301,59 +300,6 @@ def fields_today(cell: dict[str, Any]) -> dict[str, Any]:
 
 def _task_of(found: Cell | Mark) -> tuple[str, str]:
     return found.task, _to_json(found.task_params)
-
-
-def merge(plans: Iterable[Plan]) -> Plan:
-    """Return one plan with the cells of several launches of a comparison, each cell once, with labels for all of them.
-
-    Args:
-        plans: at least one, the newest first; title, notes, contrasts and marks are those of the newest one that is no
-            part of a spec. Of a tuned comparison each loss on each task comes from the newest launch that has it.
-    """
-    plans = list(plans)
-    whole = next((plan for plan in plans if not plan.part), plans[0])
-    remarks: dict[str, Any] = {key: getattr(whole, key) for key in ("title", "notes", "contrasts", "marks")}
-    if plans[0].search is not None:
-        return replace(merge_tuned(plans, merge_infos(plans)), **remarks)
-    cells = {cell.id: cell for plan in reversed(plans) for cell in plan.cells}
-    infos = merge_infos(plans)
-    folds = {k: v for plan in reversed(plans) for k, v in plan.folds.items()}
-    overlaps = {k: v for plan in reversed(plans) for k, v in plan.overlaps.items()}
-    named = labels(cells.values())
-    return replace(
-        plans[0], cells=list(cells.values()), tasks=infos, labels=named, folds=folds, overlaps=overlaps, **remarks
-    )  # fmt: skip
-
-
-def merge_infos(plans: Sequence[Plan]) -> dict[str, TaskInfo]:
-    """Return what the plans know of every task; where they differ, the first one counts."""
-    infos: dict[str, TaskInfo] = {}
-    for plan in reversed(plans):
-        infos |= {name: info.beyond(infos.get(name)) for name, info in plan.tasks.items()}
-    return infos
-
-
-def newest_code(plans: Sequence[Plan]) -> tuple[list[Plan], list[Cell]]:
-    """Return the plans of several launches without the cells whose code or data a newer launch replaced, and these.
-
-    Of cells with one loss, task and recipe and the same parameters, those count that have the revisions and the data of
-    the newest plan with such cells. A tuned comparison is left as it is, since `merge` takes the newest launch there.
-
-    Args:
-        plans: the newest first.
-    """
-    newest: dict[str, tuple[str, str, str]] = {}
-    found, replaced = [], {}
-    for plan in plans:
-        kept = []
-        for cell in plan.cells:
-            variant = _to_json([cell.loss, cell.loss_params, cell.task, cell.task_params, cell.recipe])
-            if plan.search is not None or newest.setdefault(variant, cell.version) == cell.version:
-                kept.append(cell)
-            else:
-                replaced[cell.id] = cell
-        found.append(replace(plan, cells=kept))
-    return found, list(replaced.values())
 
 
 def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:

@@ -16,7 +16,22 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from milbench._version import __version__
-from milbench.cli import bench, compare, data, model, new, predict, report, run, serve, status, tour, transfer, tune
+from milbench.cli import (
+    bench,
+    compare,
+    data,
+    list_,
+    model,
+    new,
+    predict,
+    report,
+    run,
+    serve,
+    status,
+    tour,
+    transfer,
+    tune,
+)
 from milbench.cli.launch import INTERRUPTED
 from milbench.errors import RENAMED, UsageError, store_failure
 
@@ -39,7 +54,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "compare": compare.compare,
     "export": transfer.export,
     "import": transfer.import_,
-    "list": report.list_,
+    "list": list_.list_,
     "status": status.status,
     "ui": serve.ui,
     "predict": predict.predict,

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milbench._utils import locks
-from milbench.api.plan import Cell, Plan, merge, newest_code
+from milbench.api.merged_plans import merge, newest_code
+from milbench.api.plan import Cell, Plan
 from milbench.errors import StoreError, UsageError, unknown
 from milbench.store import database
 from milbench.store.artifacts import PLAN

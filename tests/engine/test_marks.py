@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Plan, merge
+from milbench.api.merged_plans import merge
+from milbench.api.plan import Plan
 from milbench.cli.request import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Spec, make_spec, read_spec

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Cell, Plan, labels, merge
+from milbench.api.merged_plans import merge
+from milbench.api.plan import Cell, Plan, labels
 from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan

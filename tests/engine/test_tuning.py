@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from milbench.api.plan import Plan, merge
+from milbench.api.merged_plans import merge
+from milbench.api.plan import Plan
 from milbench.engine.spec import Spec, make_spec
 from milbench.engine.tuning import search_plan, tuned_plan
 from milbench.errors import UsageError
