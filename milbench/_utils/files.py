@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -45,20 +46,22 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder completely or not at all, in place of an earlier one.
+    """Copy a folder completely or not at all.
 
     Args:
         source: the folder to copy.
         target: what it is called afterwards; the folder that holds it is created if missing.
 
     Raises:
+        FileExistsError: the target is there already.
         OSError: the copy cannot be written.
     """
-    with scratch_folder(target.parent, target.name) as scratch:
-        shutil.copytree(source, scratch / "new")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".milbench-", ignore_cleanup_errors=True) as folder:
+        whole = shutil.copytree(source, Path(folder) / "whole")
         if target.exists():
-            target.rename(scratch / "old")
-        (scratch / "new").rename(target)
+            raise FileExistsError(errno.EEXIST, "it is there already", str(target))
+        whole.rename(target)
 
 
 @contextmanager

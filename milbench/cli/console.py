@@ -72,13 +72,5 @@ class PlainConsole(Console):
         return super().render_str(plain(text), **how)
 
 
-def _open_streams() -> None:
-    """Let what is printed go nowhere where the process was started without the stream, as by `>&-`."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 for the whole process
-
-
-_open_streams()
 # Lines in logs and pipes are not wrapped at the usual 80 columns: programs read them too.
-console = PlainConsole() if sys.stdout.isatty() else PlainConsole(width=200)
+console = PlainConsole() if sys.stdout and sys.stdout.isatty() else PlainConsole(width=200)

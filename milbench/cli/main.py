@@ -37,7 +37,8 @@ from milbench.errors import RENAMED, UsageError, store_failure
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
-STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 
@@ -71,6 +72,7 @@ app.add_typer(new.app, name="new")
 
 def main() -> NoReturn:
     """Run the command line. A mistake of the user ends in one line on standard error and exit code 2."""
+    _open_streams()
     _write_what_cannot_be_encoded()
     try:
         with _interruptible():
@@ -93,6 +95,21 @@ def main() -> NoReturn:
             raise
         code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_streams() -> None:
+    """Let what is printed go nowhere where the process was started without a stream, as by `>&-`.
+
+    A file that is opened later would get the number of the stream, and workers would write to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the first number that is free
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _write_what_cannot_be_encoded() -> None:
@@ -119,8 +136,11 @@ def _interruptible() -> Iterator[None]:
     """
 
     def interrupt(*_: Any) -> NoReturn:
-        with suppress(OSError):  # the terminal may be closed
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"milbench: interrupted\n")  # safe in a handler
+        if before.pop(HANGUP, None) is not None:  # a shell may tell its commands once more that the terminal is closed
+            signal.signal(HANGUP, signal.SIG_IGN)
+        if sys.__stderr__:
+            with suppress(OSError):  # the terminal may be closed
+                os.write(sys.__stderr__.fileno(), b"milbench: interrupted\n")  # safe in a handler
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

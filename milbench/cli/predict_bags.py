@@ -46,6 +46,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     """
     from milbench.cli.console import console
     from milbench.data.tables.writing import write_table
+    from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
     from milbench.inference.temperature import fit_temperature
 
@@ -58,7 +59,8 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
         if positions:
             write_table(position_table(model, batches, temperature), beside)
     console.print(_summary(model, found), markup=False)
-    lines = [f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else "")]
+    lines = notes(model)
+    lines.append(f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else ""))
     if calibrate:
         lines.append(f"temperature {temperature:.3g}, fitted on the validation bags of the run")
     for line in lines:

@@ -108,7 +108,7 @@ def names(text: str | None) -> list[str] | None:
     """
     if text is None:
         return None
-    if "," in text and text.endswith(".py") and os.path.isfile(text):  # noqa: PTH113 it is False for any text
+    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113 no text is an error
         return [text]
     names = [part.strip() for part in text.split(",") if part.strip()]
     return names or [""]

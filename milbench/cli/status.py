@@ -114,7 +114,9 @@ def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
     failed = [state.run_id for state in states.values() if state.status == "failed"]
     more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
     if not store.is_local:  # a copy of the file would be gone when this command ends
-        return [f"where it failed: {TRACEBACK} of run {run_id} on {store.address}{more}" for run_id in failed[:1]]
+        runs = (run_id for run_id in failed if TRACEBACK in store.artifact_sizes(run_id))
+        where = (f"{TRACEBACK} of run {run_id} on {store.address}" for run_id in runs)
+        return [f"where it failed: {place}{more}" for place in itertools.islice(where, 1)]
     paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))
     return [f"where it failed: {path}{more}" for path in itertools.islice(paths, 1)]
 

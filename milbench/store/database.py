@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from milbench._utils import locks
@@ -124,15 +124,22 @@ def _read(database: Path, query: str) -> list[tuple[object, ...]]:
         raise UsageError(f"cannot open the store {database}: {error}") from None
 
 
+def _was_scratch(folder: Path) -> bool:
+    """Return whether a folder is gone in which something was prepared. Others are not looked at: they may be away."""
+    is_scratch = folder.name.startswith(".") or folder.is_relative_to(tempfile.gettempdir())
+    return is_scratch and not folder.exists()
+
+
 def _alias(folder: Path) -> Path:
     """Return a link to a folder whose path has plain characters only; SQLite follows it to the folder itself."""
     mine = Path(tempfile.gettempdir()) / f"milbench-{os.getuid() if hasattr(os, 'getuid') else 'aliases'}"
     mine.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid") and mine.stat().st_uid != os.getuid():
         raise UsageError(f"{mine} belongs to another user; rename --root so that it has letters and digits only")
-    for old in mine.iterdir():  # of folders that are gone, as those are in which a database was prepared
-        if old.is_symlink() and not old.exists():
-            old.unlink(missing_ok=True)
+    for old in mine.iterdir():
+        with suppress(OSError):
+            if _was_scratch(old.readlink()):
+                old.unlink()
     link = mine / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     if not link.is_symlink():
         fresh = link.with_name(f"{link.name}.{os.getpid()}")

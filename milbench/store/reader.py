@@ -367,7 +367,7 @@ class StoreReader:
         if self.is_local:
             return self._client.download(run_id, name, None)
         folder = _folder_of_copies() / run_id
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # a process may outlive what cleans the temporary folder
         return self._client.download(run_id, name, str(folder))
 
     # -- who computes a run -------------------------------------------------------------------------------------

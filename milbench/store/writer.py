@@ -227,7 +227,9 @@ class StoreWriter(StoreReader):
     def log_folder(self, run_id: str, path: Path) -> None:
         """Store a copy of a folder as an artifact, in place of an earlier one of that name."""
         if self.is_in_workspace:
-            copy_folder(path, self._place(run_id, path.name))
+            place = self._place(run_id, path.name)
+            shutil.rmtree(place, ignore_errors=True)
+            copy_folder(path, place)
         else:
             self._write(run_id, "log_folder", path=path)
 

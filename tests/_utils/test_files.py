@@ -32,24 +32,23 @@ def test_a_scratch_folder_is_gone_whatever_happens_in_it(tmp_path: Path) -> None
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_folder_is_copied_in_place_of_an_earlier_one_or_not_at_all(
+def test_a_folder_is_copied_as_a_whole_or_not_at_all_and_nothing_beside_it_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, target = tmp_path / "source", tmp_path / "below" / "target"
+    source, home = tmp_path / "source", tmp_path / "home"
     (source / "deep").mkdir(parents=True)
     (source / "deep" / "new.txt").write_text("new")
-    copy_folder(source, target)
-    (target / "old.txt").write_text("old")
-    copy_folder(source, target)
-    assert [path.name for path in target.iterdir()] == ["deep"]
-    assert (target / "deep" / "new.txt").read_text() == "new"
-    (source / "deep" / "new.txt").write_text("newer")
+    (home / ".target-3.12").mkdir(parents=True)
+    (home / ".lock").write_text("mine")
+    copy_folder(source, home / "target")
+    assert (home / "target" / "deep" / "new.txt").read_text() == "new"
+    with pytest.raises(FileExistsError):
+        copy_folder(source, home / "target")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("shutil.copytree", full)
     with pytest.raises(OSError, match="full"):
-        copy_folder(source, target)
-    assert (target / "deep" / "new.txt").read_text() == "new"
-    assert [path.name for path in target.parent.iterdir()] == ["target"]
+        copy_folder(source, home / "other")
+    assert {path.name for path in home.iterdir()} == {".target-3.12", ".lock", "target"}

@@ -13,6 +13,8 @@ import pytest
 
 from milbench.api import registry
 from milbench.cli.console import plain
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 HOSTILE = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
@@ -76,6 +78,7 @@ def test_what_is_harmless_stays() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, number: int) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
     slow = tmp_path / "slow.py"
     slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
     command = [sys.executable, "-m", "milbench", "run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path)]
@@ -97,8 +100,13 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
-def test_a_closed_output_is_no_error() -> None:
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path, closed: str) -> None:
+    words = f"--task {TINY} --epochs 1 -p task.batches=1 --in-process --name quiet --root {root}"
     ran = subprocess.run(
-        ["sh", "-c", '"$0" -m milbench list specs >&-', sys.executable], capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} {closed}', sys.executable],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    (cell,) = StoreReader(Workspace(root)).cell_runs().values()
+    assert cell.status == "done"

@@ -10,17 +10,14 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from milbench.engine.cluster import check_workers, connected
-from milbench.engine.planning import make_plan
-from milbench.engine.runner import Launch, sweep
-from milbench.engine.spec import make_spec
+from milbench.engine.cluster import connected
 from milbench.errors import UsageError
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
@@ -160,18 +157,3 @@ def test_no_scheduler_at_the_address(milbench: Milbench, root: Path, monkeypatch
     assert "no dask scheduler answers at tcp://127.0.0.1:9" in said
     with pytest.raises(UsageError, match="nothing was run yet"):
         StoreReader(Workspace(root)).launches()
-
-
-def test_a_launch_that_sweeps_the_store_leaves_one_alone_that_waits_for_workers(root: Path) -> None:
-    workspace = Workspace(root).make()
-    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [TINY]}), None)
-
-    class Client:
-        def wait_for_workers(self, number: int, timeout: float) -> None:
-            sweep(workspace, Launch(plan, {}))  # another launch begins meanwhile
-
-        def run(self, check: Callable[..., str], *arguments: str, on_error: str) -> dict[str, str]:
-            return {"worker": check(*arguments)}
-
-    check_workers(Client(), workspace, StoreReader(workspace).uri)
-    assert list(workspace.checkpoints.glob("*seen-by*")) == []

@@ -100,12 +100,15 @@ def test_a_root_may_have_any_name(milbench: Milbench, tmp_path: Path) -> None:
 def test_links_to_folders_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    for name in ("a store", "a scratch folder", "another store"):
-        (tmp_path / name).mkdir()
-    kept, left = database._alias(tmp_path / "a store"), database._alias(tmp_path / "a scratch folder")
-    (tmp_path / "a scratch folder").rmdir()
-    last = database._alias(tmp_path / "another store")
-    assert (kept.exists(), left.is_symlink(), last.exists()) == (True, False, True)
+    stores = [tmp_path / "a store", tmp_path / "a store far away", tmp_path / "another store"]
+    scratch = [tmp_path / "temporary" / "an export", stores[0] / ".mlflow.db-1"]
+    for folder in (*stores, *scratch):
+        folder.mkdir()
+    kept, away, *left = [database._alias(folder) for folder in (*stores[:2], *scratch)]
+    for folder in (*scratch, stores[1]):
+        folder.rmdir()
+    last = database._alias(stores[2])
+    assert [link.is_symlink() for link in (kept, away, *left, last)] == [True, True, False, False, True]
 
 
 def test_a_copy_writes_into_itself_and_a_moved_root_is_complete(milbench: Milbench, root: Path, tmp_path: Path) -> None:

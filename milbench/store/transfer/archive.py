@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from milbench._version import __version__
 from milbench.api.plan import COMPARISON_NAME, Cell, Plan, fields_today
@@ -34,8 +35,17 @@ EXPORT_MANIFEST = "manifest.json"
 
 Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A number that databases can keep."""
-Moment = Annotated[int, Field(ge=0, lt=2**53)]
-"""Milliseconds since 1970. A later moment than any would be the newest of its store for ever."""
+DAY = 24 * 3600 * 1000
+
+
+def _not_in_the_future(moment: int) -> int:
+    if moment > time.time() * 1000 + DAY:
+        raise ValueError("a moment in the future: its run would be the newest of the store, whatever is launched")
+    return moment
+
+
+Moment = Annotated[int, Field(ge=0), AfterValidator(_not_in_the_future)]
+"""Milliseconds since 1970; clocks of machines may differ by a day."""
 
 
 class LaunchCopy(BaseModel):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ def rename_plan(members: Members) -> None:
         ),
         (edit(lambda m: m["cells"][0].update(start=10**30)), "cells.0.start in its manifest"),
         (edit(lambda m: m["launches"][0].update(start=2**63 - 1)), "launches.0.start in its manifest"),
+        (edit(lambda m: m["launches"][0].update(end=int(time.time() + 10 * 86400) * 1000)), "a moment in the future"),
         (lambda members: members.update({"manifest.json": b"[]"}), "its manifest is no table of JSON"),
         (lambda members: members.update({"manifest.json": b"{"}), "cannot import"),
     ],
