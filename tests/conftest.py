@@ -12,11 +12,10 @@ import torch
 
 from milbench.api.registry import losses, tasks
 from tests._helpers import short_timings  # noqa: F401 it shortens them
-from tests._helpers.command_line import REPOSITORY, Ran
+from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
 from tests._helpers.other_machine import WORDS, client, runs_of
 
-TEMPLATES = str(REPOSITORY / "milbench" / "templates")
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,11 +25,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it st
 def plug_ins_of_one_test() -> Iterator[None]:
     """Forget the losses and tasks that a test loads from files, so that two tests may use the same name.
 
-    The templates are tested from their own folder, without this fixture, perhaps before: they are forgotten as well.
+    So are those that were loaded before: by a fixture that several tests share, or by the tests of the templates.
     """
     before = [
-        {name: entry for name, entry in registry.entries.items() if not entry.origin.startswith(TEMPLATES)}
-        for registry in _registries()
+        {name: entry for name, entry in registry.entries.items() if not entry.is_file} for registry in _registries()
     ]
     _register(before)
     yield
