@@ -23,6 +23,11 @@ OVERLAPS = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) =
     Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
     Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2.5).map(([other]) => `${one} | ${other}`));
 })"""
+CUT_OFF = """() => [...document.querySelectorAll("#seeds-chart svg, #pair-chart svg")].flatMap((svg) => {
+  const edge = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter((t) => t.getBoundingClientRect().bottom > edge.bottom)
+    .map((t) => t.textContent);
+})"""
 SMALLEST = """() => Math.min(...[...document.querySelectorAll("figure svg text")].filter((t) => t.textContent.trim())
   .map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a).filter((size) => size > 0))"""
 
@@ -180,6 +185,8 @@ def test_the_epoch_rule_changes_means_to_those_of_the_files(page: Path) -> None:
 def test_pointing_at_a_mark_shows_seed_value_and_run(page: Path) -> None:
     frame = pd.read_csv(page.parent / "results.csv", dtype={"run_id": str})
     with opened(page) as tab:
+        assert tab.locator("#seeds-chart svg, #pair-chart svg").count() == 2
+        assert tab.evaluate(CUT_OFF) == []
         tab.locator("#seeds-chart").scroll_into_view_if_needed()
         tab.locator("#seeds-chart circle").first.hover()
         text = " ".join(tab.locator("#seeds-chart svg tspan").all_text_contents())

@@ -71,7 +71,7 @@ function pairPlot(rows, unit) {
   return Plot.plot({
     ...frameOf(width, 44 * points.length),
     ariaLabel: `${state.a} less ${state.b}, with intervals`,
-    x: { label: unit === 100 ? "difference (percentage points)" : "difference", grid: true, nice: true, ticks: Math.max(3, width / 110) },
+    x: { label: unit === 100 ? "difference (percentage points)" : "difference", grid: true, labelOffset: LABEL, nice: true, ticks: Math.max(3, width / 110) },
     y: { type: "band", domain: points.map((d) => d.task), axis: null, padding: 0.1 },
     marks: [
       Plot.ruleX([0], { stroke: css("--ink") }),

@@ -9,6 +9,7 @@ const frameOf = (width, height) => ({
   width, height: 60 + height, marginLeft: 28, marginRight: 28, marginTop: 12, marginBottom: 44,
   style: { background: "transparent", color: style()("--ink"), fontSize: "13px" },
 });
+const LABEL = 36; // pixels from the axis to the end of its label, whose letters would reach below the chart otherwise
 const heading = (css) => ({ frameAnchor: "left", textAnchor: "start", dy: -9, fill: css("--ink"), fontWeight: 600 });
 
 // A chart is one picture with a name; what its marks say stands in the table below it.
@@ -57,7 +58,7 @@ function seedsPlot(labels, dots, means, guess) {
   return Plot.plot({
     ...frameOf(width, 46 * labels.length),
     ariaLabel: `${metric.label} of every seed on ${data.tasks[state.task].label}`,
-    x: { label: `${metric.label}${metric.percent ? " (%)" : ""}${log ? ", log scale" : ""}`, grid: true, ...scale },
+    x: { label: `${metric.label}${metric.percent ? " (%)" : ""}${log ? ", log scale" : ""}`, grid: true, labelOffset: LABEL, ...scale },
     y: { type: "band", domain: labels, axis: null, padding: 0.1 },
     marks: [
       guess == null ? null : Plot.ruleX([guess], { stroke: css("--muted"), strokeDasharray: "2,3" }),
