@@ -21,9 +21,15 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
     @functools.wraps(method)
     def precise(self: Any, *args: Any, **kwargs: Any) -> Any:
         logits = args[0] if args else kwargs["logits"]
-        if not torch.amp.is_autocast_available(logits.device.type):
+        if not _is_available(logits.device.type):
             return method(self, *args, **kwargs)
         with torch.autocast(logits.device.type, enabled=False):
             return method(self, *args, **kwargs)
 
     return cast("AnyMethod", precise)
+
+
+# PyTorch 2.10 cannot compile the call itself.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_available(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind)
