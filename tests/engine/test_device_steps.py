@@ -213,7 +213,7 @@ def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], objec
     ],
 )
 def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.Tensor], object]) -> None:
-    with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device"):
+    with FakeGPU(), pytest.raises(Exception, match=r"local_scalar|nonzero|same device|two different devices"):
         raising(torch.zeros(3, device=GPU))
 
 
