@@ -108,7 +108,8 @@ def names(text: str | None) -> list[str] | None:
     """
     if text is None:
         return None
-    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113 no text is an error
+    # Path.is_file and Path.expanduser raise for some texts that name no file, which are then split as names.
+    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113
         return [text]
     names = [part.strip() for part in text.split(",") if part.strip()]
     return names or [""]
