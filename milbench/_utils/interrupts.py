@@ -1,4 +1,4 @@
-"""Tells a Ctrl-C of the user from a KeyboardInterrupt that other code raises."""
+"""The signals that stop a command, and how a Ctrl-C of the user is told from a KeyboardInterrupt of other code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals that stop a command; a terminal that is closed sends the last one."""
 
 
 @contextmanager

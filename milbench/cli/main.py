@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from milbench._utils.interrupts import STOPPING
 from milbench._version import __version__
 from milbench.cli import (
     bench,
@@ -38,7 +39,6 @@ from milbench.errors import RENAMED, UsageError, store_failure
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
 HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
-STOPPING = {signal.SIGINT, signal.SIGTERM, HANGUP}
 ParserError: Any = typer.BadParameter.__base__
 """What typer's parser raises; it has no public name, and its module depends on the version of typer."""
 

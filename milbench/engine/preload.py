@@ -11,9 +11,10 @@ import sys
 import torch._dynamo  # every optimiser of torch imports it in its first step
 
 import milbench.engine.trainer
+import milbench.engine.worker
 import milbench.store.mlflow_client
 import milbench.store.writer
-from milbench.engine.worker import STOPPING
+from milbench._utils.interrupts import STOPPING
 
 milbench.store.mlflow_client.preload()
 if any("multiprocessing.forkserver" in word for word in sys.orig_argv):

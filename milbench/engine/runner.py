@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from milbench._utils import locks
+from milbench._utils.interrupts import STOPPING
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cluster import Cluster, check_workers, connected
 from milbench.engine.pools import InProcess, Pool, Processes
 from milbench.engine.smoke_test import one_a_pair
-from milbench.engine.worker import STOPPING, Job, JobResult
+from milbench.engine.worker import Job, JobResult
 from milbench.errors import StoreError, UsageError
 from milbench.store.records import CellRun
 from milbench.store.workspace import Workspace

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from milbench._utils import locks
+from milbench._utils.interrupts import STOPPING
 from milbench.api.plan import Cell
 from milbench.engine.callback import Callback, Stopped
 from milbench.errors import StoreAwayError, StoreError, UsageError, store_failure
@@ -380,7 +381,3 @@ def _leave_signals_to_the_launcher(job: Job) -> None:
     if job.is_child and threading.current_thread() is threading.main_thread():
         for name in STOPPING:
             signal.signal(name, signal.SIG_IGN)
-
-
-STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals that stop a launch."""
