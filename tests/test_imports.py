@@ -27,3 +27,10 @@ def test_every_module_is_imported_without_modules_that_only_unix_has() -> None:
     assert {"milbench._utils.locks", "milbench.engine.trainer", "milbench.losses.exact", "milbench.tasks.svhn"} <= set(
         done.stdout.split()
     )
+
+
+def test_losses_tasks_and_the_runner_are_imported_without_the_compiler_of_torch() -> None:
+    code = "import sys, milbench.cli.run, milbench.engine.runner, milbench.losses.exact, milbench.tasks.svhn\n"
+    code += "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
