@@ -29,7 +29,7 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
     return cast("AnyMethod", precise)
 
 
-# PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. (To mark the call
-# as constant for the compiler imports the compiler, more than a second in every process.)
+# PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark the
+# call as constant for the compiler would import the compiler: more than a second in every process.
 def _is_available(kind: str) -> bool:
     return torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)

@@ -10,7 +10,7 @@ import typer
 
 from milbench.cli import options
 from milbench.cli.bench_files import STANDARD_OUTPUT
-from milbench.cli.request import SeveralNames, names
+from milbench.cli.options import SeveralNames, names
 
 app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
 JsonOption = Annotated[

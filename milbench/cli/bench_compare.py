@@ -101,7 +101,7 @@ def print_comparison(before: Measured, after: Measured) -> None:
     """Print in what the machines differ, the ratios, and the rows that only one file has."""
     from rich.table import Table
 
-    from milbench.cli.console import console
+    from milbench.launch.console import console
 
     found = ratios(before, after)
     for line in differences(before, after):

@@ -176,7 +176,7 @@ def print_table(frame: pd.DataFrame) -> None:
     """Print the table."""
     from rich.table import Table
 
-    from milbench.cli.console import PlainConsole
+    from milbench.launch.console import PlainConsole
 
     table = Table(
         title=f"exact likelihood from logits: bags x classes x positions, {torch.get_num_threads()} threads, "

@@ -346,7 +346,7 @@ def print_table(rows: Sequence[Row], threads: int) -> None:
     """Print the table."""
     from rich.table import Table
 
-    from milbench.cli.console import PlainConsole
+    from milbench.launch.console import PlainConsole
 
     table = Table(title=f"training steps, {threads} threads: medians ± half the width of the middle half")
     table.add_column("task, loss", no_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,10 +36,11 @@ def compare(
     root_b: Annotated[Path | None, typer.Option(help="Folder with the store of B; default: --root.")] = None,
 ) -> int:
     """Show what changed from A to B: which losses are better or worse beyond noise, on which task."""
-    from milbench.cli.console import console
+    from milbench.comparison.changes import changes as found_changes
+    from milbench.launch.console import console
     from milbench.report.changes_page import changes_sentence, write_changes
 
-    changes = found_changes(a, b, metric, margin, (root_a or root, root_b or root))
+    changes = found_changes(a, b, metric=metric, margin=margin, root=root, root_a=root_a, root_b=root_b)
     if fail_on is not None:
         _check_judged(changes)
     console.print(_table(changes))
@@ -48,27 +48,6 @@ def compare(
     if out is not None:
         console.print(f"wrote {write_changes(changes, out)}", soft_wrap=True, highlight=False, markup=False)
     return int(fail_on is not None and bool(changes.worse))
-
-
-def found_changes(a: str, b: str, metric: str | None, margin: float | None, roots: tuple[Path, Path]) -> Changes:
-    """Return what changed between two comparisons.
-
-    Args:
-        a: the reference of A, see `milbench.cli.references`.
-        b: that of B.
-        metric: by which they are compared; None: the leading one of each task.
-        margin: the largest difference that counts as none; None: none is given.
-        roots: the folders of the stores of A and B.
-
-    Raises:
-        UsageError: a reference is wrong, or the two have nothing in common.
-    """
-    from milbench.cli.references import referred
-    from milbench.report.changes import changes_between
-
-    with ExitStack() as stack:
-        of_a, of_b = (stack.enter_context(referred(given, root)) for given, root in zip((a, b), roots, strict=True))
-        return changes_between(of_a, of_b, (a, b), metric, margin)
 
 
 def _check_judged(changes: Changes) -> None:
@@ -119,6 +98,6 @@ def _with_detail(entry: Entry) -> str:
 def _text(text: str, style: str) -> Text:
     from rich.text import Text
 
-    from milbench.cli.console import plain
+    from milbench.launch.console import plain
 
     return Text(plain(text), style)

@@ -9,6 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
+from milbench.launch.stores import existing_workspace
 
 
 def list_(
@@ -20,7 +21,7 @@ def list_(
     """List what there is to choose from: built in, or in installed packages; `runs` are comparisons in the store."""
     from rich.table import Table
 
-    from milbench.cli.console import console
+    from milbench.launch.console import console
 
     table = Table()
     if what == "runs":
@@ -40,7 +41,7 @@ def _add_comparisons(table: Any, root: Path) -> None:
 
     for heading in ("comparison", "launches", "last launch"):
         table.add_column(heading)
-    for row in StoreReader(options.existing_workspace(root)).names().itertuples():
+    for row in StoreReader(existing_workspace(root)).names().itertuples():
         table.add_row(str(row.name), str(row.launches), str(row.last))
 
 

@@ -33,8 +33,8 @@ from milbench.cli import (
     transfer,
     tune,
 )
-from milbench.cli.launch import INTERRUPTED
 from milbench.errors import RENAMED, UsageError, store_failure
+from milbench.launch.compute_plan import INTERRUPTED
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
@@ -180,7 +180,7 @@ def _suggest_new_name(error: Any) -> None:
 
 
 def _refuse(message: str) -> int:
-    from milbench.cli.console import plain
+    from milbench.launch.console import plain
 
     typer.echo(plain(f"milbench: {' '.join(message.split())}"), err=True)
     return 2

@@ -11,6 +11,7 @@ import typer
 from milbench._utils.files import copy_folder
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
+from milbench.launch.stores import existing_workspace
 
 
 def model(
@@ -28,15 +29,15 @@ def model(
     """
     import torch
 
-    from milbench.cli.console import console
     from milbench.inference.load import load_trained
+    from milbench.launch.console import console
     from milbench.store.artifacts import GALLERY, MEMORY, WEIGHTS
     from milbench.store.saved_model import FOLDER, save_model
     from milbench.store.writer import StoreWriter
 
     if out is not None and out.exists():
         raise UsageError(f"--out {out} is there already: name a new folder")
-    store = StoreWriter(options.existing_workspace(root))
+    store = StoreWriter(existing_workspace(root))
     trained = load_trained(store, run, torch.device("cpu"), data_dir)
     found = {name: store.artifact(trained.run_id, name) for name in (WEIGHTS, MEMORY, GALLERY)}
     pictures = found.pop(GALLERY)

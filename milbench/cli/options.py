@@ -1,21 +1,17 @@
-"""Options that several commands share, and the store that `--root` names."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from milbench.api.decoder import Decoder
-from milbench.errors import UsageError, as_usage
+from milbench.errors import UsageError
 
-if TYPE_CHECKING:
-    from milbench.store.workspace import Workspace
-
+SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
 RootOption = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")
@@ -62,11 +58,6 @@ HERE = Path()
 """The default of `--root`."""
 
 
-def command_line() -> str:
-    """Return the command as the user typed it, quoted for a shell."""
-    return shlex.join(["milbench", *sys.argv[1:]])
-
-
 def refuse_timeout_in_process(timeout: float | None, *, in_process: bool) -> None:
     """Raise UsageError where both are given: a cell that takes too long is ended with its process."""
     if timeout is not None and in_process:
@@ -75,33 +66,15 @@ def refuse_timeout_in_process(timeout: float | None, *, in_process: bool) -> Non
         )
 
 
-def has_store(root: Workspace) -> bool:
-    """Return whether there is a store under this root, or a tracking server that the environment names."""
-    from milbench.store import database
+def names(text: str | None) -> list[str] | None:
+    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown.
 
-    with as_usage():
-        return bool(os.environ.get("MLFLOW_TRACKING_URI")) or database.is_finished(root.database)
-
-
-def existing_workspace(path: Path) -> Workspace:
-    """Return the workspace of `--root`, after what waits in it was delivered to the store.
-
-    Raises:
-        UsageError: it has no store, or the store's server does not answer.
+    The path of a file may have commas itself.
     """
-    from milbench.store.workspace import Workspace
-
-    root = Workspace(path)
-    if not has_store(root):
-        raise UsageError(f"there is no store in {root.runs}; start with: milbench run demo (or give --root)")
-    deliver(root)
-    return root
-
-
-def deliver(root: Workspace) -> None:
-    """Bring to the store what runs wrote while its server did not answer; print what the server refuses."""
-    if any(root.spool.glob("*.jsonl")):
-        from milbench.store.writer import StoreWriter
-
-        for line in StoreWriter(root).deliver():
-            typer.echo(f"milbench: {line}", err=True)
+    if text is None:
+        return None
+    # Path.is_file and Path.expanduser raise for some texts that name no file, which are then split as names.
+    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113
+        return [text]
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    return names or [""]

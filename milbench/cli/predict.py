@@ -13,6 +13,7 @@ import typer
 from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
+from milbench.launch.stores import existing_workspace
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -110,9 +111,9 @@ def figure(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
-    from milbench.cli.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale
+    from milbench.launch.console import console
 
     with as_usage():
         if out.is_dir():
@@ -137,10 +138,10 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     from rich.table import Table
 
     from milbench._utils.images import unique_stems
-    from milbench.cli.console import console
     from milbench.cli.predict_bags import are_bags, write_predicted_bags
     from milbench.inference.predict import notes, resolve_decoder
     from milbench.inference.scale_search import parse_scale
+    from milbench.launch.console import console
 
     model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
     if are_bags(request.images, model.task):
@@ -230,7 +231,7 @@ def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_dat
     from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load_trained(StoreReader(options.existing_workspace(root)), run, where, data_dir, needs_data=needs_data)
+    return load_trained(StoreReader(existing_workspace(root)), run, where, data_dir, needs_data=needs_data)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

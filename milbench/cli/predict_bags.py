@@ -44,11 +44,11 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     Raises:
         UsageError: a file is no use, or `out` would replace one of them.
     """
-    from milbench.cli.console import console
     from milbench.data.tables.writing import write_table
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
     from milbench.inference.temperature import fit_temperature
+    from milbench.launch.console import console
 
     table, beside = _outputs(paths, out)
     temperature = fit_temperature(model, model.task.validation_bags()) if calibrate else 1.0

@@ -9,6 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
+from milbench.launch.stores import existing_workspace
 
 
 def report(
@@ -56,7 +57,7 @@ def write_report(
     """
     from rich.text import Text
 
-    from milbench.cli.console import console, plain
+    from milbench.launch.console import console, plain
     from milbench.report.answer import answer
     from milbench.report.render import render
     from milbench.report.study import Study
@@ -64,7 +65,7 @@ def write_report(
     from milbench.store.reader import StoreReader
     from milbench.store.transfer.export import WEIGHTS_AND_GALLERY, export
 
-    workspace = options.existing_workspace(root)
+    workspace = existing_workspace(root)
     store = StoreReader(workspace)
     results = collect(store, name)
     if runs and not results.cells["status"].isin(["done", "failed"]).any():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from milbench.cli import options
-from milbench.cli.launch import INTERRUPTED, compute_plan
-from milbench.cli.request import RunRequest, SeveralNames, companions, names, requested_spec
+from milbench.cli.options import SeveralNames, names
 from milbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from milbench.api.plan import Plan
-    from milbench.engine.spec import Spec
+from milbench.launch.compute import compute, try_out
+from milbench.launch.compute_plan import INTERRUPTED
+from milbench.launch.request import RunRequest
 
 
 def run(
@@ -135,62 +130,3 @@ def reproduce(
     if code != INTERRUPTED:  # a report is useful as well where some cells failed
         write_report(comparison, root, gallery=gallery)
     return code
-
-
-def try_out(request: RunRequest) -> int:
-    """Compute every cell of a comparison in small, in a store that is thrown away; return the exit code."""
-    # Not on the server that the environment may name: these numbers mean nothing.
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
-        return compute(request, Path(folder))
-
-
-def compute(request: RunRequest, root: Path) -> int:
-    """Print the plan of a comparison and compute its missing cells, then those of its companions.
-
-    Returns:
-        The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
-
-    Raises:
-        UsageError: The request is wrong, and nothing was computed; or a search has found nothing to choose from.
-    """
-    from milbench.engine.planning import make_plan
-    from milbench.store.spool import patience
-
-    spec = requested_spec(request)
-    patience()  # a mistake in it is found before a cell needs it
-    others = companions(spec, request)
-    if spec.tune is not None and not request.smoke:  # a smoke run tries losses and tasks, whatever their settings
-        code = compute_tuned(spec, request, root)
-    else:
-        code = compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
-    for other in others:
-        if code == INTERRUPTED or (code and request.fail_fast):
-            break
-        code = compute(other, root) or code
-    return code
-
-
-def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:
-    """Search settings as a spec says, then compute the comparison with those that were chosen; see `compute`."""
-    from milbench.engine.tuning import search_plan, tuned_plan
-    from milbench.store.collect import last_values
-    from milbench.store.reader import StoreReader
-    from milbench.store.workspace import Workspace
-
-    searched: list[Plan] = []
-
-    def first_stage() -> Plan:
-        searched.append(search_plan(spec, request.data_dir))
-        return searched[0]
-
-    code = compute_plan(first_stage, request, root)
-    if request.dry_run or code == INTERRUPTED:
-        return code
-    (plan,) = searched
-    store = StoreReader(Workspace(Path(root)))
-    runs = store.cell_runs()
-    if any(cell.id not in runs or runs[cell.id].status not in ("done", "failed") for cell in plan.cells):
-        return code  # the search was stopped: what it would have chosen is not known yet
-    values = last_values(store, plan, plan.search.metric if plan.search else "")
-    return compute_plan(lambda: tuned_plan(spec, plan, values, request.data_dir), request, root)

@@ -9,6 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
+from milbench.launch.stores import existing_workspace
 
 
 def ui(
@@ -16,10 +17,10 @@ def ui(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Serve MLflow's own pages on the store, until Ctrl-C."""
-    from milbench.cli.console import console
+    from milbench.launch.console import console
     from milbench.store.reader import StoreReader
 
-    store = StoreReader(options.existing_workspace(root))
+    store = StoreReader(existing_workspace(root))
     if not store.is_local:
         raise UsageError(f"the store is on a server of its own: open {store.address}")
     with _listener(port) as listener:

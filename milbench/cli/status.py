@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milbench.cli import options
+from milbench.launch.stores import existing_workspace
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,11 +46,11 @@ def status(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
-    from milbench.cli.console import console
+    from milbench.launch.console import console
     from milbench.store.reader import StoreReader
     from milbench.store.superseded import superseded_note
 
-    store = StoreReader(options.existing_workspace(root))
+    store = StoreReader(existing_workspace(root))
     plan, _, launched = store.plan(name)
     if watch:
         _watch(store, plan)
@@ -82,7 +83,7 @@ def _states(store: StoreReader, plan: Plan) -> dict[str, CellState]:
 
 
 def _how_far(progress: Progress | None) -> str:
-    from milbench.cli.progress import duration
+    from milbench.launch.progress import duration
 
     if progress is None or progress.epoch == 0:
         return "" if progress is None else "it has begun"
@@ -131,7 +132,7 @@ def _watch(store: StoreReader, plan: Plan) -> None:
     """Show counts, and the cells that are computed, until no cell runs or waits."""
     from rich.live import Live
 
-    from milbench.cli.console import console
+    from milbench.launch.console import console
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -147,8 +148,8 @@ def _now(plan: Plan, states: dict[str, CellState]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from milbench.cli.console import plain
-    from milbench.cli.progress import cell_label
+    from milbench.launch.console import plain
+    from milbench.launch.progress import cell_label
 
     table = Table(title=f"{plan.name}: {_summary(states)}", title_justify="left", show_header=False)
     running: list[Cell] = [cell for cell in plan.cells if states[cell.id].status == "running"]

@@ -11,6 +11,7 @@ import typer
 from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
+from milbench.launch.stores import existing_workspace
 
 Form = Literal["archive", "csv", "json", "parquet"]
 
@@ -35,7 +36,7 @@ def export(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write a comparison to one file: its runs, for `milbench import` on another machine, or its metrics as a table."""
-    from milbench.cli.console import console
+    from milbench.launch.console import console
     from milbench.store.reader import StoreReader
     from milbench.store.transfer.export import WEIGHTS_AND_GALLERY
     from milbench.store.transfer.export import export as write
@@ -50,7 +51,7 @@ def export(
         console.print(_write_table(name, root, out, wanted), soft_wrap=True, markup=False)
         return 0
     left_out = dict(zip(WEIGHTS_AND_GALLERY, (no_weights, no_gallery), strict=True))
-    store = StoreReader(options.existing_workspace(root))
+    store = StoreReader(existing_workspace(root))
     message = write(store, name, out, [file for file, leave in left_out.items() if leave], unfinished=unfinished)
     console.print(message, soft_wrap=True, markup=False)
     return 0
@@ -65,7 +66,7 @@ def _write_table(name: str | None, root: Path, out: Path, form: Literal["csv", "
 
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder: name the file, such as {out / 'metrics'}.{form}")
-    frame = tidy_frame(Study(collect(StoreReader(options.existing_workspace(root)), name)))
+    frame = tidy_frame(Study(collect(StoreReader(existing_workspace(root)), name)))
     write: dict[str, Callable[[Path], object]] = {
         "csv": lambda path: frame.to_csv(path, index=False),
         "json": lambda path: frame.to_json(path, orient="records", lines=True),
@@ -81,7 +82,7 @@ def import_(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Add the runs of an export to the store. Either all of them are added, or none, with the reason in one line."""
-    from milbench.cli.console import console
+    from milbench.launch.console import console
     from milbench.store.transfer.import_ import import_ as read
     from milbench.store.workspace import Workspace
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from milbench.cli import options
-from milbench.cli.request import RunRequest, SeveralNames, names, requested_spec
-from milbench.cli.run import compute
+from milbench.cli.options import SeveralNames, names
 from milbench.errors import UsageError
+from milbench.launch.compute import compute
+from milbench.launch.request import RunRequest, requested_spec
 
 
 def tune(

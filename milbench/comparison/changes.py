@@ -1,12 +1,13 @@
-"""What changed between two comparisons, from Python."""
+"""What changed between two comparisons."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
-from milbench.cli.compare import found_changes
+from milbench.comparison.references import referred
 from milbench.errors import UsageError
-from milbench.report.changes import Changes
+from milbench.report.changes import Changes, changes_between
 
 
 def changes(
@@ -46,4 +47,7 @@ def changes(
     """
     if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float) or not margin >= 0):
         raise UsageError(f"margin = {margin!r}: expected a number from 0 on, as a share for a metric in per cent")
-    return found_changes(str(a), str(b), metric, margin, (Path(root_a or root), Path(root_b or root)))
+    sides = (str(a), root_a), (str(b), root_b)
+    with ExitStack() as stack:
+        of_a, of_b = (stack.enter_context(referred(side, Path(own or root))) for side, own in sides)
+        return changes_between(of_a, of_b, (str(a), str(b)), metric, margin)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from milbench.api import registry
-from milbench.cli import options
-from milbench.cli.launch import INTERRUPTED
-from milbench.cli.request import Rerun, RunRequest
-from milbench.cli.run import compute
 from milbench.comparison.comparison import Comparison
 from milbench.errors import UsageError, unknown
-from milbench.store.workspace import Workspace
+from milbench.launch.compute import compute
+from milbench.launch.compute_plan import INTERRUPTED
+from milbench.launch.request import Rerun, RunRequest
+from milbench.launch.stores import existing_workspace
 
 Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
 """Names, or names with parameters of each."""
@@ -112,7 +111,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
     from milbench.store.collect import collect
     from milbench.store.reader import StoreReader
 
-    workspace: Workspace = options.existing_workspace(Path(root))
+    workspace = existing_workspace(Path(root))
     return Comparison(collect(StoreReader(workspace), name), workspace.reports)
 
 

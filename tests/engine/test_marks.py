@@ -10,9 +10,9 @@ import pytest
 from milbench import UsageError
 from milbench.api.merged_plans import merge
 from milbench.api.plan import Plan
-from milbench.cli.request import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Spec, make_spec, read_spec
+from milbench.launch.request import RunRequest, requested_spec
 
 ERROR = {"at_most": {"set_error": 0.05}}
 

@@ -12,9 +12,9 @@ import pytest
 
 from milbench.api.marks import Mark
 from milbench.api.plan import Plan
-from milbench.cli.request import RunRequest, requested_spec
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import read_spec
+from milbench.launch.request import RunRequest, requested_spec
 from milbench.report.marks import judge, passed_most
 from milbench.report.render import render
 from milbench.report.study import Sample, Study

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from milbench.cli.progress import Display, Estimate
 from milbench.engine.planning import make_plan
 from milbench.engine.runner import Launch
 from milbench.engine.spec import make_spec
+from milbench.launch.progress import Display, Estimate
 from milbench.store.workspace import Workspace
 
 

@@ -1,13 +1,12 @@
-"""What the user asks `milbench run` and its kin for, and the spec that it makes."""
+"""What the user asks `milbench run` and its kin, or `milbench.compare`, for, and the spec that it makes."""
 
 from __future__ import annotations
 
-import os
+import shlex
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from milbench.errors import UsageError
 
@@ -16,7 +15,11 @@ if TYPE_CHECKING:
 
 Rerun = Literal["missing", "failed", "all"]
 """Which cells are computed: missing ones, failed ones as well, or all anew."""
-SeveralNames = Annotated[str | None, typer.Option(help="Names, or paths of Python files, separated by commas.")]
+
+
+def _command_line() -> str:
+    """Return the command as the user typed it, quoted for a shell."""
+    return shlex.join(["milbench", *sys.argv[1:]])
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class RunRequest:
     dry_run: bool = False
     smoke: bool = False
     output: Literal["text", "quiet", "json"] = "text"
-    command: str = ""
-    """What the store keeps as the command; "": the command line."""
+    command: str = field(default_factory=_command_line)
+    """What the store keeps as the command."""
     is_companion: bool = False
     """Whether another spec asked for this one: its own companions are then left alone."""
 
@@ -99,17 +102,3 @@ def companions(spec: Spec, request: RunRequest) -> list[RunRequest]:
     for other in found:
         requested_spec(other)
     return found
-
-
-def names(text: str | None) -> list[str] | None:
-    """Split a list with commas; an empty text stays one empty name, which is then refused as unknown.
-
-    The path of a file may have commas itself.
-    """
-    if text is None:
-        return None
-    # Path.is_file and Path.expanduser raise for some texts that name no file, which are then split as names.
-    if "," in text and text.endswith(".py") and os.path.isfile(os.path.expanduser(text)):  # noqa: PTH111, PTH113
-        return [text]
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    return names or [""]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from milbench.api import registry
-from milbench.cli.console import plain
+from milbench.launch.console import plain
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 from tests._helpers.command_line import TINY, Milbench, Ran

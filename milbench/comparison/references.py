@@ -1,4 +1,4 @@
-"""What names a comparison on the command line: its name, NAME@COMMIT, NAME@LAUNCH, or the file of an export."""
+"""What names a comparison to be compared: its name, NAME@COMMIT, NAME@LAUNCH, or the file of an export."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from milbench.api.results import Results
-from milbench.cli import options
 from milbench.errors import UsageError
+from milbench.launch.stores import existing_workspace
 
 TABLES = (".csv", ".json", ".parquet")
 
@@ -40,7 +40,7 @@ def referred(reference: str, root: Path) -> Iterator[Results]:
     name, at, moment = reference.partition("@")
     if not name or (at and not moment):
         raise UsageError(f"{reference!r} names no comparison: give NAME, NAME@COMMIT, NAME@LAUNCH or EXPORT.zip")
-    yield collect_at(StoreReader(options.existing_workspace(root)), name, moment)
+    yield collect_at(StoreReader(existing_workspace(root)), name, moment)
 
 
 def _check_export(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A launch from the command line: its plan is printed, then its missing cells are computed."""
+"""Print a plan and compute its missing cells."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from milbench.cli import options
 from milbench.errors import StoreError, UsageError
+from milbench.launch.stores import deliver, has_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from milbench.api.plan import Plan
-    from milbench.cli.events import Events, Failures
-    from milbench.cli.progress import Display
-    from milbench.cli.request import RunRequest
     from milbench.engine.runner import Launch
+    from milbench.launch.events import Events, Failures
+    from milbench.launch.progress import Display
+    from milbench.launch.request import RunRequest
     from milbench.store.reader import StoreReader
     from milbench.store.workspace import Workspace
 
@@ -57,9 +57,9 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         devices = worker_devices(devices, len(plan.cells), request.jobs, request.jobs_per_device)
         workspace = Workspace(root) if request.dry_run else Workspace(root).make()
         if not request.dry_run:
-            options.deliver(workspace)
+            deliver(workspace)
         plan = _with_precision(plan, devices, request, workspace)
-    reader = StoreReader(workspace) if options.has_store(workspace) else None
+    reader = StoreReader(workspace) if has_store(workspace) else None
     launch = Launch(plan, reader.cell_runs() if reader else {}, request.rerun)
     display = _display(launch, workspace, request.output)
     display.planned()
@@ -69,13 +69,13 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         display.over("dry run: nothing was started")
         return 0
     if not launch.to_run:
-        return _nothing_to_run(launch, workspace, display, request.command or options.command_line())
+        return _nothing_to_run(launch, workspace, display, request.command)
     return _execute(launch, workspace, request, devices, display)
 
 
 def _say_apart(plan: Plan, request: RunRequest) -> None:
     """Print that a launch of a part of a spec stands alone: a report would lack the other losses without a word."""
-    from milbench.cli.console import console
+    from milbench.launch.console import console
 
     if request.output == "text":
         console.print(
@@ -91,7 +91,7 @@ def _earlier(name: str, workspace: Workspace) -> Plan | None:
     from milbench.store.reader import StoreReader
 
     try:
-        return StoreReader(workspace).plan(name)[0] if options.has_store(workspace) else None
+        return StoreReader(workspace).plan(name)[0] if has_store(workspace) else None
     except UsageError:
         return None
 
@@ -134,8 +134,8 @@ def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspa
         return plan
     import torch
 
-    from milbench.cli.console import console
     from milbench.engine.auto_precision import choose, recall
+    from milbench.launch.console import console
 
     device, kept, earlier = torch.device(devices[0]), workspace.precision, _earlier(plan.name, workspace)
     if request.dry_run:
@@ -156,9 +156,9 @@ def _threads(request: RunRequest, devices: list[str]) -> int:
 def _display(
     launch: Launch, workspace: Workspace, output: Literal["text", "quiet", "json"]
 ) -> Display | Events | Failures:
-    from milbench.cli.console import console
-    from milbench.cli.events import Events, Failures
-    from milbench.cli.progress import Display
+    from milbench.launch.console import console
+    from milbench.launch.events import Events, Failures
+    from milbench.launch.progress import Display
 
     if output == "text":
         return Display(console, launch, workspace)
@@ -187,7 +187,7 @@ def _execute(
     try:
         with display.live():
             try:
-                failed = execute(launch, store, workspace, how, request.command or options.command_line(), display)
+                failed = execute(launch, store, workspace, how, request.command, display)
             except Interrupted:
                 stopped = "interrupted"
             except ClusterLost:
