@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
 from milbench.errors import UsageError
 
-if TYPE_CHECKING:
-    from milbench.api.loss import Loss
+
+class Named(Protocol):
+    """A loss, as far as its errors tell of it."""
+
+    name: ClassVar[str]
 
 
-def checked(loss: Loss, method: str, result: object, shape: tuple[int, ...]) -> Tensor:
+def checked(loss: Named, method: str, result: object, shape: tuple[int, ...]) -> Tensor:
     """Return what a method of a loss returned, if it has the right type and shape. Nothing here waits for a GPU.
 
     Args:
@@ -34,7 +37,7 @@ def checked(loss: Loss, method: str, result: object, shape: tuple[int, ...]) -> 
     return result
 
 
-def fault(loss: Loss, method: str, expected: str, got: str) -> UsageError:
+def fault(loss: Named, method: str, expected: str, got: str) -> UsageError:
     """Return the error that a method of a loss returned something else than it must.
 
     Args:
