@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from email import message_from_bytes
@@ -45,6 +46,13 @@ def test_the_citation_file_names_this_version() -> None:
     assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
     assert citation["version"] == __version__
     assert citation["license"] == "MIT"
+
+
+def test_every_package_is_installed() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folders = {path.parent.relative_to(REPOSITORY) for path in (REPOSITORY / "milbench").rglob("__init__.py")}
+    installed = {".".join(folder.parts) for folder in folders} | {"milbench.losses", "milbench.tasks", "milbench.specs"}
+    assert set(settings["packages"]) == installed
 
 
 def test_the_wheel_describes_itself(built: tuple[Path, Path]) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milbench.cli import options
-from milbench.cli.bench_files import STANDARD_OUTPUT
 from milbench.cli.options import SeveralNames, names
+from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from milbench.bench.files import Measured
 
 app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
+STANDARD_OUTPUT = Path("-")
 JsonOption = Annotated[
     Path | None, typer.Option("--json", help="Write the measurements to this file; -: print them instead of the table.")
 ]
@@ -41,20 +46,21 @@ def training(
     import torch
 
     from milbench._utils.devices import resolve
-    from milbench.cli import bench_files, bench_training
+    from milbench.bench import training as benchmark
+    from milbench.bench.files import Measured, machine
+    from milbench.cli.bench_tables import print_training
     from milbench.engine.precision import check_precision
 
-    bench_files.check_target(as_json)
+    _check_target(as_json)
     place = resolve(device)
     torch.set_num_threads(threads)
-    planned = bench_training.plan(names(loss), names(task), setting or [], data_dir)
+    planned = benchmark.plan(names(loss), names(task), setting or [], data_dir)
     check_precision(planned.cells, [str(place)])
-    facts = bench_files.machine(str(place), threads)
-    rows = bench_training.measure(planned, place, data_dir, quick=quick)
+    facts = machine(str(place), threads)
+    rows = benchmark.measure(planned, place, data_dir, quick=quick)
     if as_json != STANDARD_OUTPUT:
-        bench_training.print_table(rows, threads)
-    if as_json:
-        bench_files.write(bench_files.Measured("training", facts, rows), as_json)
+        print_training(rows, threads)
+    _write(Measured("training", facts, rows), as_json)
     return 0
 
 
@@ -69,17 +75,18 @@ def losses(
     import torch
 
     from milbench._utils.devices import resolve
-    from milbench.cli import bench_files, bench_losses
+    from milbench.bench import likelihood as benchmark
+    from milbench.bench.files import Measured, machine
+    from milbench.cli.bench_tables import print_losses
 
-    bench_files.check_target(as_json)
+    _check_target(as_json)
     place = str(resolve(device))
     torch.set_num_threads(threads)
-    facts = bench_files.machine(place, threads)
-    measured = bench_losses.measure(device=place, quick=quick)
+    facts = machine(place, threads)
+    measured = benchmark.measure(device=place, quick=quick)
     if as_json != STANDARD_OUTPUT:
-        bench_losses.print_table(measured)
-    if as_json:
-        bench_files.write(bench_files.Measured("losses", facts, bench_losses.as_rows(measured)), as_json)
+        print_losses(measured, threads)
+    _write(Measured("losses", facts, benchmark.as_rows(measured)), as_json)
     return 0
 
 
@@ -90,16 +97,18 @@ def runner(
     as_json: JsonOption = None,
 ) -> int:
     """Measure the runner. Seconds a cell that does next to nothing, and how plan, status and report grow."""
-    from milbench.cli import bench_files, bench_runner
+    from milbench.bench import runner as benchmark
+    from milbench.bench.files import Measured, machine
+    from milbench.cli.bench_tables import print_runner
 
-    bench_files.check_target(as_json)
-    measured = bench_runner.measure(jobs, quick=quick)
+    _check_target(as_json)
+    measured = benchmark.measure(jobs, quick=quick)
     if as_json != STANDARD_OUTPUT:
-        bench_runner.print_table(measured, jobs)
+        print_runner(measured, jobs)
     if as_json:
         # Not asked before: the memory of a process that starts another, here with torch, counts as that of the other.
-        facts = bench_files.machine("cpu", max(1, (os.cpu_count() or 1) // jobs))
-        bench_files.write(bench_files.Measured("runner", facts, bench_runner.as_rows(measured)), as_json)
+        facts = machine("cpu", max(1, (os.cpu_count() or 1) // jobs))
+        _write(Measured("runner", facts, benchmark.as_rows(measured)), as_json)
     return 0
 
 
@@ -109,7 +118,43 @@ def compare(
     after: Annotated[Path, typer.Argument(help="Another one, of the same benchmark.", show_default=False)],
 ) -> int:
     """Compare two measurements. The ratio of each time, memory and rate, the second file's by the first one's."""
-    from milbench.cli import bench_compare, bench_files
+    from milbench.bench.files import read
+    from milbench.cli.bench_tables import print_comparison
 
-    bench_compare.print_comparison(bench_files.read(before), bench_files.read(after))
+    print_comparison(read(before), read(after))
     return 0
+
+
+def _check_target(target: Path | None) -> None:
+    """Check that a file can be written, before anything is measured for it.
+
+    Args:
+        target: the file; None where none is wanted.
+
+    Raises:
+        UsageError: its folder is missing or read-only, or it is a folder or read-only itself.
+    """
+    if target is None or target == STANDARD_OUTPUT:
+        return
+    folder = target.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write --json {target}: there is no folder {folder}; expected one that exists")
+    if target.is_dir():
+        raise UsageError(
+            f"cannot write --json {target}: it is a folder; expected a file, such as {target / 'bench.json'}"
+        )
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise UsageError(f"cannot write --json {target}: permission denied; expected a place that you may write to")
+
+
+def _write(measured: Measured, target: Path | None) -> None:
+    """Write a file, or what would be in it to the standard output. Raises UsageError where it cannot be written."""
+    from milbench.bench.files import as_text
+
+    if target == STANDARD_OUTPUT:
+        sys.stdout.write(as_text(measured))
+    elif target is not None:
+        try:
+            target.write_text(as_text(measured), "utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write --json {target}: {error.strerror or error}") from None

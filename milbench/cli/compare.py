@@ -36,8 +36,8 @@ def compare(
     root_b: Annotated[Path | None, typer.Option(help="Folder with the store of B; default: --root.")] = None,
 ) -> int:
     """Show what changed from A to B: which losses are better or worse beyond noise, on which task."""
+    from milbench._utils.console import console
     from milbench.comparison.changes import changes as found_changes
-    from milbench.launch.console import console
     from milbench.report.changes_page import changes_sentence, write_changes
 
     changes = found_changes(a, b, metric=metric, margin=margin, root=root, root_a=root_a, root_b=root_b)
@@ -98,6 +98,6 @@ def _with_detail(entry: Entry) -> str:
 def _text(text: str, style: str) -> Text:
     from rich.text import Text
 
-    from milbench.launch.console import plain
+    from milbench._utils.console import plain
 
     return Text(plain(text), style)

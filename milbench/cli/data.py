@@ -34,8 +34,8 @@ def verify(data_dir: options.DataDirOption = None) -> int:
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: options.DataDirOption = None) -> int:
     """Download a data set and check it."""
+    from milbench._utils.console import console
     from milbench.data import catalog
-    from milbench.launch.console import console
 
     with as_usage():
         row = catalog.fetch(name, _directory_to_fill(data_dir))
@@ -49,7 +49,7 @@ def weights(
     data_dir: options.DataDirOption = None,
 ) -> int:
     """Download the weights that torchvision publishes for a network of image-bags."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.networks.pretrained import fetch_weights
 
     root = _directory_to_fill(data_dir)
@@ -83,12 +83,12 @@ def check(
     """
     from rich.table import Table
 
+    from milbench._utils.console import console
     from milbench.data.tables.bag_table import Columns, load_bag_table
     from milbench.data.tables.checks import check_bags, check_images, fatal
     from milbench.data.tables.image_table import is_image_table, load_image_table
     from milbench.data.tables.pixel_cache import COLOURS, SIDE, load_pixels
     from milbench.data.tables.sequence_table import is_sequence_table, load_sequence_table
-    from milbench.launch.console import console
     from milbench.likelihood import EXACT_LABEL_LIMIT
 
     of_bags: dict[str, object] = {"--features": features, "--key": key}
@@ -126,9 +126,9 @@ def make(
     test: Annotated[int, typer.Option(min=1, help="Number of test images.")] = 1000,
 ) -> int:
     """Render a data set of house numbers in SVHN's format, without a download."""
+    from milbench._utils.console import console
     from milbench.data import catalog
     from milbench.data.rendering import generate
-    from milbench.launch.console import console
 
     with as_usage():
         root = _directory_to_fill(data_dir)
@@ -173,8 +173,8 @@ def _print_states(data_dir: Path | None) -> list[str]:
     """Print a table of every data set and return their states."""
     from rich.table import Table
 
+    from milbench._utils.console import console
     from milbench.data import catalog
-    from milbench.launch.console import console
 
     with as_usage():
         rows = catalog.status(catalog.data_dir(data_dir))

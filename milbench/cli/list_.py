@@ -9,7 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 
 def list_(
@@ -21,7 +21,7 @@ def list_(
     """List what there is to choose from: built in, or in installed packages; `runs` are comparisons in the store."""
     from rich.table import Table
 
-    from milbench.launch.console import console
+    from milbench._utils.console import console
 
     table = Table()
     if what == "runs":

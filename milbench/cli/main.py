@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from milbench._utils.interrupts import STOPPING
+from milbench._utils.interrupts import INTERRUPTED, STOPPING
 from milbench._version import __version__
 from milbench.cli import (
     bench,
@@ -34,7 +34,6 @@ from milbench.cli import (
     tune,
 )
 from milbench.errors import RENAMED, UsageError, store_failure
-from milbench.launch.compute_plan import INTERRUPTED
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
@@ -180,7 +179,7 @@ def _suggest_new_name(error: Any) -> None:
 
 
 def _refuse(message: str) -> int:
-    from milbench.launch.console import plain
+    from milbench._utils.console import plain
 
     typer.echo(plain(f"milbench: {' '.join(message.split())}"), err=True)
     return 2

@@ -11,7 +11,7 @@ import typer
 from milbench._utils.files import copy_folder
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 
 def model(
@@ -29,8 +29,8 @@ def model(
     """
     import torch
 
+    from milbench._utils.console import console
     from milbench.inference.load import load_trained
-    from milbench.launch.console import console
     from milbench.store.artifacts import GALLERY, MEMORY, WEIGHTS
     from milbench.store.saved_model import FOLDER, save_model
     from milbench.store.writer import StoreWriter

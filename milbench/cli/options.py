@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,6 +58,11 @@ ScaleOption = Annotated[
 
 HERE = Path()
 """The default of `--root`."""
+
+
+def command_line() -> str:
+    """Return the command as the user typed it, quoted for a shell."""
+    return shlex.join(["milbench", *sys.argv[1:]])
 
 
 def refuse_timeout_in_process(timeout: float | None, *, in_process: bool) -> None:

@@ -13,14 +13,13 @@ import typer
 from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from milbench.api.decoder import Decoder
     from milbench.inference.load import Trained
-    from milbench.inference.predict import Prediction
     from milbench.inference.scale_search import Scale
 
 SENSITIVITY = "-sensitivity.png"
@@ -111,9 +110,9 @@ def figure(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
+    from milbench._utils.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale
-    from milbench.launch.console import console
 
     with as_usage():
         if out.is_dir():
@@ -137,11 +136,12 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     """
     from rich.table import Table
 
+    from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.cli.predict_bags import are_bags, write_predicted_bags
+    from milbench.cli.predict_bags import write_predicted_bags
     from milbench.inference.predict import notes, resolve_decoder
+    from milbench.inference.predict_bags import are_bags
     from milbench.inference.scale_search import parse_scale
-    from milbench.launch.console import console
 
     model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
     if are_bags(request.images, model.task):
@@ -179,6 +179,7 @@ def _write_prediction(
     model: Trained, request: PredictRequest, path: Path, name: str, scale: Scale, truth: str | None
 ) -> tuple[list[str], str]:
     """Write the files of one image; return its row of the table and the string that is read."""
+    from milbench.inference.pages import prediction_page, sensitivity_page
     from milbench.inference.predict import as_json, label_set_text, reading_text
     from milbench.inference.scale_search import predict_best_scale
 
@@ -190,12 +191,12 @@ def _write_prediction(
     if truth is not None:
         about["truth"] = truth
         reads += " ✓" if reading == truth else f" ✗ {truth}"
-    page = _page(model, seen, found)
+    page = prediction_page(model, seen, found)
     with as_usage():
         _write(request.out / f"{name}.json", json.dumps(about, indent=None if request.positions else 1) + "\n")
         _save(request.out / f"{name}.png", page)
     if request.sensitivity:
-        heat = _sensitivity_page(model, seen, found)
+        heat = sensitivity_page(model, seen, found)
         with as_usage():
             _save(request.out / (name + SENSITIVITY), heat)
     label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
@@ -273,10 +274,13 @@ def _truth(request: PredictRequest, model: Trained) -> dict[str, str]:
 
 def _share(correct: list[bool]) -> str:
     """Return in words how many of the images were read correctly, with Wilson's interval."""
-    from scipy.stats import binomtest
+    import numpy as np
 
-    interval = binomtest(sum(correct), len(correct)).proportion_ci(0.95, method="wilson")
-    share, low, high = (100 * v for v in (sum(correct) / len(correct), interval.low, interval.high))
+    from milbench.api.outcomes import Outcomes
+    from milbench.report.statistics.shares import share_interval
+
+    bounds = share_interval(Outcomes(np.array(correct), np.ones(len(correct)), "images"))
+    share, low, high = (100 * v for v in (sum(correct) / len(correct), *bounds))
     count = f"{sum(correct)} of {len(correct)} read correctly"
     return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
@@ -303,25 +307,6 @@ def _check_folder(folder: Path, out: Path) -> None:
         raise UsageError(f"--out {out}: {nearest} is a file, not a folder")
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"--out {out}: cannot write in {nearest}")
-
-
-def _page(model: Trained, image: Image, found: Prediction) -> Any:
-    from milbench.inference.overlay import captioned, class_overlay, enlargement
-    from milbench.inference.paper_figures import caption_lines
-
-    factor = enlargement(*image.size)
-    return captioned(class_overlay(image, found, model.task.class_names, factor), caption_lines(model, found))
-
-
-def _sensitivity_page(model: Trained, image: Image, found: Prediction) -> Any:
-    from milbench.inference.overlay import CaptionLine, captioned, enlargement, sensitivity_overlay
-    from milbench.inference.paper_figures import caption_lines
-    from milbench.inference.predict import sensitivities
-
-    factor = enlargement(*image.size)
-    heat = sensitivity_overlay(image, found, sensitivities(model, image, found), model.task.class_names, factor)
-    meaning = CaptionLine("colour: the class that depends most on a pixel; strength: how much it depends", 13)
-    return captioned(heat, [*caption_lines(model, found), meaning])
 
 
 def _written(request: PredictRequest, name: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milbench.api.task import Task
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
@@ -18,17 +17,6 @@ SHOWN = 10
 """Bags that are printed; all are written."""
 FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".png", ".jpg", ".wav")
 """Endings that are meant as files, and not as the names of folders."""
-
-
-def are_bags(paths: Sequence[Path], task: Task) -> bool:
-    """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
-    from milbench.data.tables.reading import is_table
-
-    kind = type(task)
-    if kind.read_bags is Task.read_bags:
-        return False
-    has_pictures = kind.instances_from is not Task.instances_from
-    return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
 
 
 def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> int:
@@ -44,11 +32,11 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     Raises:
         UsageError: a file is no use, or `out` would replace one of them.
     """
+    from milbench._utils.console import console
     from milbench.data.tables.writing import write_table
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
     from milbench.inference.temperature import fit_temperature
-    from milbench.launch.console import console
 
     table, beside = _outputs(paths, out)
     temperature = fit_temperature(model, model.task.validation_bags()) if calibrate else 1.0

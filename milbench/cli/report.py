@@ -9,7 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 
 def report(
@@ -57,7 +57,7 @@ def write_report(
     """
     from rich.text import Text
 
-    from milbench.launch.console import console, plain
+    from milbench._utils.console import console, plain
     from milbench.report.answer import answer
     from milbench.report.render import render
     from milbench.report.study import Study

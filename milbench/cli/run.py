@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
 from milbench.errors import UsageError
-from milbench.launch.compute import compute, try_out
-from milbench.launch.compute_plan import INTERRUPTED
+from milbench.launch.compute import compute
 from milbench.launch.request import RunRequest
 
 
@@ -67,6 +70,7 @@ def run(
     if as_json and quiet:
         raise UsageError("--json and --quiet exclude each other")
     request = RunRequest(
+        command=options.command_line(),
         spec=spec,
         preset=preset,
         values={key: value for key, value in given.items() if value is not None},
@@ -86,7 +90,7 @@ def run(
         smoke=smoke,
         output="json" if as_json else "quiet" if quiet else "text",
     )
-    return try_out(request) if smoke else compute(request, root)
+    return _try_out(request) if smoke else compute(request, root)
 
 
 def reproduce(
@@ -116,6 +120,7 @@ def reproduce(
     comparison = read_spec(study, preset).name
     given = {"losses": names(loss), "seeds": seeds}
     request = RunRequest(
+        command=options.command_line(),
         spec=study,
         preset=preset,
         values={key: value for key, value in given.items() if value is not None},
@@ -130,3 +135,11 @@ def reproduce(
     if code != INTERRUPTED:  # a report is useful as well where some cells failed
         write_report(comparison, root, gallery=gallery)
     return code
+
+
+def _try_out(request: RunRequest) -> int:
+    """Compute every cell of a comparison in small, in a store that is thrown away; return the exit code."""
+    # Not on the server that the environment may name: these numbers mean nothing.
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
+        return compute(request, Path(folder))

@@ -9,7 +9,7 @@ import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 
 def ui(
@@ -17,7 +17,7 @@ def ui(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Serve MLflow's own pages on the store, until Ctrl-C."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.store.reader import StoreReader
 
     store = StoreReader(existing_workspace(root))

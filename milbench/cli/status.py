@@ -5,39 +5,23 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milbench.cli import options
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from milbench.api.plan import Cell, Plan
-    from milbench.store.progress import Progress
     from milbench.store.reader import StoreReader
+    from milbench.store.states import CellState
 
 WATCH_INTERVAL = 2.0
 """Seconds between two looks at the store."""
 ORDER = ("done", "running", "queued", "interrupted", "failed", "missing")
-
-
-@dataclass(frozen=True)
-class CellState:
-    """The state of one planned cell.
-
-    Args:
-        status: one of ORDER. queued: a launch that goes on will compute it.
-        run_id: of its run, "" if it has none.
-        detail: why it failed, or how far it is.
-    """
-
-    status: str
-    run_id: str = ""
-    detail: str = ""
 
 
 def status(
@@ -46,15 +30,16 @@ def status(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.store.reader import StoreReader
+    from milbench.store.states import cell_states
     from milbench.store.superseded import superseded_note
 
     store = StoreReader(existing_workspace(root))
     plan, _, launched = store.plan(name)
     if watch:
         _watch(store, plan)
-    states = _states(store, plan)
+    states = cell_states(store, plan)
     console.print(_table(plan, states, launched), markup=False)
     left_out = [note] if (note := superseded_note(store, name, "", store.cell_runs())) else []
     for line in [*_tracebacks(store, states), *(f"lost: {loss}" for loss in store.lost), *left_out, _summary(states)]:
@@ -62,30 +47,13 @@ def status(
     return 0 if all(state.status == "done" for state in states.values()) else 1
 
 
-def _states(store: StoreReader, plan: Plan) -> dict[str, CellState]:
-    """Return the state of every cell, by its id."""
-    from milbench.store.progress import Progress
-
-    store.refresh()
-    runs = store.cell_runs()
-    waiting = store.cells_of_live_launches(plan.name)
-    states = {}
-    for cell in plan.cells:
-        run = runs.get(cell.id)
-        found = run.status if run else "missing"
-        if found in ("missing", "interrupted") and cell.id in waiting:
-            found = "queued"
-        detail = run.reason if run else ""
-        if found == "running":
-            detail = _how_far(Progress.read(store.workspace.progress(cell.id)))
-        states[cell.id] = CellState(found, run.run_id if run else "", detail)
-    return states
-
-
-def _how_far(progress: Progress | None) -> str:
+def _detail(state: CellState) -> str:
+    """Return why a cell failed, or how far it is."""
     from milbench.launch.progress import duration
 
-    if progress is None or progress.epoch == 0:
+    if state.status != "running":
+        return state.reason
+    if (progress := state.progress) is None or progress.epoch == 0:
         return "" if progress is None else "it has begun"
     left = progress.seconds_left(time.time())
     return f"epoch {progress.epoch} of {progress.epochs}" + (
@@ -103,7 +71,7 @@ def _table(plan: Plan, states: dict[str, CellState], launched: str) -> Table:
     for cell in plan.cells:
         loss, task, recipe = plan.labels[cell.id]
         state = states[cell.id]
-        row = (task, loss, recipe, str(cell.seed), state.status, state.run_id, state.detail)
+        row = (task, loss, recipe, str(cell.seed), state.status, state.run_id, _detail(state))
         table.add_row(*row)
     return table
 
@@ -132,11 +100,12 @@ def _watch(store: StoreReader, plan: Plan) -> None:
     """Show counts, and the cells that are computed, until no cell runs or waits."""
     from rich.live import Live
 
-    from milbench.launch.console import console
+    from milbench._utils.console import console
+    from milbench.store.states import cell_states
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            states = _states(store, plan)
+            states = cell_states(store, plan)
             live.update(_now(plan, states), refresh=True)
             if not any(state.status in ("running", "queued") for state in states.values()):
                 return
@@ -148,11 +117,11 @@ def _now(plan: Plan, states: dict[str, CellState]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from milbench.launch.console import plain
+    from milbench._utils.console import plain
     from milbench.launch.progress import cell_label
 
     table = Table(title=f"{plan.name}: {_summary(states)}", title_justify="left", show_header=False)
     running: list[Cell] = [cell for cell in plan.cells if states[cell.id].status == "running"]
     for cell in running:
-        table.add_row(Text(plain(cell_label(plan, cell))), Text(states[cell.id].detail))
+        table.add_row(Text(plain(cell_label(plan, cell))), Text(_detail(states[cell.id])))
     return table

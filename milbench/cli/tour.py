@@ -19,7 +19,7 @@ def show() -> None:
     """Print the three commands and how to get help."""
     from rich.text import Text
 
-    from milbench.launch.console import console, plain
+    from milbench._utils.console import console, plain
 
     called = plain(program())
     console.print("Try next:", style="bold")

@@ -11,7 +11,7 @@ import typer
 from milbench._utils.files import write_atomically
 from milbench.cli import options
 from milbench.errors import UsageError, as_usage
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 Form = Literal["archive", "csv", "json", "parquet"]
 
@@ -36,7 +36,7 @@ def export(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Write a comparison to one file: its runs, for `milbench import` on another machine, or its metrics as a table."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.store.reader import StoreReader
     from milbench.store.transfer.export import WEIGHTS_AND_GALLERY
     from milbench.store.transfer.export import export as write
@@ -82,7 +82,7 @@ def import_(
     root: options.RootOption = options.HERE,
 ) -> int:
     """Add the runs of an export to the store. Either all of them are added, or none, with the reason in one line."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.store.transfer.import_ import import_ as read
     from milbench.store.workspace import Workspace
 

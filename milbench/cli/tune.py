@@ -46,6 +46,7 @@ def tune(
     options.refuse_timeout_in_process(timeout, in_process=in_process)
     given = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     request = RunRequest(
+        command=options.command_line(),
         spec=spec,
         preset=preset,
         values={key: value for key, value in given.items() if value is not None},

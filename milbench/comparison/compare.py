@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from milbench._utils.interrupts import INTERRUPTED
 from milbench.api import registry
 from milbench.comparison.comparison import Comparison
 from milbench.errors import UsageError, unknown
 from milbench.launch.compute import compute
-from milbench.launch.compute_plan import INTERRUPTED
 from milbench.launch.request import Rerun, RunRequest
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
 """Names, or names with parameters of each."""

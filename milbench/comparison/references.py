@@ -8,7 +8,7 @@ from pathlib import Path
 
 from milbench.api.results import Results
 from milbench.errors import UsageError
-from milbench.launch.stores import existing_workspace
+from milbench.store.existing import existing_workspace
 
 TABLES = (".csv", ".json", ".parquet")
 

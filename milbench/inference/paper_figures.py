@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from milbench._utils.images import open_image
-from milbench._utils.palette import INK, MUTED
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.decoder import Decoder
@@ -30,12 +29,11 @@ from milbench.inference.overlay import (
     in_rows,
     side_by_side,
 )
+from milbench.inference.pages import RIGHT, WRONG, caption_lines
 from milbench.inference.predict import (
-    Prediction,
     label_set_text,
     notes,
     predict,
-    reading_text,
     resolve_decoder,
 )
 from milbench.inference.scale_search import Scale, predict_best_scale
@@ -46,8 +44,6 @@ PICTURES = 8
 """How many pictures Figure 4 shows."""
 DIGIT_SIDE = 112
 """Pixels of a digit's side in Figure 2, about."""
-RIGHT, WRONG = "#0f7b5c", "#c23a4b"
-"""The colours of what is read rightly and wrongly."""
 PAGE_WIDTH = 1560
 """Of a figure, in pixels."""
 
@@ -84,29 +80,6 @@ def draw_figure(
     page = in_rows(tiles, PAGE_WIDTH)
     foot = CaptionLine(f"{model.name}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
     return captioned(page, [foot], indent=GAP + PAD), remarks
-
-
-def caption_lines(model: Trained, found: Prediction, truth: str | None = None, also: str = "") -> list[CaptionLine]:
-    """Return the caption of a picture: what is read, the label set, and the decoder.
-
-    Args:
-        model: the trained network.
-        found: what is read in the picture.
-        truth: the true string; None where it is not known.
-        also: what else the last line states.
-
-    Returns:
-        Three lines, from top to bottom.
-    """
-    read = reading_text(model, found)
-    verdict, colour = "", INK
-    if truth is not None:
-        right = read == truth
-        verdict, colour = ("  ✓", RIGHT) if right else (f"  ✗ {truth}", WRONG)
-    sets = f"label set {label_set_text(model, found.labels)}, probability {np.exp(found.log_prob):.2g}"
-    how = "  ·  ".join([*([also] if also else []), f"read by {found.decoder}"])
-    head = CaptionLine(f"{read or 'nothing'}{verdict}", 24, colour, bold=True)
-    return [head, CaptionLine(sets, 13, MUTED), CaptionLine(how, 13, MUTED)]
 
 
 def _prepare(model: Trained, data_dir: Path | None) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from milbench.api.named_bags import NamedBags
-from milbench.api.task import Scores
+from milbench.api.task import Scores, Task
 from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.decoders import logarithms
 from milbench.inference.load import Trained
@@ -23,6 +24,17 @@ from milbench.likelihood import (
     best_label_set_of_large_bags,
     presence_prob,
 )
+
+
+def are_bags(paths: Sequence[Path], task: Task) -> bool:
+    """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
+    from milbench.data.tables.reading import is_table
+
+    kind = type(task)
+    if kind.read_bags is Task.read_bags:
+        return False
+    has_pictures = kind.instances_from is not Task.instances_from
+    return not has_pictures or any(path.is_dir() or is_table(path) for path in paths)
 
 
 def predict_bags(model: Trained, batches: Iterable[NamedBags], temperature: float = 1.0) -> pd.DataFrame:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milbench.launch.compute_plan import INTERRUPTED, compute_plan
+from milbench._utils.interrupts import INTERRUPTED
+from milbench.launch.compute_plan import compute_plan
 from milbench.launch.request import RunRequest, companions, requested_spec
 
 if TYPE_CHECKING:
     from milbench.api.plan import Plan
     from milbench.engine.spec import Spec
-
-
-def try_out(request: RunRequest) -> int:
-    """Compute every cell of a comparison in small, in a store that is thrown away; return the exit code."""
-    # Not on the server that the environment may name: these numbers mean nothing.
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
-        return compute(request, Path(folder))
 
 
 def compute(request: RunRequest, root: Path) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-import typer
-
+from milbench._utils.console import complain
+from milbench._utils.interrupts import INTERRUPTED
 from milbench.errors import StoreError, UsageError
-from milbench.launch.stores import deliver, has_store
+from milbench.store.existing import deliver, has_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from milbench.launch.request import RunRequest
     from milbench.store.reader import StoreReader
     from milbench.store.workspace import Workspace
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> int:
@@ -75,7 +72,7 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
 
 def _say_apart(plan: Plan, request: RunRequest) -> None:
     """Print that a launch of a part of a spec stands alone: a report would lack the other losses without a word."""
-    from milbench.launch.console import console
+    from milbench._utils.console import console
 
     if request.output == "text":
         console.print(
@@ -134,8 +131,8 @@ def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspa
         return plan
     import torch
 
+    from milbench._utils.console import console
     from milbench.engine.auto_precision import choose, recall
-    from milbench.launch.console import console
 
     device, kept, earlier = torch.device(devices[0]), workspace.precision, _earlier(plan.name, workspace)
     if request.dry_run:
@@ -156,7 +153,7 @@ def _threads(request: RunRequest, devices: list[str]) -> int:
 def _display(
     launch: Launch, workspace: Workspace, output: Literal["text", "quiet", "json"]
 ) -> Display | Events | Failures:
-    from milbench.launch.console import console
+    from milbench._utils.console import console
     from milbench.launch.events import Events, Failures
     from milbench.launch.progress import Display
 
@@ -200,7 +197,7 @@ def _execute(
         kept = f"what {len(waiting)} runs wrote is kept in {workspace.spool}"
         problems.append(f"{kept}, and the next milbench run or milbench status delivers it")
     if problems:
-        typer.echo(f"milbench: {'; '.join(problems)}", err=True)
+        complain("; ".join(problems))
     return code or int(bool(problems))
 
 

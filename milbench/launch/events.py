@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from milbench._utils.console import plain, write_line
 from milbench.engine.runner import Launch
 from milbench.engine.worker import JobResult
-from milbench.launch.console import plain, write_line
 from milbench.launch.progress import cell_label
 
 

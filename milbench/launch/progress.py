@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from milbench._utils.console import plain
 from milbench.api.metric_info import INTERIM, describe
 from milbench.api.plan import Cell, Plan
 from milbench.engine.runner import Launch
 from milbench.engine.worker import JobResult
-from milbench.launch.console import plain
 from milbench.store.progress import LEAST_WORK
 from milbench.store.progress import Progress as CellProgress
 from milbench.store.workspace import Workspace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,15 +15,12 @@ Rerun = Literal["missing", "failed", "all"]
 """Which cells are computed: missing ones, failed ones as well, or all anew."""
 
 
-def _command_line() -> str:
-    """Return the command as the user typed it, quoted for a shell."""
-    return shlex.join(["milbench", *sys.argv[1:]])
-
-
 @dataclass(frozen=True)
 class RunRequest:
     """What the user asked `milbench run`, `reproduce` or `tune`, or `milbench.compare`, for."""
 
+    command: str
+    """What the store keeps as the command."""
     spec: str | None
     preset: str | None = None
     values: dict[str, Any] = field(default_factory=dict)
@@ -48,8 +43,6 @@ class RunRequest:
     dry_run: bool = False
     smoke: bool = False
     output: Literal["text", "quiet", "json"] = "text"
-    command: str = field(default_factory=_command_line)
-    """What the store keeps as the command."""
     is_companion: bool = False
     """Whether another spec asked for this one: its own companions are then left alone."""
 

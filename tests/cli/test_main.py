@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from milbench import __version__
 from milbench.errors import UsageError
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
@@ -237,3 +240,39 @@ def test_help_and_completion_import_nothing_heavy(words: list[str], completing: 
 def test_version() -> None:
     done = subprocess.run([sys.executable, "-m", "milbench", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"milbench {__version__}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, number: int) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
+    slow = tmp_path / "slow.py"
+    slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
+    command = [sys.executable, "-m", "milbench", "run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert "begun" in running.stdout.readline()
+    running.send_signal(number)
+    _, complaint = running.communicate(timeout=120)
+    assert (running.returncode, complaint) == (130, "milbench: interrupted\n")
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "birds.csv").write_text("bag,labels,f0\na,鳥,1\nb,,2\n", "utf-8")
+    command = [sys.executable, "-m", "milbench", "data", "check", "birds.csv"]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert b"Traceback" not in ran.stderr
+    assert rb"\u9ce5" in ran.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path, closed: str) -> None:
+    words = f"--task {TINY} --epochs 1 -p task.batches=1 --in-process --name quiet --root {root}"
+    ran = subprocess.run(
+        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} {closed}', sys.executable],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    (cell,) = StoreReader(Workspace(root)).cell_runs().values()
+    assert cell.status == "done"

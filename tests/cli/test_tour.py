@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from milbench._utils import console as consoles
 from milbench.cli import tour
-from milbench.launch import console as consoles
 from tests._helpers.command_line import REPOSITORY, TINY, Milbench, Ran
 
 

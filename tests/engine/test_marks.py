@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from milbench.api.merged_plans import merge
 from milbench.api.plan import Plan
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import Spec, make_spec, read_spec
-from milbench.launch.request import RunRequest, requested_spec
 
 ERROR = {"at_most": {"set_error": 0.05}}
 
@@ -67,17 +65,6 @@ def test_a_mark_that_names_a_value_of_an_axis_counts_once() -> None:
         [{"name": "few", "params": {"min_size": 4}, **ERROR}], task={"synthetic-bags": {"min_size": [3, 4, 5]}}
     )
     assert [(mark.name, mark.task_params["min_size"]) for mark in found.marks] == [("few", 4)]
-
-
-def test_a_flag_does_not_move_a_mark_to_another_task(tmp_path: Path) -> None:
-    path = tmp_path / "marked.toml"
-    path.write_text(
-        'losses = ["exact"]\ntasks = ["synthetic-bags"]\n[[marks]]\nname = "easy"\nat_most = {set_error = 0.1}\n'
-    )
-    asked_for = requested_spec(RunRequest(spec=str(path), values={"tasks": ["extended-digits"]}))
-    assert asked(make_plan(asked_for, None)) == {}
-    both = requested_spec(RunRequest(spec=str(path), values={"tasks": ["extended-digits", "synthetic-bags"]}))
-    assert asked(make_plan(both, None)) == {"synthetic-bags": [("easy", "set_error", 0.1, True)]}
 
 
 def test_a_plan_keeps_its_marks_and_a_later_launch_with_another_loss_has_them_too() -> None:

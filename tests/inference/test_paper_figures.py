@@ -14,7 +14,7 @@ from milbench.api.registry import tasks
 from milbench.data.digit_struct import read
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
-from milbench.inference.paper_figures import RIGHT, WRONG
+from milbench.inference.pages import RIGHT, WRONG
 from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish, store_in
 

@@ -164,7 +164,7 @@ at_most = {set_error = 0.2}
     }
     spec, store = read_spec(str(file)), StoreWriter(Workspace(root))
     keep(store, make_plan(spec, None), errors)
-    keep(store, make_plan(requested_spec(RunRequest(str(file), values={"losses": [str(mine)]})), None), errors)
+    keep(store, make_plan(requested_spec(RunRequest("", str(file), values={"losses": [str(mine)]})), None), errors)
     assert milbench("report", "t", "--gallery", "none").code == 0
     rows = pd.read_csv(root / "reports" / "t" / "marks.csv").set_index(["test", "loss"])
     assert rows["verdict"].to_dict() == {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench._utils.seeding import generator
-from milbench.cli.bench_files import Row, Seconds
+from milbench.bench.files import Row, Seconds
 from milbench.engine.profiling import paired_timings, peak_bytes
 from milbench.likelihood import bag_log_prob_from_logits
 
@@ -170,28 +170,3 @@ def as_rows(frame: pd.DataFrame) -> list[Row]:
         )
         for record in frame.to_dict("records")
     ]
-
-
-def print_table(frame: pd.DataFrame) -> None:
-    """Print the table."""
-    from rich.table import Table
-
-    from milbench.launch.console import PlainConsole
-
-    table = Table(
-        title=f"exact likelihood from logits: bags x classes x positions, {torch.get_num_threads()} threads, "
-        "medians ± half the width of the middle half"
-    )
-    frame = frame.drop(columns=TIMINGS).assign(**{SPREAD: frame[SPREAD].map("{:.0%}".format)})
-    for column in frame.columns:
-        table.add_column(column, justify="left" if column == "configuration" else "right", no_wrap=True)
-    for row in frame.itertuples(index=False):
-        table.add_row(*(cell if isinstance(cell, str) else _number(cell) for cell in row))
-    PlainConsole(width=190).print(table)
-
-
-def _number(value: float) -> str:
-    """Format with three significant digits and no exponent; not a number is left empty."""
-    if value != value:
-        return ""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"

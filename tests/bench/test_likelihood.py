@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench.cli import bench_losses
-from milbench.cli.bench_losses import Config, plain_loop
+from milbench.bench import likelihood
+from milbench.bench.likelihood import Config, plain_loop
 from milbench.engine.profiling import Timing
 from milbench.likelihood import bag_log_prob
 from tests._helpers.command_line import Milbench
@@ -25,14 +25,14 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
 def test_quick_measurements_come_with_their_spread(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_losses, "CONFIGS", (Config(4, 3, 5, (1, 2), 0.0),))
+    monkeypatch.setattr(likelihood, "CONFIGS", (Config(4, 3, 5, (1, 2), 0.0),))
     calls: list[int] = []
 
     def timings(functions: list[Callable[[], object]], repeats: int) -> list[Timing]:
         calls.append(repeats)
         return [Timing(least=0.9, median=1.0 + number, spread=0.1 + number) for number in range(len(functions))]
 
-    monkeypatch.setattr(bench_losses, "paired_timings", timings)
+    monkeypatch.setattr(likelihood, "paired_timings", timings)
     ran = milbench("bench", "losses", "--quick", "--device", "cpu", "--json", str(tmp_path / "x.json"))
     assert ran.code == 0, ran
     assert calls == [7, 7]

@@ -15,10 +15,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from milbench import Bags, Evaluation
-from milbench.cli import bench_training
-from milbench.cli.bench_files import Seconds
-from milbench.cli.bench_plain_loop import one_by_one
-from milbench.cli.bench_training import PARTS, QUICK, Clock, MeasuredTrainer
+from milbench.bench import training
+from milbench.bench.files import Seconds
+from milbench.bench.plain_loop import one_by_one
+from milbench.bench.training import PARTS, QUICK, Clock, MeasuredTrainer
 from milbench.engine.callback import Callback
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import TINY, Milbench
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def measured(task: str = "extended-digits", loss: str = "noisy-or", *settings: str) -> MeasuredTrainer:
-    (cell,) = bench_training.plan([loss], [task], settings, None).cells
+    (cell,) = training.plan([loss], [task], settings, None).cells
     trainer = MeasuredTrainer(cell, CPU, None, Callback(), Path())
     trainer.prepare()
     return trainer
@@ -89,8 +89,8 @@ def test_data_are_part_of_the_step_and_of_a_plain_loop_that_cannot_draw(
         return train(*args)
 
     monkeypatch.setattr(trainer, "_train_step", train_step)
-    monkeypatch.setattr(bench_training, "_evaluations", lambda *_: {"evaluation": Seconds(4.0, 4.0)})
-    row = bench_training._row("tiny", trainer, 1e9, replace(QUICK, drawing=100))
+    monkeypatch.setattr(training, "_evaluations", lambda *_: {"evaluation": Seconds(4.0, 4.0)})
+    row = training._row("tiny", trainer, 1e9, replace(QUICK, drawing=100))
     medians = {name: taken.median for name, taken in row.seconds.items()}
     assert medians == dict.fromkeys(PARTS, 0.0) | {
         "data": 1, "optimiser": 3, "step": 4, "plain step": 1, "evaluation": 4,
@@ -121,7 +121,7 @@ def test_the_first_evaluation_is_on_few_bags_and_not_timed(monkeypatch: pytest.M
         return Evaluation({})
 
     monkeypatch.setattr(trainer.task, "evaluate", evaluate)
-    found = bench_training._evaluations(trainer, QUICK)
+    found = training._evaluations(trainer, QUICK)
     few, *others = limits
     assert few is not None
     assert few < 50
@@ -158,15 +158,15 @@ def test_the_share_of_evaluations_is_that_of_the_whole_training(
     schedule: list[str], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = measured("extended-digits", "noisy-or", "recipe.epochs=5", *schedule)
-    monkeypatch.setattr(bench_training, "seconds_of", lambda work: work() or 4.0)
+    monkeypatch.setattr(training, "seconds_of", lambda work: work() or 4.0)
     evaluated: list[int] = []
     monkeypatch.setattr(trainer, "evaluate", evaluated.append)
-    found = bench_training._evaluations(trainer, QUICK)
+    found = training._evaluations(trainer, QUICK)
     assert set(evaluated) == ({5} if "recipe.interim_bags=10" not in schedule or "=9" in schedule[0] else {2, 5})
     if "interim evaluation" in found:
         found["interim evaluation"] = Seconds(0.5, 0.5)
     steps = 5 * trainer.steps * 0.25
-    assert bench_training._evaluation_share(trainer, found, 0.25) == pytest.approx(share / steps)
+    assert training._evaluation_share(trainer, found, 0.25) == pytest.approx(share / steps)
 
 
 def test_the_plain_loop_pastes_whole_digits_and_labels_them() -> None:
@@ -236,9 +236,9 @@ def test_wrong_names_and_places_are_one_line(milbench: Milbench, tmp_path: Path)
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: str
 ) -> None:
-    from milbench.cli import bench_losses, bench_runner
+    from milbench.bench import likelihood, runner
 
-    for module in (bench_training, bench_losses, bench_runner):
+    for module in (training, likelihood, runner):
         monkeypatch.setattr(module, "measure", lambda *_, **__: pytest.fail("measured in vain"))
     bad, read_only = tmp_path / "none" / "x.json", tmp_path / "read-only"
     read_only.mkdir()

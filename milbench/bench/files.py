@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from milbench.engine.profiling import Timing
 
 FORMAT = "milbench-bench/1"
-STANDARD_OUTPUT = Path("-")
 Kind = Literal["training", "losses", "runner"]
 Fact = str | int | float | bool | None
 
@@ -113,46 +112,13 @@ def _has_bfloat16(device: str) -> bool | None:
     return bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def check_target(target: Path | None) -> None:
-    """Check that `write` will be able to write a file, before anything is measured for it.
-
-    Args:
-        target: the file; None where none is wanted.
-
-    Raises:
-        UsageError: its folder is missing or read-only, or it is a folder or read-only itself.
-    """
-    if target is None or target == STANDARD_OUTPUT:
-        return
-    folder = target.parent
-    if not folder.is_dir():
-        raise UsageError(f"cannot write --json {target}: there is no folder {folder}; expected one that exists")
-    if target.is_dir():
-        raise UsageError(
-            f"cannot write --json {target}: it is a folder; expected a file, such as {target / 'bench.json'}"
-        )
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise UsageError(f"cannot write --json {target}: permission denied; expected a place that you may write to")
-
-
-def write(measured: Measured, target: Path) -> None:
-    """Write a file; the path "-" stands for the standard output.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    text = json.dumps({"format": FORMAT, **asdict(measured)}, indent=1) + "\n"
-    if target == STANDARD_OUTPUT:
-        sys.stdout.write(text)
-        return
-    try:
-        target.write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write --json {target}: {error.strerror or error}") from None
+def as_text(measured: Measured) -> str:
+    """Return the text of a file, which `read` reads."""
+    return json.dumps({"format": FORMAT, **asdict(measured)}, indent=1) + "\n"
 
 
 def read(path: Path) -> Measured:
-    """Return the content of a file that `write` made.
+    """Return the content of a file of what `as_text` returned.
 
     Raises:
         UsageError: the file cannot be read, or is another one.

@@ -96,12 +96,11 @@ def test_a_bad_file_is_one_line(milbench: Milbench, tmp_path: Path, content: str
 def test_files_of_the_other_benchmarks_are_compared_too(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from milbench.cli import bench_losses, bench_runner
+    from milbench.bench import likelihood, runner
 
-    monkeypatch.setattr(bench_losses, "CONFIGS", (bench_losses.Config(4, 3, 5, (1, 2), 0.0),))
+    monkeypatch.setattr(likelihood, "CONFIGS", (likelihood.Config(4, 3, 5, (1, 2), 0.0),))
     rows = [{"cells": 12, "run s": 6.0, "s a cell": 0.5, "status s": 1.5, "status MiB": 64.0}]
-    monkeypatch.setattr(bench_runner, "measure", lambda jobs, *, quick: rows)
-    monkeypatch.setattr(bench_runner, "print_table", lambda rows, jobs: None)
+    monkeypatch.setattr(runner, "measure", lambda jobs, *, quick: rows)
     for name, what, printed in (("losses", "both", None), ("runner", "status", ["1.5 s", "1.5 s", "1.000"])):
         file = str(tmp_path / name)
         ran = milbench("bench", name, "--quick", "--json", file)

@@ -20,8 +20,8 @@ from milbench.api.bags import Bags
 from milbench.api.plan import Plan
 from milbench.api.registry import losses
 from milbench.api.supervision import SUPERVISIONS
-from milbench.cli.bench_files import Row, Seconds
-from milbench.cli.bench_plain_loop import PlainLoop
+from milbench.bench.files import Row, Seconds
+from milbench.bench.plain_loop import PlainLoop
 from milbench.data import catalog
 from milbench.engine.callback import Callback
 from milbench.engine.cell_parts import loss_for, network_for
@@ -340,39 +340,3 @@ def _evaluation_share(trainer: MeasuredTrainer, evaluations: dict[str, Seconds],
     before = evaluations.get("interim evaluation", evaluations["evaluation"]).median
     seconds = last + before * (len(trainer.recipe.evaluated_epochs()) - 1)
     return seconds / (step * trainer.steps * trainer.recipe.epochs)
-
-
-def print_table(rows: Sequence[Row], threads: int) -> None:
-    """Print the table."""
-    from rich.table import Table
-
-    from milbench.launch.console import PlainConsole
-
-    table = Table(title=f"training steps, {threads} threads: medians ± half the width of the middle half")
-    table.add_column("task, loss", no_wrap=True)
-    for heading in ("bags/s", "ms a step", *PARTS, "product", "MiB", "evaluation s", "share", "plain/ours"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(row.name, *_cells(row))
-    console = PlainConsole(width=150 + max(len(row.name) for row in rows))
-    console.print(table)
-    console.print(
-        "data to optimiser: ms of a step; data: the mean of an epoch's batches. product: FLOP/s of the step as a share "
-        "of those of a large matrix product in its precision, here and now.\nMiB: the most that the tensors of a step "
-        "occupy. share: of all evaluations of a training in the time of its steps.\nplain/ours: time of a plain loop "
-        "in float32 that draws bags one by one, with the same loss and network, in that of ours.",
-        markup=False,
-    )
-
-
-def _cells(row: Row) -> Iterator[str]:
-    step, numbers = row.seconds["step"], row.numbers
-    yield f"{numbers['bags/s']:,.0f}"
-    yield f"{1e3 * step.median:.3g} ± {500 * (step.spread or 0):.2g}"
-    for part in PARTS:
-        yield f"{1e3 * row.seconds[part].median:.3g}"
-    yield f"{numbers['share of a matrix product']:.0%}"
-    yield f"{row.bytes['step'] / 2**20:,.0f}"
-    yield f"{row.seconds['evaluation'].median:.3g}"
-    yield f"{numbers['evaluation share']:.1%}"
-    yield f"{numbers['plain/ours']:.2f}" if "plain/ours" in numbers else ""

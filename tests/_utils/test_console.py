@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from milbench._utils.console import complain, plain
 from milbench.api import registry
-from milbench.launch.console import plain
-from milbench.store.reader import StoreReader
-from milbench.store.workspace import Workspace
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 HOSTILE = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
@@ -76,37 +71,10 @@ def test_what_is_harmless_stays() -> None:
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, number: int) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
-    slow = tmp_path / "slow.py"
-    slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
-    command = [sys.executable, "-m", "milbench", "run", "--loss", str(slow), "--task", TINY, "--root", str(tmp_path)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    assert "begun" in running.stdout.readline()
-    running.send_signal(number)
-    _, complaint = running.communicate(timeout=120)
-    assert (running.returncode, complaint) == (130, "milbench: interrupted\n")
-
-
-def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> None:
-    (tmp_path / "birds.csv").write_text("bag,labels,f0\na,鳥,1\nb,,2\n", "utf-8")
-    command = [sys.executable, "-m", "milbench", "data", "check", "birds.csv"]
-    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
-    assert b"Traceback" not in ran.stderr
-    assert rb"\u9ce5" in ran.stdout
-
-
-@pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path, closed: str) -> None:
-    words = f"--task {TINY} --epochs 1 -p task.batches=1 --in-process --name quiet --root {root}"
-    ran = subprocess.run(
-        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} {closed}', sys.executable],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    (cell,) = StoreReader(Workspace(root)).cell_runs().values()
-    assert cell.status == "done"
+def test_a_problem_is_one_line_that_no_terminal_obeys(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complain(f"the server says {HOSTILE}")
+    assert capsys.readouterr().err == f"milbench: the server says {SHOWN}\n"
+    monkeypatch.setattr(sys, "stderr", None)  # as of a process without a console
+    complain("nobody reads this")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milbench.cli.bench_files import Row, Seconds
+from milbench.bench.files import Row, Seconds
 from milbench.errors import UsageError
 
 SIZES = (10, 100, 1000, 5000)
 QUICK_SIZES = (10, 50)
-TASK = Path(__file__).with_name("bench_task.py")
+TASK = Path(__file__).with_name("runner_task.py")
 """It is not imported here: the memory of a process that starts another counts as that of the other."""
 LOSSES_COMPARED = ("exact", "max-pooling", "noisy-or", "one-vs-rest")
 
@@ -111,23 +111,3 @@ def as_rows(measured: list[dict[str, Any]]) -> list[Row]:
         )
         for row in measured
     ]
-
-
-def print_table(rows: list[dict[str, Any]], jobs: int) -> None:
-    """Print the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"cells that do next to nothing, {jobs} at a time", title_justify="left")
-    headings = list(rows[-1])
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*("" if heading not in row else _number(heading, row[heading]) for heading in headings))
-    Console(width=190).print(table)
-
-
-def _number(heading: str, value: float) -> str:
-    if heading == "cells" or heading.endswith("MiB"):
-        return f"{value:,.0f}"
-    return f"{value:.3f}" if heading.endswith("cell") else f"{value:.1f}"

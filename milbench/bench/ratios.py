@@ -1,4 +1,4 @@
-"""Two measurements of one benchmark, side by side: the ratio of every time, memory and other number."""
+"""The ratios of two measurements of one benchmark: every time, memory and other number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from milbench.cli.bench_files import Measured, Row, Seconds
+from milbench.bench.files import Measured, Row, Seconds
 from milbench.errors import UsageError
 
 SAME = "not told apart by the spread"
@@ -95,29 +95,6 @@ def differences(before: Measured, after: Measured) -> list[str]:
         if one != other and not near:
             lines.append(f"{name}: {one} and {other}")
     return lines
-
-
-def print_comparison(before: Measured, after: Measured) -> None:
-    """Print in what the machines differ, the ratios, and the rows that only one file has."""
-    from rich.table import Table
-
-    from milbench.launch.console import console
-
-    found = ratios(before, after)
-    for line in differences(before, after):
-        console.print(f"the measurements differ in {line}", markup=False, soft_wrap=True)
-    title = "second by first: a time or memory below 1 is that of a second that is faster, or smaller"
-    table = Table(title=title, title_justify="left")
-    for heading in ("row", "what", "first", "second", "ratio", ""):
-        table.add_column(heading, justify="right" if heading in ("first", "second", "ratio") else "left", no_wrap=True)
-    for one in found:
-        ratio = "" if math.isnan(one.value) else f"{one.value:.3f}"
-        table.add_row(one.row, one.quantity, one.text(one.before), one.text(one.after), ratio, one.remark)
-    console.print(table, markup=False)
-    names = [{row.name for row in measured.rows} for measured in (before, after)]
-    for which, alone in (("first", names[0] - names[1]), ("second", names[1] - names[0])):
-        if alone:
-            console.print(f"only in the {which}: {'; '.join(sorted(alone))}", markup=False, soft_wrap=True)
 
 
 def _seconds(value: float) -> str:

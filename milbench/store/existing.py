@@ -1,4 +1,4 @@
-"""The store that a command or a call works on."""
+"""The store that a command or a call works on, if it is there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from milbench._utils.console import complain
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
@@ -43,4 +42,4 @@ def deliver(root: Workspace) -> None:
         from milbench.store.writer import StoreWriter
 
         for line in StoreWriter(root).deliver():
-            typer.echo(f"milbench: {line}", err=True)
+            complain(line)
