@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import sys
@@ -19,6 +20,12 @@ from tests._helpers.other_machine import WORDS, client, runs_of
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking through all that was imported, in these processes and their forks."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ It starts no thread and touches no GPU, so that its copies may do both.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 
@@ -17,6 +18,7 @@ import milbench.store.writer
 from milbench._utils.interrupts import STOPPING
 
 milbench.store.mlflow_client.preload()
+gc.freeze()  # no copy looks through all of this for garbage, and thereby takes its own pages for it
 if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
     # Ctrl-C and SIGTERM reach every process of a group, and the launcher alone acts on them.
     for number in STOPPING:

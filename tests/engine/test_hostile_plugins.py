@@ -28,7 +28,7 @@ REASONS = {
 def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
     variants = ",".join(REASONS)
     ran = milbench(
-        "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "2", "-p", f"loss.hostile.how={variants}",
+        "run", "--loss", f"{HOSTILE},exact", "--task", TINY, "--jobs", "4", "-p", f"loss.hostile.how={variants}",
         "--timeout", "12",
     )  # fmt: skip
     assert ran.code == 1, ran
