@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it st
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector of garbage from looking through all that was imported, in these processes and their forks."""
+    """Keep the imports out of every later collection of garbage, in this process and in those forked from it."""
     gc.collect()
     gc.freeze()
 

@@ -18,7 +18,7 @@ import milbench.store.writer
 from milbench._utils.interrupts import STOPPING
 
 milbench.store.mlflow_client.preload()
-gc.freeze()  # no copy looks through all of this for garbage, and thereby takes its own pages for it
+gc.freeze()  # workers do not search these imports for garbage, which would copy the memory that they share
 if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
     # Ctrl-C and SIGTERM reach every process of a group, and the launcher alone acts on them.
     for number in STOPPING:

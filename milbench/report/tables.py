@@ -329,4 +329,20 @@ def _main_notes(study: Study) -> list[str]:
         )
     if any(study.results.params.get(str(cell), {}).get("recipe.precision") == "tf32" for cell in study.cells.index):
         notes.append(_TF32)
+    if alike := _parameters_in_no_name(study):
+        notes.append(f"Parameters that all cells of a loss have in common, and that its name leaves out: {alike}.")
     return notes
+
+
+def _parameters_in_no_name(study: Study) -> str:
+    by_loss: dict[str, dict[str, set[str]]] = {}
+    for cell, loss in study.cells["loss"].items():
+        for name, value in study.results.params.get(str(cell), {}).items():
+            if name.startswith("loss."):
+                text = "none" if value is None else str(value)
+                by_loss.setdefault(str(loss), {}).setdefault(name.removeprefix("loss."), set()).add(text)
+    alike = {
+        loss: ", ".join(f"{name}={next(iter(values))}" for name, values in found.items() if len(values) == 1)
+        for loss, found in by_loss.items()
+    }
+    return "; ".join(f"{loss} {text}" for loss, text in alike.items() if text)

@@ -25,7 +25,7 @@ def test_a_flag_does_not_move_a_mark_to_another_task(marked: str, tasks: list[st
     assert [(mark.name, mark.task) for mark in plan.marks] == [("easy", "synthetic-bags")] * ("synthetic-bags" in tasks)
 
 
-def test_a_flag_wins_over_the_spec_and_a_setting_over_both(marked: str) -> None:
+def test_a_flag_wins_over_the_spec_and_a_setting_over_the_recipe_of_the_task(marked: str) -> None:
     asked = RunRequest("", spec=marked, values={"losses": ["noisy-or"], "seeds": "1,3"}, settings=["recipe.epochs=7"])
     spec = requested_spec(asked)
     assert (list(spec.losses), list(spec.tasks)) == (["noisy-or"], ["synthetic-bags"])
