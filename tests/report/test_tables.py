@@ -117,8 +117,8 @@ def test_the_main_table_says_what_tf32_is_where_a_recipe_has_it(precision: str) 
 
 def test_the_main_table_names_the_parameters_that_no_name_of_a_loss_shows() -> None:
     results = make_results(None, {"exact": 0.01, "noisy-or": 0.01, "top-k k=2": 0.02, "top-k k=5": 0.02}, ONE, 1, 3)
-    own: dict[str, dict[str, Any]] = {"exact": {}, "noisy-or": {"loss.head": "softmax"}, "top-k k=2": {"loss.k": 2, "loss.share": None}}
-    own["top-k k=5"] = {"loss.k": 5, "loss.share": None}
+    own: dict[str, dict[str, Any]] = {"exact": {}, "noisy-or": {"loss.head": "softmax"}}
+    own |= {f"top-k k={k}": {"loss.k": k, "loss.share": None} for k in (2, 5)}
     labels = results.cells["loss_label"].astype(str)
     params = {str(cell): {**results.params[str(cell)], **own[label]} for cell, label in labels.items()}
     said = main_table(Study(replace(results, params=params))).notes[-1]
