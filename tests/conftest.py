@@ -28,6 +28,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give them back to the collector: triton says at the end of a process what of its own is left over."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def plug_ins_of_one_test() -> Iterator[None]:
     """Forget the losses and tasks that a test loads from files, so that two tests may use the same name.

@@ -5,6 +5,7 @@ It starts no thread and touches no GPU, so that its copies may do both.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
 import sys
@@ -19,6 +20,7 @@ from milbench._utils.interrupts import STOPPING
 
 milbench.store.mlflow_client.preload()
 gc.freeze()  # workers do not search these imports for garbage, which would copy the memory that they share
+atexit.register(gc.unfreeze)  # or triton says at the end of this process that all it has imported is left over
 if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
     # Ctrl-C and SIGTERM reach every process of a group, and the launcher alone acts on them.
     for number in STOPPING:
