@@ -47,8 +47,9 @@ _TF32 = (
     "significant bits (NVIDIA's TensorFloat-32); losses, optimisers and evaluation compute without it."
 )
 
-BUSY, UNSTEADY = 0.2, 1.5
-"""From which share of the cores in other hands, and which median relative to the least, durations are marked."""
+BUSY, UNSTEADY, WIDE = 0.2, 1.5, 0.5
+"""From which share of the cores in other hands, and which median and spread relative to the least, durations are
+marked."""
 BUSY_MARK = "†"
 _COST_NOTE = (
     "Medians over the finished seeds. Loss alone: forward and backward of one training batch, without the network. "
@@ -57,8 +58,8 @@ _COST_NOTE = (
 )
 _BUSY_NOTE = (
     f"{BUSY_MARK}: the machine was busy. For a seed or more, other processes (other cells among them) used more than "
-    f"{BUSY:.0%} of its cores meanwhile, or the median is more than {UNSTEADY:g} times the least. Compare the least, "
-    "or measure again with --jobs 1."
+    f"{BUSY:.0%} of its cores meanwhile, the median is more than {UNSTEADY:g} times the least, or the spread more than "
+    f"{WIDE:g} times the least. Compare the least, or measure again with --jobs 1."
 )
 
 
@@ -207,8 +208,9 @@ def _costs(study: Study, task: str, variant: Variant, kinds: list[str]) -> list[
         details, mark = [], ""
         if f"{name}_min" in COSTS and medians[f"{name}_spread"] > 0:
             details.append(f"least {seconds(least[f'{name}_min'])}, spread {seconds(medians[f'{name}_spread'])}")
-            unsteady = (costs[name] > UNSTEADY * costs[f"{name}_min"]).any()
-            mark = BUSY_MARK if unsteady or (costs["busy"] > BUSY).any() else ""
+            late = costs[name] > UNSTEADY * costs[f"{name}_min"]
+            wide = costs[f"{name}_spread"] > WIDE * costs[f"{name}_min"]
+            mark = BUSY_MARK if (late | wide | (costs["busy"] > BUSY)).any() else ""
         if name == "loss_seconds" and math.isfinite(share):
             details.append(f"{share:.0%} of a step")
         entries.append(Entry(text, ", ".join(details), mark=mark))

@@ -188,17 +188,20 @@ def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("busy", "median", "marked"),
-    [(0.1, 0.0012, False), (0.3, 0.0012, True), (0.1, 0.0016, True), (math.nan, 0.0012, False)],
+    ("busy", "median", "spread", "marked"),
+    [
+        (0.1, 0.0012, 0.0003, False), (0.3, 0.0012, 0.0003, True), (0.1, 0.0016, 0.0003, True),
+        (0.1, 0.0012, 0.0006, True), (math.nan, 0.0012, 0.0003, False),
+    ],
 )
 def test_the_least_and_the_spread_of_durations_stand_beside_them_with_a_mark_where_the_machine_was_busy(
-    busy: float, median: float, marked: bool
+    busy: float, median: float, spread: float, marked: bool
 ) -> None:
-    """One of three seeds was measured on a machine that others used, or more than half of its calls were slow."""
+    """One of three seeds was measured on a machine that others used, or at least a quarter of its calls were slow."""
     results = make_results(None, {"exact": 0.1}, ONE, 3, 2)
     columns: dict[str, Any] = {
         "step_seconds": 0.01, "loss_seconds": [0.0012, median, 0.0012], "loss_seconds_min": [0.0011, 0.001, 0.0011],
-        "loss_seconds_spread": [0.0001, 0.0002, 0.0003], "busy": [0.0, busy, 0.0],
+        "loss_seconds_spread": [0.0001, 0.0002, spread], "busy": [0.0, busy, 0.0],
     }  # fmt: skip
     table = cost_table(Study(replace(results, costs=results.costs.assign(**columns))), "extended-digits")
     assert table is not None

@@ -62,6 +62,24 @@ def test_marks_intervals_and_front_are_where_they_belong() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(TIMES)
 
 
+def test_times_are_least_times_where_every_loss_has_one() -> None:
+    """d, by its median the slowest, was disturbed; by least times it is as quick as a, and beats all others."""
+    found = study()
+    labels = found.results.cells["loss_label"].reindex(found.results.costs.index)
+    least = labels.map({**TIMES, "d": 0.1}).astype(float)
+    for known, title, front_of in (
+        (least, "least time of a training step", [(0.1, 10)]),
+        (least.where(labels != "a"), "time of a training step", [(0.1, 30), (0.2, 20), (0.4, 10)]),
+    ):
+        costs = found.results.costs.assign(step_seconds_min=known)
+        figure = pareto_figure(Study(replace(found.results, costs=costs)), "extended-digits")
+        assert figure is not None
+        (axes,) = figure.axes
+        assert axes.get_xlabel().removesuffix(", log scale") == title
+        (front,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
+        np.testing.assert_allclose(np.asarray(front.get_xydata()), front_of)
+
+
 def test_where_more_is_better_the_front_rises() -> None:
     figure = pareto_figure(study(metric="auroc"), "extended-digits")
     assert figure is not None
