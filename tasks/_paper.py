@@ -11,7 +11,7 @@ from typing import Any
 from milbench.networks.convolutional import Layer
 
 LI_2018 = "X.-L. Li, arXiv:1811.12346, 2018"
-RULE = "taken to be the smallest test error of all epochs, the rule of the author's program"
+RULE = "by the smallest test error of all epochs, as in the author's program (our reading)"
 """How the published figures were selected."""
 TWICE_THE_SPREAD = "The margin is twice the printed standard deviation: about where single runs of the source lie."
 """Why a margin is what it is."""
