@@ -57,8 +57,8 @@ class ExtendedMNIST(NestedDigits):
             protocol=_AS_CODED, defaults=DEFAULTS, values=(0.089, 0.054, 0.084, 0.071, 0.101, 0.081), margin=0.032,
             note="Mean and standard deviation are computed from the six runs. The margin is twice the latter, about "
             "where single runs lie. The protocol is taken to be that of the author's program, to which the paper "
-            "refers for details; its text gives these figures for normalisation over the bag. With normalization=batch a "
-            "bag competes with its whole batch: on 8 bags that is another objective than on 32",
+            "refers for details; its text gives these figures for normalisation over the bag. With normalization=batch "
+            "a bag competes with its whole batch: on 8 bags that is another objective than on 32",
         ),
     )  # fmt: skip
 
