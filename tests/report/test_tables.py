@@ -190,8 +190,11 @@ def test_costs_are_medians_in_human_units_and_absent_ones_leave_no_table(tmp_pat
 @pytest.mark.parametrize(
     ("busy", "median", "spread", "marked"),
     [
-        (0.1, 0.0012, 0.0003, False), (0.3, 0.0012, 0.0003, True), (0.1, 0.0016, 0.0003, True),
-        (0.1, 0.0012, 0.0006, True), (math.nan, 0.0012, 0.0003, False),
+        (0.1, 0.0012, 0.0003, False),
+        (0.3, 0.0012, 0.0003, True),
+        (0.1, 0.0016, 0.0003, True),
+        (0.1, 0.0012, 0.0006, True),
+        (math.nan, 0.0012, 0.0003, False),
     ],
 )
 def test_the_least_and_the_spread_of_durations_stand_beside_them_with_a_mark_where_the_machine_was_busy(
