@@ -1,10 +1,8 @@
-"""What worker processes, and other processes of the user's program, get of its main module, and what they leave."""
+"""What worker processes, and other processes of the user's program, get of its main module."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import textwrap
 import threading
 from multiprocessing import spawn
 
@@ -34,15 +32,3 @@ def test_workers_get_no_main_module_and_other_processes_get_it_even_at_that_mome
         assert found["worker"] == {k: v for k, v in found[name].items() if k not in ("init_main_from_path", "name")} | {
             "name": "worker"
         }
-
-
-def test_the_process_that_forks_workers_says_nothing_when_it_ends() -> None:
-    """Libraries that it has imported may look at their end for what was left over, and write it on the terminal."""
-    script = """
-        from milbench.engine.worker_context import worker_context
-        process = worker_context().Process(target=print, args=("computed",))
-        process.start()
-        process.join()
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("computed\n", "")
