@@ -29,7 +29,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Give them back to the collector: triton says at the end of a process what of its own is left over."""
+    """Give them back to the collector, or triton lists, when the process ends, what it has imported as leaked."""
     gc.unfreeze()
 
 

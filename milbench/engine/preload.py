@@ -20,7 +20,7 @@ from milbench._utils.interrupts import STOPPING
 
 milbench.store.mlflow_client.preload()
 gc.freeze()  # workers do not search these imports for garbage, which would copy the memory that they share
-atexit.register(gc.unfreeze)  # or triton says at the end of this process that all it has imported is left over
+atexit.register(gc.unfreeze)  # or triton lists, when this process ends, all that it has imported as leaked
 if any("multiprocessing.forkserver" in word for word in sys.orig_argv):
     # Ctrl-C and SIGTERM reach every process of a group, and the launcher alone acts on them.
     for number in STOPPING:

@@ -220,7 +220,5 @@ def _cost(judged: list[Judged]) -> str:
 
 def _step(study: Study, task: str, variant: Variant) -> float:
     group = study.group(task, variant)
-    costs = study.results.costs.reindex(group.index[group["status"] == "done"])
-    # The least is less disturbed by what else a machine does than the median; older cells have the latter alone.
-    known = [n for n in ("step_seconds_min", "step_seconds") if n in costs.columns and costs[n].notna().any()]
-    return float(costs[known[0]].min()) if known else math.nan
+    costs = study.results.costs.reindex(columns=[study.step_cost(task)])
+    return float(costs.reindex(group.index[group["status"] == "done"]).min().item())

@@ -193,6 +193,17 @@ class Study:
         cells = self.cells.index[self.cells["task_label"] == task]
         return next((self.results.folds[cell] for cell in map(str, cells) if cell in self.results.folds), None)
 
+    def step_cost(self, task: str) -> str:
+        """Return the cost by which the steps of losses are compared, one of `Results.costs`, the same for all of them.
+
+        It is the least time, which is less disturbed by what else a machine does than the median. The median stands in
+        for it where a cell has no least time, as a run of an earlier version.
+        """
+        times = self.results.costs.reindex(columns=["step_seconds_min", "step_seconds"])
+        times = times.reindex(self.cells.index[(self.cells["task_label"] == task) & (self.cells["status"] == "done")])
+        lacks_least = times["step_seconds_min"].isna() & times["step_seconds"].notna()
+        return "step_seconds" if lacks_least.any() else "step_seconds_min"
+
     def overlap(self, task: str) -> float:
         """Return how many bags are tested on for each that is trained on where seeds split the same bags, else 0."""
         cells = map(str, self.cells.index[self.cells["task_label"] == task])

@@ -172,7 +172,7 @@ print(found)
 
 
 def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
-    """Nor does the process that forks them write, when it ends, what libraries that it has imported leave over."""
+    """Nor does the process that forks them write a word when it ends, as on what its imports have leaked."""
     (tmp_path / "script.py").write_text(SCRIPT)
     ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ran.stdout.count("the top level is run") == 1

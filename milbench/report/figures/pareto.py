@@ -25,9 +25,8 @@ CAPTION = (
     "which other work on the machine disturbs least. Memory is the peak of the whole process or device, the data "
     "included."
 )
-_LEAST = "step_seconds_min"
 _COSTS = {
-    _LEAST: ("least time of a training step", seconds),
+    "step_seconds_min": ("least time of a training step", seconds),
     "step_seconds": ("time of a training step", seconds),
     "peak_bytes": ("peak memory", size),
 }
@@ -79,12 +78,8 @@ def facts(study: Study, task: str) -> Facts:
 
 
 def _panels(study: Study, task: str) -> dict[str, dict[Variant, Point]]:
-    """Return the points by the name of the cost, where two losses or more have it.
-
-    Times are least times, or medians of epochs where a loss has no other, as in runs of earlier versions.
-    """
-    found = {name: _points(study, task, name) for name in _COSTS}
-    del found["step_seconds" if len(found[_LEAST]) == len(found["step_seconds"]) else _LEAST]
+    """Return the points by the name of the cost, where two losses or more have it."""
+    found = {name: _points(study, task, name) for name in (study.step_cost(task), "peak_bytes")}
     return {name: points for name, points in found.items() if len(points) > 1}
 
 
