@@ -79,7 +79,7 @@ class ExtendedMNIST(NestedDigits):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=5e-4, precision="bfloat16", epochs=20, evaluate_every=4)
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""

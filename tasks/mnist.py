@@ -56,7 +56,7 @@ class MNIST(OneInstanceImages):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW in half precision, for as many epochs as the paper trains."""
-        return Recipe(lr=1e-3, precision="bfloat16", epochs=_EPOCHS, evaluate_every=4)
+        return Recipe(lr=1e-3, epochs=_EPOCHS, evaluate_every=4)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return a digest of the files, downloaded where they are missing."""

@@ -96,7 +96,7 @@ class SequenceBags(SequenceTask, TableBags):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
-        return Recipe(lr=5e-3, epochs=30, evaluate_every=10)
+        return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
     def read_table(self, data_dir: Path | None) -> SequenceTable:
         return load_sequence_table(self.found(self.table, data_dir), **self.columns)

@@ -215,7 +215,7 @@ class SyntheticBags(Task):
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW."""
-        return Recipe(lr=1e-2, epochs=20, evaluate_every=5)
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=5, precision="float32")
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""

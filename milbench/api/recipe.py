@@ -38,9 +38,9 @@ class Recipe(BaseModel):
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
         precision: of the network in training. tf32: its convolutions and matrix products may use NVIDIA's TF32,
-            forward and backward, and nothing else does; float32: nothing does. auto: bfloat16 where it makes the
-            task's network quicker on the machine that plans the cells, else float32; this is measured once, by speed
-            alone, and cells have the precision that was chosen.
+            forward and backward, and nothing else does; float32: nothing does. auto, the default: bfloat16
+            where the hardware of the machine that plans the cells multiplies it, else float32; a cell has the one that
+            was chosen. Tasks whose networks are tiny ask for float32.
         loss_precision: in which the loss is computed in training.
         evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
@@ -70,7 +70,7 @@ class Recipe(BaseModel):
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
     head_init: Literal["prior", "paper"] = "prior"
-    precision: Literal["float32", "tf32", "bfloat16", "auto"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16", "auto"] = "auto"
     loss_precision: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=1, ge=1)
     interim_bags: int | None = Field(default=None, ge=1)

@@ -41,12 +41,13 @@ def check_contrasts(spec: Spec) -> None:
         check_losses(spec.contrasts, found, f"spec {spec.name}")
 
 
-def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
+def make_plan(spec: Spec, data_dir: Path | None, device: str = "cpu") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
     Args:
         spec: from `make_spec` or `read_spec`.
         data_dir: the folder of the data; None: the default one.
+        device: on which the cells are computed, for the precision `auto`.
 
     Raises:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
@@ -61,7 +62,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
     _check_metrics(spec)
     for one in spec.published:
         one.check()
-    found = _expanded(spec, loss_fields, data_dir)
+    found = _expanded(spec, loss_fields, data_dir, device)
     named = labels(found.cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
@@ -74,7 +75,7 @@ def make_plan(spec: Spec, data_dir: Path | None) -> Plan:
         tasks=found.infos,
         labels=named,
         preset=spec.preset,
-        notes=[*spec.notes, *left_out],
+        notes=[*spec.notes, *left_out, *([_precision_note(device)] if found.auto else [])],
         differences=[d.model_dump() for d in spec.differences],
         selection=spec.selection,
         margin=spec.margin,
@@ -97,9 +98,11 @@ class _Expanded:
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     overlaps: dict[str, float] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    auto: bool = False
+    """Whether some recipe has the precision `auto`."""
 
 
-def _expanded(spec: Spec, loss_fields: list[Params], data_dir: Path | None) -> _Expanded:
+def _expanded(spec: Spec, loss_fields: list[Params], data_dir: Path | None, device: str) -> _Expanded:
     """Return the cells of every task of a spec and of its marks, and what is known of each task.
 
     Raises:
@@ -119,7 +122,10 @@ def _expanded(spec: Spec, loss_fields: list[Params], data_dir: Path | None) -> _
         beside = [one.entry() for one in spec.published if one.task == task.name]
         info = TaskInfo.of(task, task_fields["task_params"]).compared_by(spec.compare_by).beside(beside)
         out.infos[task.name] = info.beyond(out.infos.get(task.name))
-        cells = _cells(spec, task, loss_fields, task_fields, MOST_CELLS - len(out.cells))
+        recipes = _recipes(spec, task)
+        out.auto |= any(recipe["precision"] == "auto" for recipe in recipes)
+        recipes = [_resolved(recipe, device) for recipe in recipes]
+        cells = _cells(spec, task, recipes, loss_fields, task_fields, MOST_CELLS - len(out.cells))
         out.cells |= cells
         out.folds |= dict.fromkeys(cells, (task.folds.count, task.folds.repeats)) if task.folds else {}
         overlap = task.overlap(data_dir)
@@ -139,13 +145,15 @@ def _tests(spec: Spec) -> Iterator[tuple[str, Params, PassMark | None]]:
                 yield given, params, mark
 
 
-def _cells(spec: Spec, task: Task, loss_fields: list[Params], task_fields: Params, most: int) -> dict[str, Cell]:
+def _cells(
+    spec: Spec, task: Task, recipes: list[Params], loss_fields: list[Params], task_fields: Params, most: int
+) -> dict[str, Cell]:
     """Return the cells of one task by their content hashes: every recipe with every loss and seed.
 
     Raises:
         UsageError: they are more than `most`.
     """
-    seeds, recipes = _seeds_of(spec, task), _recipes(spec, task)
+    seeds = _seeds_of(spec, task)
     if (count := len(recipes) * len(loss_fields) * len(seeds)) > most:
         total = count + MOST_CELLS - most
         raise UsageError(f"{total:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
@@ -234,6 +242,26 @@ def _recipes(spec: Spec, task: Task) -> list[Params]:
         changed_recipe(task.recipe().model_dump(), settings_of(changes))
         for changes in _axes(common | spec.recipe.get(task.name, {}))
     ]
+
+
+def _resolved(recipe: Params, device: str) -> Params:
+    """Return a recipe with the precision that `auto` is on a device."""
+    import torch
+
+    from milbench.engine.precision import auto_precision
+
+    return recipe | {"precision": auto_precision(torch.device(device))} if recipe["precision"] == "auto" else recipe
+
+
+def _precision_note(device: str) -> str:
+    import torch
+
+    from milbench.engine.precision import auto_precision
+    from milbench.store.provenance import device_name
+
+    chosen = auto_precision(torch.device(device))
+    does = "multiplies" if chosen == "bfloat16" else "does not multiply"
+    return f"Precision auto is {chosen} here: {device_name(device)} {does} bfloat16."
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:

@@ -1,4 +1,6 @@
-"""TF32: an NVIDIA GPU multiplies float32 numbers faster where it reads their first 11 significant bits alone.
+"""The precisions of a network in training: which one `auto` is on a machine, and where TF32 is allowed.
+
+An NVIDIA GPU multiplies float32 numbers faster where it reads their first 11 significant bits alone.
 
 torch's switches for it belong to the whole process, and some are on from the start. Here they are on where a recipe
 wants it, and there alone.
@@ -6,14 +8,36 @@ wants it, and there alone.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from milbench.api.plan import Cell
 from milbench.errors import UsageError
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether the hardware of a device multiplies bfloat16; emulation is several times as slow as float32.
+
+    Args:
+        device: a GPU, or the CPU: there AVX-512 BF16, AMX or the instructions of ARM count.
+    """
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 on x86 it counts emulation
+    # They have no public names, and earlier versions of torch lack them.
+    return any(getattr(torch.cpu, name, bool)() for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+
+
+def auto_precision(device: torch.device) -> Literal["bfloat16", "float32"]:
+    """Return the precision that `auto` is on a device: by what its hardware does, not by a measurement."""
+    return "bfloat16" if multiplies_bfloat16(device) else "float32"
 
 
 @contextmanager

@@ -20,24 +20,23 @@ from milbench.errors import UsageError, unknown
 Params = dict[str, Any]
 
 
-def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
+def search_plan(spec: Spec, data_dir: Path | None, device: str = "cpu") -> Plan:
     """Return the plan of the draws of a search: every draw of every arm with every seed of the search.
 
     Args:
         spec: with a table [tune].
         data_dir: the folder of the data; None: the default one.
+        device: for the precision `auto`.
 
     Raises:
         UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
             no loss or task; a seed of the search is one of the comparison.
     """
     search = _checked(spec)
-    base = make_plan(spec, data_dir)
+    base = make_plan(spec, data_dir, device)
     _check_names(search, base)
     seeds = parse_seeds(search.seeds)
     _check_seeds(seeds, base)
-    if any(cell.recipe["precision"] == "auto" for cell in base.cells):
-        raise UsageError("recipe.precision = auto beside [tune]: expected float32 or bfloat16, the same for all draws")
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
     labels: dict[str, tuple[str, str, str]] = {}
@@ -53,7 +52,9 @@ def search_plan(spec: Spec, data_dir: Path | None) -> Plan:
     return base.with_cells(cells, labels=labels, search=record)
 
 
-def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: Path | None) -> Plan:
+def tuned_plan(
+    spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: Path | None, device: str = "cpu"
+) -> Plan:
     """Return the plan of the comparison, the draws among its cells: each arm with its best draw and fresh seeds.
 
     Args:
@@ -61,6 +62,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: P
         draws: what that returned.
         values: cell id -> the metric of the search; a draw whose cell is absent, or has no finite value, is the worst.
         data_dir: as for `search_plan`.
+        device: as for `search_plan`.
 
     Raises:
         UsageError: no draw on a task has the metric of the search.
@@ -73,7 +75,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: P
                 f"no draw on task {task} has a {draws.search.metric} to choose settings by: none is done, or the task "
                 "does not evaluate validation bags"
             )
-    base = make_plan(spec, data_dir)
+    base = make_plan(spec, data_dir, device)
     by_arm: dict[int, dict[int, list[Cell]]] = {}
     for cell in draws.cells:
         of = draws.search.draws[cell.id]

@@ -142,7 +142,7 @@ class StreetNumbers(Task):
 
         To read all test crops, some of them at several scales, takes as long as an epoch: it is done once, at the end.
         """
-        return Recipe(lr=5e-4, precision="bfloat16", epochs=20, evaluate_every=5, interim_bags=100)
+        return Recipe(lr=5e-4, epochs=20, evaluate_every=5, interim_bags=100)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""

@@ -32,7 +32,7 @@ def compute(request: RunRequest, root: Path) -> int:
     if spec.tune is not None and not request.smoke:  # a smoke run tries losses and tasks, whatever their settings
         code = compute_tuned(spec, request, root)
     else:
-        code = compute_plan(lambda: make_plan(spec, request.data_dir), request, root)
+        code = compute_plan(lambda device: make_plan(spec, request.data_dir, device), request, root)
     for other in others:
         if code == INTERRUPTED or (code and request.fail_fast):
             break
@@ -49,8 +49,8 @@ def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:
 
     searched: list[Plan] = []
 
-    def first_stage() -> Plan:
-        searched.append(search_plan(spec, request.data_dir))
+    def first_stage(device: str) -> Plan:
+        searched.append(search_plan(spec, request.data_dir, device))
         return searched[0]
 
     code = compute_plan(first_stage, request, root)
@@ -62,4 +62,4 @@ def compute_tuned(spec: Spec, request: RunRequest, root: Path) -> int:
     if any(cell.id not in runs or runs[cell.id].status not in ("done", "failed") for cell in plan.cells):
         return code  # the search was stopped: what it would have chosen is not known yet
     values = last_values(store, plan, plan.search.metric if plan.search else "")
-    return compute_plan(lambda: tuned_plan(spec, plan, values, request.data_dir), request, root)
+    return compute_plan(lambda device: tuned_plan(spec, plan, values, request.data_dir, device), request, root)

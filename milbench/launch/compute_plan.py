@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from milbench.store.workspace import Workspace
 
 
-def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> int:
+def compute_plan(make: Callable[[str], Plan], request: RunRequest, root: Path) -> int:
     """Print a plan and compute its missing cells.
 
     Args:
-        make: returns the plan; data that it needs may be downloaded meanwhile.
+        make: returns the plan for a device; data that it needs may be downloaded meanwhile.
         request: how cells are computed.
         root: the folder of the workspace.
 
@@ -42,7 +42,7 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
 
     devices = _devices(request)
     with catalog.downloads(not request.dry_run):
-        plan = make()
+        plan = make(devices[0])
         if request.smoke:
             from milbench.engine.smoke_run import shrink
 
@@ -55,7 +55,6 @@ def compute_plan(make: Callable[[], Plan], request: RunRequest, root: Path) -> i
         workspace = Workspace(root) if request.dry_run else Workspace(root).make()
         if not request.dry_run:
             deliver(workspace)
-        plan = _with_precision(plan, devices, request, workspace)
     reader = StoreReader(workspace) if has_store(workspace) else None
     launch = Launch(plan, reader.cell_runs() if reader else {}, request.rerun)
     display = _display(launch, workspace, request.output)
@@ -81,16 +80,6 @@ def _say_apart(plan: Plan, request: RunRequest) -> None:
             markup=False,
             soft_wrap=True,
         )
-
-
-def _earlier(name: str, workspace: Workspace) -> Plan | None:
-    """Return the plan that a comparison has so far, None where there is none."""
-    from milbench.store.reader import StoreReader
-
-    try:
-        return StoreReader(workspace).plan(name)[0] if has_store(workspace) else None
-    except UsageError:
-        return None
 
 
 def _check_models(plan: Plan) -> None:
@@ -120,29 +109,6 @@ def _devices(request: RunRequest) -> list[str]:
         if number is not None:
             raise UsageError(f"{flag} is for the devices of this machine; a cluster has as many jobs as workers")
     return [str(resolve(request.device))]
-
-
-def _with_precision(plan: Plan, devices: list[str], request: RunRequest, workspace: Workspace) -> Plan:
-    """Return the plan with a precision for the cells whose recipe leaves it to a measurement, and print the choice.
-
-    A dry run measures nothing: cells whose precision was not chosen before are left as they are.
-    """
-    if not any(cell.recipe["precision"] == "auto" for cell in plan.cells):
-        return plan
-    import torch
-
-    from milbench._utils.console import console
-    from milbench.engine.auto_precision import choose, recall
-
-    device, kept, earlier = torch.device(devices[0]), workspace.precision, _earlier(plan.name, workspace)
-    if request.dry_run:
-        chosen = recall(plan, device, kept, earlier)
-    else:
-        chosen = choose(plan, device, _threads(request, devices), request.data_dir, kept, earlier)
-    if request.output == "text":
-        for note in chosen.notes[len(plan.notes) :]:
-            console.print(note, markup=False, soft_wrap=True)
-    return chosen
 
 
 def _threads(request: RunRequest, devices: list[str]) -> int:

@@ -27,8 +27,6 @@ def tags(device: str, threads: int) -> dict[str, str]:
         device: where it is computed, such as "cpu" or "cuda:0".
         threads: threads of PyTorch on the CPU.
     """
-    import torch
-
     revision, dirty = _own_version()
     found = {
         "version": milbench.__version__,
@@ -38,7 +36,7 @@ def tags(device: str, threads: int) -> dict[str, str]:
         "platform": platform.platform(),
         "machine": processor(),
         "device": device,
-        "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else processor(),
+        "device_name": device_name(device),
         "threads": str(threads),
         "pid": str(os.getpid()),
     }
@@ -101,6 +99,15 @@ def _commit(folder: Path, names: list[str]) -> str:
 def _git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()
+
+
+def device_name(device: str) -> str:
+    """Return the name of a GPU, such as "cuda:0", or of the CPU."""
+    if not device.startswith("cuda"):
+        return processor()
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
 
 
 def processor() -> str:

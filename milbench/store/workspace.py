@@ -22,7 +22,6 @@ class Workspace:
         artifacts: files of runs, a folder each.
         database: MLflow's SQLite file.
         id_file: the file with the id by which a server's runs are known to be of this workspace.
-        precision: the precisions that were chosen for recipes that leave them to a measurement.
         spool: what runs wrote while the store's server did not answer.
     """
 
@@ -34,7 +33,6 @@ class Workspace:
         self.artifacts = self.runs / "artifacts"
         self.database = self.runs / "mlflow.db"
         self.id_file = self.runs / "workspace.id"
-        self.precision = self.runs / "precision.json"
         self.spool = self.runs / "spool"
 
     def make(self) -> Workspace:

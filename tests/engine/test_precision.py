@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from milbench.engine import optimizers
 from milbench.engine import trainer as trainer_module
 from milbench.engine.callback import Callback
 from milbench.engine.planning import make_plan
+from milbench.engine.precision import auto_precision
 from milbench.engine.spec import make_spec
 from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import TINY, Milbench
@@ -133,3 +135,29 @@ def test_tf32_is_for_the_network_in_training_alone(
 def test_tf32_on_a_cpu_is_one_line(milbench: Milbench) -> None:
     words = ("run", "--loss", "exact", "--task", TINY, "-p", "recipe.precision=tf32", "--device", "cpu")
     assert milbench(*words).complaint().startswith("recipe.precision = tf32 needs an NVIDIA GPU")
+
+
+@pytest.mark.parametrize(("multiplies", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_bfloat16_where_the_cpu_multiplies_it(
+    multiplies: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: multiplies)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    values = {"name": "t", "losses": ["exact"], "tasks": [TINY], "recipe": {"precision": "auto"}}
+    plan = make_plan(make_spec(values), None)
+    assert [cell.recipe["precision"] for cell in plan.cells] == [expected]
+    assert f"Precision auto is {expected} here" in plan.notes[-1]
+    explicit = make_plan(make_spec(values | {"recipe": {"precision": expected}}), None)
+    assert [cell.id for cell in plan.cells] == [cell.id for cell in explicit.cells]
+
+
+@pytest.mark.parametrize("capable", [True, False])
+def test_auto_asks_a_gpu_whether_it_multiplies_bfloat16_without_emulation(
+    capable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: capable or including_emulation
+    )
+    assert auto_precision(torch.device("cuda:0")) == ("bfloat16" if capable else "float32")

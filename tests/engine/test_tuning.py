@@ -143,7 +143,6 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
     [
         ({"tune": None}, r"spec tuned has no table \[tune\]"),
         ({"seeds": "99-100"}, "seed 100 is also one of the comparison"),
-        ({"recipe": {"precision": "auto"}}, "precision = auto beside .*expected float32 or bfloat16"),
         (
             {"loss": {"exact": {"rule": ["sum", "exact"]}}, "tune": {"loss": {"exact": {"both": [{"rule": "sum"}]}}}},
             r"loss\.exact\.rule is an axis and is searched",

@@ -73,7 +73,7 @@ class TinyTask(Task):
         return InstanceMLP([2, 8, 4], seed)
 
     def recipe(self) -> Recipe:
-        return Recipe(epochs=2, lr=0.05)
+        return Recipe(epochs=2, lr=0.05, precision="float32")
 
     def memory(self) -> dict[str, int]:
         return {"corners": 3}
