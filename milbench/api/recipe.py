@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
-
-ADDED_LATER: dict[str, Any] = {
-    "evaluate_every": 1, "interim_bags": None, "clip_quantile": None, "normalize_gradient": False,
-    "optimizer_origin": "", "average_last": None,
-}  # fmt: skip
-"""Fields that recipes of earlier versions lack, each with the value that they stand for where they are absent. With it
-such a field is left out of what is stored, so that the same training keeps its content hash and its results."""
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Recipe(BaseModel):
@@ -37,21 +29,18 @@ class Recipe(BaseModel):
         steps_per_epoch: how many steps an epoch has at most. None: as many as the task has batches.
         head_init: the initial biases of the network's head. prior: a bag has few expected instances at the start, see
             `milbench.api.task.Network.start_at_prior`; paper: random ones.
-        precision: of the network in training. tf32: its convolutions and matrix products may use NVIDIA's TF32,
-            forward and backward, and nothing else does; float32: nothing does. auto, the default: bfloat16
-            where the hardware of the machine that plans the cells multiplies it, else float32; a cell has the one that
-            was chosen. Tasks whose networks are tiny ask for float32.
+        precision: of the network in training. auto, the default: bfloat16 where the hardware of the machine that plans
+            the cells multiplies it, else float32; a cell has the one that was chosen. Tasks whose networks are tiny ask
+            for float32.
         loss_precision: in which the loss is computed in training.
         evaluate_every: how many epochs are trained from one evaluation to the next; the last epoch is always evaluated.
         interim_bags: at most how many bags of each kind an evaluation before the last epoch uses, which then computes
             the network in bfloat16 where that is the `precision`; its metrics are named interim/..., and no epoch is
             chosen by them. None: every evaluation uses all bags.
+        evaluation_bags: at most how many bags of each kind any evaluation uses, for trying things out. None: all.
         average_last: over which share of all steps, the last ones, weights are averaged; their mean is what is
             evaluated from then on, and kept (P. Izmailov et al., "Averaging Weights Leads to Wider Optima and Better
             Generalization", UAI 2018). It suits a schedule that does not end near 0. None: the last weights.
-
-    A dump (`model_dump`) leaves out fields that were added later and have the value of the versions before; it is read
-    back by `Recipe.from_stored`, which knows these values, and not by `Recipe(**dump)`.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range.
@@ -70,21 +59,13 @@ class Recipe(BaseModel):
     epochs: int = Field(default=10, ge=1)
     steps_per_epoch: int | None = Field(default=None, ge=1)
     head_init: Literal["prior", "paper"] = "prior"
-    precision: Literal["float32", "tf32", "bfloat16", "auto"] = "auto"
+    precision: Literal["float32", "bfloat16", "auto"] = "auto"
     loss_precision: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=1, ge=1)
     interim_bags: int | None = Field(default=None, ge=1)
+    evaluation_bags: int | None = Field(default=None, ge=1)
     average_last: float | None = Field(default=None, gt=0, le=1)
     optimizer_origin: str = ""
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {k: v for k, v in serialize(self).items() if k not in ADDED_LATER or v != ADDED_LATER[k]}
-
-    @classmethod
-    def from_stored(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the recipe of a cell from its fields as they are stored, of this version or an earlier one."""
-        return cls(**ADDED_LATER | dict(fields))
 
     def evaluated_epochs(self) -> list[int]:
         """Return the epochs (from 1) after which the network is evaluated."""
