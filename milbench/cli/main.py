@@ -19,7 +19,6 @@ from milbench._utils.interrupts import INTERRUPTED, STOPPING
 from milbench._version import __version__
 from milbench.cli import (
     bench,
-    compare,
     data,
     list_,
     model,
@@ -51,7 +50,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "tune": tune.tune,
     "reproduce": run.reproduce,
     "report": report.report,
-    "compare": compare.compare,
     "export": transfer.export,
     "import": transfer.import_,
     "list": list_.list_,

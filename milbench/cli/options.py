@@ -34,13 +34,7 @@ TimeoutOption = Annotated[float | None, typer.Option(min=1, max=10_000_000, help
 RerunOption = Annotated[
     Literal["missing", "failed", "all"], typer.Option("--rerun", help="Which cells to compute again.")
 ]
-GalleryOption = Annotated[
-    Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")
-]
-FiguresOption = Annotated[
-    Literal["all", "few"],
-    typer.Option("--figures", help="Draw all figures of every task, or every seed alone and what concerns all tasks."),
-]
+GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show test bags in the report.")]
 ComparisonArgument = Annotated[
     str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")
 ]

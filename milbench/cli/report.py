@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from milbench.cli import options
 from milbench.errors import UsageError
-from milbench.store.existing import existing_workspace
 
 
 def report(
     name: options.ComparisonArgument = None,
-    gallery: options.GalleryOption = "all",
-    figures: options.FiguresOption = "all",
-    runs: Annotated[
-        bool,
-        typer.Option(
-            "--runs",
-            help="Put the runs beside the page, for milbench import; without this, those of an earlier report go.",
-        ),
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="The folder of a published report, in place of a comparison in the store."),
+    ] = None,
+    gallery: options.GalleryOption = True,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Keep the small files too from which --from makes the page again.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write the report of a comparison. reports/NAME then holds index.html, report.md, results.csv and figures."""
-    page = write_report(name, root, gallery=gallery, figures=figures, runs=runs)
+    """Write the report of a comparison. reports/NAME then holds index.html, report.md, table.tex and pictures."""
+    if from_ is not None and (name is not None or publish):
+        raise UsageError("--from names what is reported: give neither NAME nor --publish with it")
+    page = write_report(name, root, gallery=gallery, publish=publish, published=from_)
     if open_it:
         import webbrowser
 
@@ -36,21 +36,16 @@ def report(
 
 
 def write_report(
-    name: str | None,
-    root: Path,
-    *,
-    gallery: Literal["all", "none"],
-    figures: Literal["all", "few"] = "all",
-    runs: bool = False,
+    name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
 ) -> Path:
-    """Write the report of a comparison, print where its page is and what it says first, and return the page.
+    """Write the report of a comparison, print where its page is and what it says, and return the page.
 
     Args:
-        name: name of the comparison; None: the one launched last.
-        root: the folder of the workspace.
-        gallery: "all" draws the galleries of test bags, "none" leaves them out.
-        figures: "all" draws every figure of every task, "few" every seed alone and what concerns all tasks.
-        runs: whether the runs are put beside the page, in runs.zip, without trained networks and galleries.
+        name: of the comparison; None: the one launched last.
+        root: the folder with runs/ and reports/.
+        gallery: whether test bags are shown.
+        publish: whether the small files are kept too from which the page is made again.
+        published: the folder of a published report, in place of a comparison in the store; its page goes into it.
 
     Returns:
         The path of the page, index.html.
@@ -58,23 +53,19 @@ def write_report(
     from rich.text import Text
 
     from milbench._utils.console import console, plain
-    from milbench.report.answer import answer
-    from milbench.report.render import render
-    from milbench.report.study import Study
-    from milbench.store.collect import collect
-    from milbench.store.reader import StoreReader
-    from milbench.store.transfer.export import WEIGHTS_AND_GALLERY, export
+    from milbench.report.published import keep, read
+    from milbench.report.render import render, sentence
 
-    workspace = existing_workspace(root)
-    store = StoreReader(workspace)
-    results = collect(store, name)
-    if runs and not results.cells["status"].isin(["done", "failed"]).any():
-        raise UsageError(f"no cell of {results.name} is done or failed: there are no runs to put beside the report")
-    out = workspace.reports / results.name
-    study = Study(results)
-    write_runs = (lambda path: export(store, results.name, path, WEIGHTS_AND_GALLERY)) if runs else None
-    render(study, out, gallery=gallery, figures=figures, write_runs=write_runs)
-    page = out / "index.html"
+    if published is not None:
+        results, out = read(published), published
+    else:
+        from milbench.engine.folders import results as results_of
+
+        results = results_of(root, name)
+        out = root / "reports" / results.plan.name
+    page = render(results, out, gallery=gallery)
+    if publish:
+        keep(results, out)
     console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
-    console.print(Text(plain(answer(study)[0]), style="bold"), soft_wrap=True)
-    return page
+    console.print(Text(plain(sentence(results)), style="bold"), soft_wrap=True)
+    return page.resolve()

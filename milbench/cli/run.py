@@ -106,7 +106,7 @@ def reproduce(
     jobs_per_device: options.JobsPerDeviceOption = None,
     threads: options.ThreadsOption = None,
     rerun: options.RerunOption = "missing",
-    gallery: options.GalleryOption = "all",
+    gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Rebuild a published comparison and its report.

@@ -12,7 +12,6 @@ from milbench.comparison.comparison import Comparison
 from milbench.errors import UsageError, unknown
 from milbench.launch.compute import compute
 from milbench.launch.request import Rerun, RunRequest
-from milbench.store.existing import existing_workspace
 
 Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
 """Names, or names with parameters of each."""
@@ -108,11 +107,9 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
     Raises:
         UsageError: there is no store, or no such comparison in it.
     """
-    from milbench.store.collect import collect
-    from milbench.store.reader import StoreReader
+    from milbench.engine.folders import results as results_of
 
-    workspace = existing_workspace(Path(root))
-    return Comparison(collect(StoreReader(workspace), name), workspace.reports)
+    return Comparison(results_of(Path(root), name), Path(root) / "reports")
 
 
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:

@@ -81,13 +81,13 @@ def scaled(value: float, metric: Metric) -> float:
 
 
 def with_unit(value: float, metric: Metric) -> str:
-    """Return a value with three significant digits at most and its unit.
+    """Return a value with two significant digits and its unit.
 
     Examples:
         >>> with_unit(0.0161, Metric("error", "A share."))
-        '1.61 %'
+        '1.6 %'
     """
-    return f"{scaled(value, metric):.3g}{' %' if metric.percent else ''}"
+    return f"{float(f'{scaled(value, metric):.2g}'):g}{' %' if metric.percent else ''}"
 
 
 def significant(value: float) -> str:

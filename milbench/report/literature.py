@@ -54,8 +54,8 @@ def beside(study: Study, task: str) -> list[Beside]:
     return found
 
 
-def literature_table(study: Study, task: str) -> Table | None:
-    """Return the published values of a task beside ours; None where nothing was published."""
+def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
+    """Return the published values of a task beside ours, and what differs; None where nothing was published."""
     found = beside(study, task)
     if not found:
         return None
@@ -71,14 +71,17 @@ def literature_table(study: Study, task: str) -> Table | None:
             f"{measured(one.published.mean, spread, metric)}{runs} [{1 + sources.index(one.published.source)}]",
             f"{ours} (n={known})" if known else NOTHING,
             interval(one.interval, float(np.mean(one.interval)), metric, True), one.verdict or NOTHING,
-            "; ".join(filter(None, one.reasons)) or NOTHING,
         ))  # fmt: skip
-    head = ["loss", "metric", "published", "here", "difference, 95 %", "verdict", "why, and what differs"]
+    head = ["loss", "metric", "published", "here", "difference, 95 %", "verdict"]
+    reasons = [(row[0], row[2], "; ".join(filter(None, one.reasons)) or NOTHING)
+               for row, one in zip(rows, found, strict=True)]  # fmt: skip
+    why = pd.DataFrame(reasons, columns=["loss", "published", "why, and every deviation from the source"])
     note = " ".join(f"[{k}] {source}." for k, source in enumerate(sources, start=1)) + (
         " Here: the same statistic at the epoch that the source would choose"
         f" ({', '.join(dict.fromkeys(RULES[one.published.rule] for one in found))})."
     )
-    return Table(f"Published numbers beside ours on {task}", pd.DataFrame(rows, columns=head).set_index("loss"), note)
+    shown = Table(f"Published numbers beside ours on {task}", pd.DataFrame(rows, columns=head).set_index("loss"), note)
+    return shown, Table(f"Why, and what differs from the sources, on {task}", why.set_index("loss"))
 
 
 def _compared(study: Study, task: str, variant: str, published: Published) -> Beside:

@@ -22,7 +22,7 @@ from milbench.report.figures import galleries, heatmap, lines, misread, overview
 from milbench.report.figures.picture import Picture, drawn
 from milbench.report.figures.style import styled
 from milbench.report.formatting import counted, slug
-from milbench.report.literature import literature_table
+from milbench.report.literature import literature_tables
 from milbench.report.marks import marks_frame
 from milbench.report.sentences import sentences
 from milbench.report.study import Study, failures
@@ -41,8 +41,9 @@ class Section:
     Args:
         task: its label.
         anchor: its place on the page.
-        pictures: the first ones, a line each.
-        pairs: small ones, two in a line.
+        pictures: a line each.
+        pairs: small ones, two in a line, after the first picture.
+        extra: pictures that are looked up.
         tables: that are read.
         folded: that are looked up.
     """
@@ -51,6 +52,7 @@ class Section:
     anchor: str
     pictures: list[Picture]
     pairs: list[Picture]
+    extra: list[Picture]
     tables: list[Table]
     folded: list[Table]
 
@@ -129,7 +131,8 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
 
 def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> Section:
     name, label = slug(task), study.metric(task).label
-    first, pairs = list(_galleries(study, task, folder)) if gallery else [], []
+    bags = list(_galleries(study, task, folder)) if gallery else []
+    first, extra, pairs = bags[:1], bags[1:], []
     if not many:
         title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
         first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
@@ -137,11 +140,11 @@ def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -
         pairs += drawn(f"costs-{name}", f"{label} against cost", lines.PARETO, lines.pareto_figure(study, task))
         diagram = reliability.reliability_figure(study, task)
         first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
-    published = literature_table(study, task)
-    folded = [tables.pairs_table(study, task), tables.metrics_table(study, task), tables.costs_table(study, task)]
+    published, *why = literature_tables(study, task) or (None,)
+    folded = [*why, tables.pairs_table(study, task), tables.metrics_table(study, task), tables.costs_table(study, task)]
     cells = tables.cells_table(study, task)
     return Section(
-        task, f"task-{name}", first, pairs, [published] if published else [], [t for t in (*folded, cells) if t]
+        task, f"task-{name}", first, pairs, extra, [published] if published else [], [t for t in (*folded, cells) if t]
     )
 
 
@@ -153,11 +156,11 @@ def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
     if figure is None and (earlier := folder / f"gallery-{name}.png").is_file():
         yield Picture(f"gallery-{name}", title, galleries.CAPTION, earlier.read_bytes(), photographs=True)
     yield from drawn(f"gallery-{name}", title, galleries.CAPTION, figure, photographs=True)
+    if found := misread.misread_figure(study, task):
+        yield from drawn(f"misread-{name}", f"What {found[0]} misreads", found[1], found[2], photographs=True)
     sensitive = galleries.sensitivity_figure(study, task)
     caption = "The same bags: how much each pixel matters to the classes that were named."
     yield from drawn(f"sensitivity-{name}", "What each loss looks at", caption, sensitive, photographs=True)
-    if found := misread.misread_figure(study, task):
-        yield from drawn(f"misread-{name}", f"What {found[0]} misreads", found[1], found[2], photographs=True)
 
 
 def _compared(study: Study) -> str:

@@ -21,16 +21,20 @@ def sentences(study: Study) -> list[str]:
     if counts := passed(study):
         best = [f"{variant} {count}" for variant, count in counts.most_common(MOST_NAMED)]
         total = sum(len(study.info(task).marks) for task in study.tasks)
-        return [f"Of {total} tests passed: {', '.join(best)}."]
+        return [f"Passed of {total} tests: {', '.join(best)}."]
     if len(tasks) <= MOST_SENTENCES:
         return [_of_task(study, task) for task in tasks]
     several = [task for task in tasks if study.summary(task)["contender"].any()]
     if not several:
         return [f"One seed a loss on {counted(len(tasks), 'task')}: no loss can be named the best."]
-    first = Counter(v for task in several for v in _contenders(study, task))
-    shown = [f"{variant} ({count})" for variant, count in first.most_common(MOST_NAMED)]
-    rest = f" and {len(first) - MOST_NAMED} more on fewer" if len(first) > MOST_NAMED else ""
-    return [f"On how many of {len(several)} tasks a loss may be the best, with 95 % confidence: {', '.join(shown)}{rest}."]
+    counts = Counter(v for task in several for v in _contenders(study, task))
+    found = []
+    for count in sorted(set(counts.values()), reverse=True)[:2]:
+        names = [variant for variant in study.order() if counts[variant] == count]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        found.append(f"on {count}{'' if found else f' of {len(several)} tasks'}: {', '.join(names[:MOST_NAMED])}{more}")
+    kind = "" if len(study.kinds) == 1 else f" with {study.kinds[0]} supervision"
+    return [f"May be the best loss{kind}, with 95 % confidence on each task, {'; '.join(found)}."]
 
 
 def _contenders(study: Study, task: str) -> list[str]:

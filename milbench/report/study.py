@@ -45,10 +45,15 @@ class Study:
         recipes = frame["recipe"].map(lambda name: f" ({name})" if name else "")
         frame = frame.assign(variant=frame["loss"] + recipes)
         self.cells = frame[CELL].drop_duplicates("cell").reset_index(drop=True)
-        self.history = frame[frame["metric"] != ""]
+        self._histories = {
+            str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False, observed=True)
+        }
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
         self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
+        self._infos: dict[str, TaskInfo] = {}
         self._selected: dict[tuple[str, str, Rule], pd.DataFrame] = {}
+        self._tables: dict[tuple[str, str, Rule], pd.DataFrame] = {}
+        self._summaries: dict[tuple[str, str], pd.DataFrame] = {}
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -64,9 +69,15 @@ class Study:
 
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
-        first = str(self.cells.loc[self.cells["task"] == task, "cell"].iloc[0])
-        key = next(cell.task_key for cell in self.plan.cells if cell.id == first)
-        return self.plan.tasks[key]
+        if not self._infos:
+            keys = {cell.id: cell.task_key for cell in self.plan.cells}
+            first = self.cells.drop_duplicates("task")
+            self._infos = {str(t): self.plan.tasks[keys[c]] for t, c in zip(first["task"], first["cell"], strict=True)}
+        return self._infos[task]
+
+    def history(self, task: str) -> pd.DataFrame:
+        """Return every value of a task: the rows of `Results.frame` with a metric, and variant."""
+        return self._histories.get(task, self.results.frame.iloc[:0].assign(variant=""))
 
     def primary(self, task: str) -> str:
         """Return the metric that losses are ranked by on a task, without its split."""
@@ -94,7 +105,7 @@ class Study:
         if self.plan.selection != "validation":
             return "last"
         done = self.cells[(self.cells["task"] == task) & (self.cells["status"] == "done")]["cell"]
-        known = self.history.loc[self.history["metric"] == f"validation/{SELECTED_BY}", "cell"]
+        known = self.history(task).loc[self.history(task)["metric"] == f"validation/{SELECTED_BY}", "cell"]
         return "validation" if len(done) and done.isin(known).all() else "last"
 
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
@@ -110,7 +121,7 @@ class Study:
         """
         key = task, metric or self.primary(task), rule or self.rule(task)
         if key not in self._selected:
-            own = self.history[(self.history["task"] == task) & (self.history["status"] == "done")]
+            own = self.history(task)[self.history(task)["status"] == "done"]
             epochs = select_epochs(own, key[2], key[1], describe(key[1]).lower_is_better)
             at = own["cell"].map(epochs)
             self._selected[key] = own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
@@ -125,6 +136,12 @@ class Study:
             rule: how the epoch is chosen; None: by the rule of the comparison.
         """
         name = metric or self.primary(task)
+        key = task, name, rule or self.rule(task)
+        if key not in self._tables:
+            self._tables[key] = self._table(*key)
+        return self._tables[key]
+
+    def _table(self, task: str, name: str, rule: Rule) -> pd.DataFrame:
         costs = name.startswith("cost/")
         found = self.selected(task, "" if costs else name, rule)
         found = found[found["metric"] == (name if costs else f"test/{name}")]
@@ -146,7 +163,12 @@ class Study:
             seeds on, over test items for one seed), seeds, planned, contender (bool), step (seconds, the least time of
             a training step) and supervision.
         """
-        name = metric or self.primary(task)
+        key = task, metric or self.primary(task)
+        if key not in self._summaries:
+            self._summaries[key] = self._summary(*key)
+        return self._summaries[key]
+
+    def _summary(self, task: str, name: str) -> pd.DataFrame:
         table, overlap = self.table(task, name), self.info(task).overlap
         planned = self.cells[self.cells["task"] == task].groupby("variant")["seed"].nunique()
         bounds = [self._interval(task, name, variant, row.dropna(), overlap) for variant, row in table.iterrows()]
@@ -156,6 +178,8 @@ class Study:
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
             "contender": self._contenders(task, name, table), "step": step,
         }, index=table.index)  # fmt: skip
+        if describe(name).percent and table.min(axis=None) >= 0:  # Student's interval knows no bounds of a share
+            found[["low", "high"]] = found[["low", "high"]].clip(0, 1)
         found["supervision"] = [self.supervision[str(variant)] for variant in found.index]
         return found.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
 

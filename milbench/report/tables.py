@@ -53,6 +53,7 @@ class Table:
         text = re.sub(r' class="(?:data|row_heading|col_heading)[^"]*?( marked)?"', r' class="\1"', text)
         text = text.replace(' class=""', "").replace('" marked"', '"marked"').replace('class=" marked"', 'class="marked"')
         text = re.sub(r'<th class="blank[^>]*>&nbsp;</th>', f'<th scope="col">{Markup.escape(head)}</th>', text)
+        text = re.sub(r">\s+<", "><", text).replace("<td >", "<td>")
         heads, _, body = text.partition("</thead>")
         return Markup(heads.replace("<th >", '<th scope="col">') + "</thead>" + body.replace("<th >", '<th scope="row">'))
 
@@ -123,14 +124,14 @@ def _relative_steps(study: Study) -> pd.Series[float]:
 
 def metrics_table(study: Study, task: str) -> Table:
     """Return the mean and the standard deviation of every test metric of a task."""
-    summaries = {name: study.summary(task, name) for name in study.metrics(task)}
-    order = study.summary(task).index
-    by = set(study.plan.compare_by)
+    order, by = study.summary(task).index, study.plan.compare_by
     columns = {}
-    for name, found in summaries.items():
-        rows = found.loc[order, ["mean", "sd", "contender"]].itertuples(index=False, name=None)
-        columns[describe(name).heading] = [
-            measured(m, s, describe(name)) + (" ✓" if flag and name in by else "") for m, s, flag in rows
+    for name in study.metrics(task):
+        values, metric = study.table(task, name).reindex(order), describe(name)
+        flags = study.summary(task, name)["contender"] if name in by else pd.Series(False, index=order)
+        columns[metric.heading] = [
+            measured(mean, sd, metric) + (" ✓" if flags[variant] else "")
+            for variant, mean, sd in zip(order, values.mean(axis=1), values.std(axis=1), strict=True)
         ]
     note = "Mean ± standard deviation over seeds." + (" ✓: may be the best by this metric." if by else "")
     return Table(f"Every metric on {task}", pd.DataFrame(columns, index=order.rename("loss")), note)

@@ -41,6 +41,7 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0
         vmax=3.5, cbar=False, ax=axes, linewidths=0.8, linecolor=LINE, annot_kws={"size": size, "color": INK},
     )  # fmt: skip
     axes.set(xlabel="", ylabel="")
+    axes.grid(visible=False)
     axes.set_yticks(np.arange(len(codes)) + 0.5, [literal(str(label)) for label in codes.index], rotation=0, color=INK,
                     fontsize=8.5)  # fmt: skip
     axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(wrapped(str(c), 22)) for c in codes.columns], rotation=90,

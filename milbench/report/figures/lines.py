@@ -7,7 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench.api.metric_info import describe
@@ -27,7 +27,8 @@ _HALF = 5.4
 def curves_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary metric over epochs; None where it was computed at one epoch alone."""
     name, metric = study.primary(task), study.metric(task)
-    own = study.history[(study.history["task"] == task) & (study.history["status"] == "done")]
+    own = study.history(task)
+    own = own[own["status"] == "done"]
     own = own[(own["metric"] == f"test/{name}") & np.isfinite(own["value"])]
     if own["epoch"].nunique() < 2:  # noqa: PLR2004
         return None
@@ -65,7 +66,7 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     if data["ms"].max() > 5 * data["ms"].min():
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: significant(value)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.set_xlim(0, 1.15 * data["ms"].max())
     value_axis(axes, "y", metric, float(found["mean"].min()), float(found["mean"].max()))
@@ -102,7 +103,7 @@ def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) ->
                  ax=axes, legend=False, lw=1.8)  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
     value_axis(axes, "y", metric, float(data["value"].min()), float(data["value"].max()))
     axes.set(xlabel="training bags", ylabel=metric.label)
     last = data[data["bags"] == max(amounts)].groupby("variant")["value"].mean()

@@ -30,25 +30,20 @@ def overview_figure(study: Study) -> Figure | None:
     if not tasks:
         return None
     order = study.order()
-    columns = min(3, len(tasks))
-    rows = math.ceil(len(tasks) / columns)
-    height = rows * (0.9 + 0.27 * len(order))
-    figure = Figure(figsize=(7.6 if len(tasks) == 1 else WIDTH, max(2.2, height)), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes, task in zip(grid.flat, tasks, strict=False):
+    width = 7.6 if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
+    figure = Figure(figsize=(width, max(2.2, 0.9 + 0.27 * len(order))), layout="constrained")
+    row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
+    for axes, task in zip(row, tasks, strict=True):
         _draw(axes, study, task, order)
         if len(study.tasks) > 1:
-            axes.set_title(literal(wrapped(task, 34)))
-    for axes in list(grid.flat)[len(tasks) :]:
-        axes.set_axis_off()
-    for axes in grid[:, 0]:
-        axes.set_yticks(range(len(order)), [literal(wrapped(v, 34)) for v in order], color=INK)
+            axes.set_title(literal(wrapped(task, 20)))
+    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 34)) for v in order], color=INK)
     return figure
 
 
 def captioned(study: Study) -> str:
     """Return how the picture is read."""
-    chance = any(study.chance(task) is not None for task in study.tasks)
+    chance = any(_chance(study, task) is not None for task in study.tasks)
     published = any(_published(study, task) for task in study.tasks)
     no_set = not any(study.summary(task)["contender"].any() for task in study.tasks)
     text = CAPTION if not no_set else "The diamond is the only seed, with the 95 % interval over test items."
@@ -78,12 +73,19 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
             axes.plot(published.mean, places[variant] + 0.32, "o", mfc="none", mec=INK, mew=1.1, ms=6, zorder=5)
     shown = [float(v) for v in long["value"]]
     marks = [p.mean for p in _published(study, task)]
-    if (chance := study.chance(task)) is not None and metric.lower_is_better and max(shown) > 0.4 * chance:
+    if (chance := _chance(study, task)) is not None:
         axes.axvline(chance, color=MUTED, ls="--", lw=1)
         marks.append(chance)
     value_axis(axes, "x", metric, float(np.nanmin(found["mean"])), max(*shown, *marks, 0.0))
     axes.set(xlabel=metric.label, ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
+
+
+def _chance(study: Study, task: str) -> float | None:
+    """Return the value of guessing where some seed comes near it, so that it does not squeeze what is shown."""
+    chance, worst = study.chance(task), study.table(task).max(axis=None)
+    near = chance is not None and study.metric(task).lower_is_better and worst > 0.4 * chance
+    return chance if near else None
 
 
 def _published(study: Study, task: str) -> list[Published]:

@@ -84,7 +84,7 @@ class Picture:
             svg = svg.replace(colour, variable)
         widest = round(_PIXELS * self.figure.get_figwidth())
         svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
-        return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="max-width: {widest}px" ', 1))
+        return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="max-width: {widest}px; --least: {round(0.62 * widest)}px" ', 1))
 
 
 def drawn(name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False) -> list[Picture]:
@@ -92,6 +92,7 @@ def drawn(name: str, title: str, caption: str, figure: Figure | None, photograph
     if figure is None:
         return []
     with styled():
-        figure.draw_without_rendering()
+        for _ in range(2):  # the first pass moves labels whose height the second one knows
+            figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return [Picture(name, title, caption, figure, photographs)]

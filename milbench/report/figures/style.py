@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER
 from milbench.api.metric_info import Metric
@@ -47,7 +47,7 @@ STYLE: Any = {
 }
 GREY = "#8b95a1"
 """Of losses that are no contenders: seen on white and on black."""
-_TICKS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 1.0)
+_TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
 @contextmanager
@@ -90,20 +90,22 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
     """
     set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    if metric.percent:
-        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
-    if not metric.percent or not metric.lower_is_better:
-        return
-    if low < 0:  # an excess over an optimum
+    formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g} %")
+    if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
+        if metric.percent:
+            ticks.set_major_formatter(formatter)
         return
     top = min(1.04, 1.08 * high) or 1.0
     if high > 8 * low:
         set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
         shown = [tick for tick in _TICKS if tick <= top]
-        least = (top**0.5) / 14
+        least = (top**0.5) / 9
         kept: list[float] = []
         for tick in reversed(shown):
             if not kept or kept[-1] ** 0.5 - tick**0.5 > least:
                 kept.append(tick)
         ticks.set_ticks(sorted({0.0, *kept}))
+    else:
+        ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    ticks.set_major_formatter(formatter)  # a new scale brings its own
     set_limits(0, top)

@@ -1,0 +1,86 @@
+"""Published reports: a comparison as small files, from which `milbench report --from` makes its page again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from milbench.api.outcomes import OUTCOMES_FILE, load_outcomes
+from milbench.api.plan import Plan
+from milbench.api.results import COLUMNS, Results
+from milbench.errors import UsageError
+
+PLAN, FRAME = "comparison.json", "results.csv.gz"
+_WHOLE = ("seed", "epoch", "draw")
+_BY_CELL = ("task", "loss", "recipe", "supervision", "seed", "status", "reason", "run", "machine", "code", "draw")
+
+
+def keep(results: Results, folder: Path) -> None:
+    """Write what a page is made from, as small files.
+
+    Args:
+        results: the planned cells of a comparison and what was measured.
+        folder: it gets comparison.json (the plan), results.csv.gz (the frame: what is said of a cell stands in its
+            first row alone) and outcomes.npz, where cells have outcomes.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / PLAN).write_text(results.plan.to_json() + "\n", "utf-8")
+        frame = results.frame[list(COLUMNS)].sort_values(["cell", "metric", "epoch"], kind="stable")
+        repeated = frame["cell"].duplicated()
+        said = frame[list(_BY_CELL)].astype(object).mask(repeated, None)
+        frame = frame.assign(**{name: said[name] for name in _BY_CELL})
+        compression = {"method": "gzip", "mtime": 0}  # the same bytes for the same frame
+        frame.to_csv(folder / FRAME, index=False, float_format="%.8g", compression=compression)
+        _keep_outcomes(results, folder / OUTCOMES_FILE)
+    except OSError as error:
+        raise UsageError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def read(folder: Path) -> Results:
+    """Return the results that `keep` wrote into a folder.
+
+    Raises:
+        UsageError: a file is missing or damaged.
+    """
+    for name in (PLAN, FRAME):
+        if not (folder / name).is_file():
+            raise UsageError(f"{folder} is no published report: it has no {name}")
+    plan = Plan.from_json((folder / PLAN).read_text("utf-8"))
+    try:
+        text = {name: str for name in COLUMNS if name not in (*_WHOLE, "value")}
+        frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_WHOLE, "Int64"), keep_default_na=False,
+                            na_values={"value": [""], **{name: [""] for name in _WHOLE}})  # fmt: skip
+        first = frame.drop_duplicates("cell").set_index("cell")
+        for name in _BY_CELL:
+            frame[name] = frame["cell"].map(first[name])
+        frame = frame.astype({"seed": int, "value": float, "draw": "Int64"})[list(COLUMNS)]
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise UsageError(f"{folder / FRAME} cannot be read: {error}") from None
+    cells = frame.loc[frame["status"] == "done", "cell"].unique() if (folder / OUTCOMES_FILE).is_file() else []
+    return Results(plan, frame, dict.fromkeys(map(str, cells), folder))
+
+
+def _keep_outcomes(results: Results, path: Path) -> None:
+    """Write the outcomes of all cells into one file, the names of their metrics below the ids of the cells."""
+    arrays: dict[str, object] = {}
+    for cell, folder in sorted(results.folders.items()):
+        if (source := folder / OUTCOMES_FILE).is_file():
+            for name, found in load_outcomes(source).items():
+                if source == path:  # published before: nothing has changed
+                    return
+                terms = {"sum": found.sums, "weight": found.weights, "items": np.str_(found.items)}
+                arrays |= {f"{cell}/{name}/{term}": value for term, value in terms.items()}
+    if not arrays:
+        path.unlink(missing_ok=True)
+        return
+    draft = path.with_name(f".{path.name}")
+    with draft.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    shutil.move(draft, path)
