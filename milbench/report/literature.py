@@ -24,7 +24,7 @@ class Beside:
     Args:
         variant: ours, "" for a published method that is no loss here.
         published: the published value.
-        values: ours under the rule of the source, one a seed.
+        ours: ours under the rule of the source, one a seed.
         interval: the 95 % interval of ours minus the published value; nan where they aren't compared.
         verdict: agrees, better, worse, open, not comparable, or "" for a method that is no loss here.
         reasons: why, and every deviation from the source.
@@ -32,7 +32,7 @@ class Beside:
 
     variant: str
     published: Published
-    values: pd.Series[float]
+    ours: pd.Series[float]
     interval: tuple[float, float]
     verdict: str
     reasons: tuple[str, ...]
@@ -62,10 +62,10 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
     sources = list(dict.fromkeys(one.published.source for one in found))
     rows = []
     for one in found:
-        metric, known = describe(one.published.metric), len(one.values)
+        metric, known = describe(one.published.metric), len(one.ours)
         spread = np.nan if one.published.deviation is None else one.published.deviation
         runs = "" if one.published.count is None else f", {one.published.statistic} of {one.published.count}"
-        ours = measured(one.values.mean(), one.values.std() if known > 1 else np.nan, metric) if known else NOTHING
+        ours = measured(one.ours.mean(), one.ours.std() if known > 1 else np.nan, metric) if known else NOTHING
         rows.append((
             one.variant or one.published.method, metric.heading,
             f"{measured(one.published.mean, spread, metric)}{runs} [{1 + sources.index(one.published.source)}]",
@@ -113,5 +113,4 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
 def _values(study: Study, task: str, variant: str, published: Published) -> pd.Series[float]:
     """Return our values, each at the epoch that the rule of the source chooses, by the published metric itself."""
     found = study.table(task, published.metric, published.rule)
-    return found.loc[variant]
-
+    return pd.Series(found.loc[variant], dtype=float)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import pandas as pd
@@ -57,8 +56,12 @@ def passed(study: Study) -> Counter[str]:
     return Counter() if frame.empty else Counter(frame.loc[frame["verdict"] == "pass", "variant"])
 
 
-def shown_bound(mark_row: pd.Series[float]) -> str:
-    """Return the bound of a row of `marks_frame` in words, such as "set error at most 5 %"."""
-    metric = describe(str(mark_row["metric"]))
-    value = f"{mark_row['bound'] * 100:g} %" if metric.percent else f"{mark_row['bound']:g}"
-    return f"{metric.label} {'at most' if mark_row['at_most'] else 'at least'} {value}"
+def bound_in_words(metric: str, bound: float, at_most: bool) -> str:
+    """Return the bound of a mark in words.
+
+    Examples:
+        >>> bound_in_words("set_error", 0.05, at_most=True)
+        'at most 5 %'
+    """
+    value = f"{bound * 100:g} %" if describe(metric).percent else f"{bound:g}"
+    return f"{'at most' if at_most else 'at least'} {value}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
 
-PLAN, FRAME = "comparison.json", "results.csv.gz"
+PLAN, FRAME = "comparison.json.gz", "results.csv.gz"
 _WHOLE = ("seed", "epoch", "draw")
 _BY_CELL = ("task", "loss", "recipe", "supervision", "seed", "status", "reason", "run", "machine", "code", "draw")
 
@@ -23,7 +25,7 @@ def keep(results: Results, folder: Path) -> None:
 
     Args:
         results: the planned cells of a comparison and what was measured.
-        folder: it gets comparison.json (the plan), results.csv.gz (the frame: what is said of a cell stands in its
+        folder: it gets comparison.json.gz (the plan), results.csv.gz (the frame: what is said of a cell stands in its
             first row alone) and outcomes.npz, where cells have outcomes.
 
     Raises:
@@ -31,8 +33,9 @@ def keep(results: Results, folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / PLAN).write_text(results.plan.to_json() + "\n", "utf-8")
-        frame = results.frame[list(COLUMNS)].sort_values(["cell", "metric", "epoch"], kind="stable")
+        (folder / PLAN).write_bytes(gzip.compress(results.plan.to_json().encode(), mtime=0))
+        places, _ = pd.factorize(results.frame["cell"])
+        frame = results.frame[list(COLUMNS)].iloc[np.argsort(places, kind="stable")]
         repeated = frame["cell"].duplicated()
         said = frame[list(_BY_CELL)].astype(object).mask(repeated, None)
         frame = frame.assign(**{name: said[name] for name in _BY_CELL})
@@ -52,8 +55,8 @@ def read(folder: Path) -> Results:
     for name in (PLAN, FRAME):
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is no published report: it has no {name}")
-    plan = Plan.from_json((folder / PLAN).read_text("utf-8"))
     try:
+        plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()).decode())
         text = {name: str for name in COLUMNS if name not in (*_WHOLE, "value")}
         frame = pd.read_csv(folder / FRAME, dtype=text | dict.fromkeys(_WHOLE, "Int64"), keep_default_na=False,
                             na_values={"value": [""], **{name: [""] for name in _WHOLE}})  # fmt: skip
@@ -61,10 +64,12 @@ def read(folder: Path) -> Results:
         for name in _BY_CELL:
             frame[name] = frame["cell"].map(first[name])
         frame = frame.astype({"seed": int, "value": float, "draw": "Int64"})[list(COLUMNS)]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise UsageError(f"{folder / FRAME} cannot be read: {error}") from None
-    cells = frame.loc[frame["status"] == "done", "cell"].unique() if (folder / OUTCOMES_FILE).is_file() else []
-    return Results(plan, frame, dict.fromkeys(map(str, cells), folder))
+    except (OSError, ValueError, KeyError, EOFError, zlib.error) as error:
+        raise UsageError(f"{folder} cannot be read: {error}") from None
+    done = (
+        frame.loc[frame["status"] == "done", "cell"] if (folder / OUTCOMES_FILE).is_file() else frame["cell"].iloc[:0]
+    )
+    return Results(plan, frame, dict.fromkeys(map(str, done), folder))
 
 
 def _keep_outcomes(results: Results, path: Path) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from milbench._version import __version__
-from milbench.api.metric_info import Metric, describe
+from milbench.api.metric_info import describe
 from milbench.api.results import Results
 from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
@@ -91,7 +91,7 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
     return out / "index.html"
 
 
-def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, object]:
+def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     many = len(study.tasks) > overview.MOST_TASKS
     opening = list(_opening(study, many))
     sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
@@ -171,7 +171,8 @@ def _compared(study: Study) -> str:
     seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
     many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
-    kinds = "" if len(study.kinds) == 1 else "; " + ", ".join(SUPERVISIONS.get(k, k).partition(":")[0].lower() for k in study.kinds)
+    names = [SUPERVISIONS.get(kind, kind).partition(":")[0].lower() for kind in study.kinds]
+    kinds = "" if len(names) == 1 else "; " + ", ".join(names)
     return f"{losses} on {tasks}, {many} each, by {metrics} on test bags{kinds}"
 
 
@@ -188,11 +189,14 @@ def _limits(study: Study) -> list[str]:
     if without:
         where = "" if len(without) == len(study.tasks) else " on " + ", ".join(without[:4])
         notes.append(f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.")
-    if len(set(study.cells["code"]) - {""}) > 1:
-        notes.append("Cells were computed by several revisions of the code: " + ", ".join(sorted(set(study.cells["code"]) - {""})) + ".")
+    if len(codes := sorted(set(study.cells["code"]) - {""})) > 1:
+        notes.append(f"Cells were computed by several revisions of the code: {', '.join(codes)}.")
     if len(set(study.cells["machine"]) - {""}) > 1:
         notes.append("Cells were computed on several machines; their step times do not compare.")
-    notes.append("A loss whose seeds sometimes collapse, and did not with the seeds at hand, cannot be told from one that never does.")
+    notes.append(
+        "A loss whose seeds sometimes collapse, and did not with the seeds at hand, can't be told from one that never "
+        "does."
+    )
     return notes
 
 
@@ -207,18 +211,17 @@ def _replace(path: Path, text: str) -> None:
     """Write a file at once, so that an earlier one stays whole until then."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, "utf-8")
-    os.replace(draft, path)
+    draft.replace(path)
 
 
 @cache
 def _environment() -> Environment:
+    folder = Path(__file__).parent / "templates"
     found = Environment(
-        loader=PackageLoader("milbench.report"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        autoescape=lambda name: name is not None and ".html" in name,
+        loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        autoescape=select_autoescape(["html.j2"]),
     )  # fmt: skip
-    found.filters["md"] = lambda text: tables._markdown(str(text))
-    found.filters["heading"] = lambda metric: metric.heading if isinstance(metric, Metric) else str(metric)
-    source = Path(str(found.loader.searchpath[0])) if hasattr(found.loader, "searchpath") else Path(__file__).parent / "templates"
-    found.globals["css"] = Markup((source / "report.css").read_text("utf-8"))
-    found.globals["script"] = Markup((source / "page.js").read_text("utf-8"))
+    found.filters["md"] = lambda text: tables.markdown(str(text))
+    for name in ("report.css", "page.js"):
+        found.globals[name.partition(".")[2]] = Markup((folder / name).read_text("utf-8"))  # noqa: S704 our own file
     return found

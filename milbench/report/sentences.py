@@ -28,7 +28,7 @@ def sentences(study: Study) -> list[str]:
     if not several:
         return [f"One seed a loss on {counted(len(tasks), 'task')}: no loss can be named the best."]
     counts = Counter(v for task in several for v in _contenders(study, task))
-    found = []
+    found: list[str] = []
     for count in sorted(set(counts.values()), reverse=True)[:2]:
         names = [variant for variant in study.order() if counts[variant] == count]
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

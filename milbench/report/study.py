@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,9 @@ from milbench.report.statistics.means import student_interval
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
 from milbench.report.statistics.shares import share_interval
 
-CELL = ["task", "variant", "loss", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine", "code"]
+CELL = [
+    "task", "variant", "loss", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine", "code",
+]  # fmt: skip
 FEWEST_FOR_SET = 2
 """With one seed nothing is known of how much training varies, and there is no set of contenders."""
 _EXCESS = "excess_"  # differences in an excess over an optimum are those of the metric itself
@@ -45,9 +48,7 @@ class Study:
         recipes = frame["recipe"].map(lambda name: f" ({name})" if name else "")
         frame = frame.assign(variant=frame["loss"] + recipes)
         self.cells = frame[CELL].drop_duplicates("cell").reset_index(drop=True)
-        self._histories = {
-            str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False, observed=True)
-        }
+        self._histories = {str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False)}
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
         self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
         self._infos: dict[str, TaskInfo] = {}
@@ -58,7 +59,7 @@ class Study:
     @cached_property
     def colours(self) -> dict[str, int]:
         """The number of the colour of each loss that is a contender on some task; the others are grey."""
-        found = [v for task in self.tasks for v, one in self.summary(task)["contender"].items() if one]
+        found = [str(v) for task in self.tasks for v, one in self.summary(task)["contender"].items() if one]
         return {variant: number for number, variant in enumerate(dict.fromkeys(found))}
 
     @cached_property
@@ -146,7 +147,7 @@ class Study:
         found = self.selected(task, "" if costs else name, rule)
         found = found[found["metric"] == (name if costs else f"test/{name}")]
         found = found[np.isfinite(found["value"])].drop_duplicates(["variant", "seed"], keep="last")
-        wide = found.pivot(index="variant", columns="seed", values="value")
+        wide = pd.DataFrame(found.set_index(["variant", "seed"])["value"].unstack())  # noqa: PD010
         return wide.reindex(index=self.variants(task), columns=self.seeds(task)).astype(float)
 
     def metrics(self, task: str) -> list[str]:
@@ -178,7 +179,7 @@ class Study:
             "high": [high for _, high in bounds], "seeds": table.notna().sum(axis=1), "planned": planned,
             "contender": self._contenders(task, name, table), "step": step,
         }, index=table.index)  # fmt: skip
-        if describe(name).percent and table.min(axis=None) >= 0:  # Student's interval knows no bounds of a share
+        if describe(name).percent and not (table < 0).any(axis=None):  # Student's interval knows no bounds of a share
             found[["low", "high"]] = found[["low", "high"]].clip(0, 1)
         found["supervision"] = [self.supervision[str(variant)] for variant in found.index]
         return found.sort_values("mean", ascending=describe(name).lower_is_better, kind="stable")
@@ -189,7 +190,8 @@ class Study:
             task: self.table(task).mean(axis=1).rank(ascending=self.metric(task).lower_is_better)
             for task in self.tasks
         }).mean(axis=1)  # fmt: skip
-        return sorted(ranks.index, key=lambda v: (self.kinds.index(self.supervision[v]), np.nan_to_num(ranks[v], nan=1e9)))
+        kind = {variant: self.kinds.index(of) for variant, of in self.supervision.items()}
+        return sorted(ranks.index, key=lambda v: (kind[v], np.nan_to_num(ranks[v], nan=np.inf)))
 
     def step_cost(self, task: str) -> str:
         """Return the cost by which steps are compared: the least time, which other work on a machine disturbs least."""
@@ -209,7 +211,7 @@ class Study:
             found = {}
             for seed in row.dropna().index:
                 one = self._outcomes(str(cells.get((variant, seed), "")), name)
-                if one is None or not np.isclose(one.value, known.at[variant, seed], rtol=_CLOSE, atol=1e-9):
+                if one is None or not np.isclose(one.value, float(known[seed][variant]), rtol=_CLOSE, atol=1e-9):
                     return None  # not kept, or of another epoch
                 if info.overlap or info.folds:  # equal digests of other seeds are still other bags
                     one = replace(one, items=f"{one.items} of seed {seed}")
@@ -229,11 +231,10 @@ class Study:
                 noise.covariance[rows][:, :, rows], noise.sets[rows], noise.items[rows], noise.unit[rows]
             )  # fmt: skip
             values = table.iloc[rows].to_numpy()
-            if len(rows) and np.isfinite(values).any():
-                result.iloc[rows] = contenders(
-                    values, scale=scale_of(values), lower_is_better=describe(metric).lower_is_better, noise=part,
-                    overlap=overlap,
-                )  # fmt: skip
+            if np.isfinite(values).any():
+                lower = describe(metric).lower_is_better
+                found = contenders(values, scale=scale_of(values), lower_is_better=lower, noise=part, overlap=overlap)
+                result.iloc[np.array(rows)] = found.tolist()
         return result
 
     def _interval(
@@ -269,6 +270,11 @@ class _OutcomeFiles:
             except UsageError:
                 self._read[path] = {}  # intervals then cover the seeds alone, and say so
         return self._read[path]
+
+
+def rows_of(frame: pd.DataFrame) -> list[Any]:
+    """Return the rows of a frame with its columns as attributes, and Index."""
+    return list(frame.itertuples())
 
 
 def scale_of(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Scale:

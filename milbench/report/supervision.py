@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from milbench.api.metric_info import describe
@@ -50,7 +51,8 @@ def worth_table(study: Study, series: Series) -> Table | None:
     """Return how many bags of the weakest supervision replace one of stronger; None for one kind of supervision."""
     tasks = list(series.tasks.values())
     name = study.primary(tasks[0])
-    known = [v for v in study.order() if all(v in study.table(t, name).dropna(how="all").index for t in tasks)]
+    found = [set(study.table(task, name).dropna(how="all").index) for task in tasks]
+    known = [variant for variant in study.order() if variant in set.intersection(*found)]
     weak = [v for v in known if study.supervision[v] == study.kinds[0]]
     strong = [v for v in known if v not in weak]
     if not weak or not strong:
@@ -59,14 +61,14 @@ def worth_table(study: Study, series: Series) -> Table | None:
     for one in strong:
         for amount, task in series.tasks.items():
             values = study.table(task, name).loc[one]
-            shown = measured(values.mean(), values.std(), describe(name))
+            shown = measured(float(np.mean(values)), float(np.std(values, ddof=1)), describe(name))
             worth = [_shown(_equivalent(study, series, name, other, one, task), amount) for other in weak]
             rows.append([f"{one}, {amount:,.0f} bags", shown, *worth])
     columns = ["supervised more", describe(name).heading, *(f"as many bags for {v}" for v in weak)]
     note = (
-        "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at which "
-        "Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. < and >: "
-        "outside the numbers that were measured."
+        "Where the mean curves meet, linear between measured numbers in their logarithm; in brackets all numbers at "
+        "which Student's 95 % interval of the difference, seed by seed, holds zero. ×: how many such bags replace one. "
+        "< and >: outside the numbers that were measured."
     )
     title = f"What supervision is worth in bags: {series.name}"
     return Table(title, pd.DataFrame(rows, columns=columns).set_index("supervised more"), note)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-import zlib
 from dataclasses import dataclass, field
 
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from milbench.api.metric_info import describe
 from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant
-from milbench.report.statistics.differences import compare_pair, holm
-from milbench.report.study import Study
+from milbench.report.statistics.differences import LEVEL, compare_pair, holm
+from milbench.report.study import Study, rows_of
 
 YES, NO = "✓", "–"
 
@@ -35,34 +35,27 @@ class Table:
 
     def html(self) -> Markup:
         """Return the table as HTML, with heads that a screen reader knows."""
-        head = self.frame.index.name or ""
-        frame = self.frame.rename_axis(index=None).reset_index(drop=True)
-        frame.index = pd.Index(range(len(frame)))
-        classes = frame.copy().astype(object)
-        classes[:] = ""
+        numbers = pd.Index(range(len(self.frame)))  # a Styler wants heads that differ
+        frame = self.frame.set_axis(numbers)
+        classes = pd.DataFrame("", index=numbers, columns=frame.columns)
         classes.iloc[sorted(self.marked)] = "marked"
+        heads = [str(escape(label)) for label in self.frame.index]
         styler = frame.style.format(escape="html").format_index(escape="html", axis=1).set_td_classes(classes)
-        labels = [str(label) for label in self.frame.index]
-        styler = styler.format_index(lambda number: str(Markup.escape(labels[number])), axis=0).set_caption(
-            str(Markup.escape(self.title))
+        styler = styler.format_index(lambda number: heads[int(str(number))], axis=0).set_caption(
+            str(escape(self.title))
         )
-        styler.set_uuid(f"{zlib.crc32(self.title.encode()):x}").set_table_attributes('class="sortable"')
-        styler.cell_ids = False
-        text = re.sub(r"<style.*?</style>", "", styler.to_html(), flags=re.DOTALL)
-        text = re.sub(r' id="[^"]*"', "", text)
-        text = re.sub(r' class="(?:data|row_heading|col_heading)[^"]*?( marked)?"', r' class="\1"', text)
-        text = text.replace(' class=""', "").replace('" marked"', '"marked"').replace('class=" marked"', 'class="marked"')
-        text = re.sub(r'<th class="blank[^>]*>&nbsp;</th>', f'<th scope="col">{Markup.escape(head)}</th>', text)
-        text = re.sub(r">\s+<", "><", text).replace("<td >", "<td>")
-        heads, _, body = text.partition("</thead>")
-        return Markup(heads.replace("<th >", '<th scope="col">') + "</thead>" + body.replace("<th >", '<th scope="row">'))
+        text = styler.set_table_attributes('class="sortable"').to_html()
+        text = re.sub(r"<style.*?</style>| id=\"[^\"]*\"", "", text, flags=re.DOTALL)
+        text = re.sub(r'<th class="blank[^>]*>&nbsp;', f'<th scope="col">{escape(self.frame.index.name or "")}', text)
+        text = re.sub(r'<th class="(row|col)_heading[^"]*"', r'<th scope="\1"', text)
+        text = re.sub(r'<td class="data[^"]*?(marked)?"', r'<td class="\1"', text).replace(' class=""', "")
+        return Markup(re.sub(r"\s*>\s*<", "><", text))  # noqa: S704 every text was escaped above
 
     def markdown(self) -> str:
         """Return the table in Markdown."""
-        escaped = self.frame.map(lambda text: _markdown(str(text)))
-        escaped.index = pd.Index([_markdown(str(label)) for label in self.frame.index], name=self.frame.index.name or "")
-        escaped.columns = pd.Index([_markdown(str(label)) for label in self.frame.columns])
-        return escaped.to_markdown(disable_numparse=True)
+        heads, rows = ([markdown(head) for head in axis] for axis in (self.frame.columns, self.frame.index))
+        escaped = self.frame.map(markdown).set_axis(heads, axis=1).set_axis(rows)
+        return escaped.rename_axis(index=str(self.frame.index.name or "")).to_markdown(disable_numparse=True)
 
     def latex(self) -> str:
         """Return the table in LaTeX, for the package booktabs."""
@@ -72,9 +65,15 @@ class Table:
         return str(styler.to_latex(hrules=True, caption=self.title))
 
 
-def _markdown(text: str) -> str:
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", text)
+def markdown(text: object) -> str:
+    r"""Return text escaped for Markdown, also inside a table.
+
+    Examples:
+        >>> print(markdown("a|b <i>_c_"))
+        a\|b &lt;i&gt;\_c\_
+    """
+    line = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", line)
 
 
 def main_table(study: Study) -> Table:
@@ -84,19 +83,18 @@ def main_table(study: Study) -> Table:
     for task in study.tasks:
         found, metric = study.summary(task), study.metric(task)
         ordered = found.reindex(study.order())
-        bounds = [interval(b, m, metric) for m, *b in ordered[["mean", "low", "high"]].itertuples(index=False, name=None)]
-        means = [measured(m, s, metric) for m, s in ordered[["mean", "sd"]].itertuples(index=False, name=None)]
-        flags = [YES if flag is True or flag == 1 else NO for flag in ordered["contender"]]
-        seeds = [_seeds(a, b) for a, b in ordered[["seeds", "planned"]].itertuples(index=False, name=None)]
+        bounds = [interval((one.low, one.high), one.mean, metric) for one in rows_of(ordered)]
+        means = [measured(one.mean, one.sd, metric) for one in rows_of(ordered)]
+        flags = [YES if flag else NO for flag in ordered["contender"].eq(other=True)]
+        seeds = [_seeds(one.seeds, one.planned) for one in rows_of(ordered)]
         if one:
             steps = [significant(1000 * value) for value in ordered["step"]]
             columns = {metric.heading: means, "95 % interval": bounds, "may be the best": flags, "step (ms)": steps,
                        "seeds": seeds}  # fmt: skip
         else:
-            texts = zip(means, flags, ordered["seeds"], ordered["planned"], strict=True)
             columns[f"{task}: {metric.heading}"] = [
-                f"{mean}{' ✓' if flag == YES else ''}{'' if n == m or n != n else f' ({n:.0f} of {m:.0f} seeds)'}"
-                for mean, flag, n, m in texts
+                mean + (" ✓" if flag == YES else "") + (f" ({known} seeds)" if " of " in known else "")
+                for mean, flag, known in zip(means, flags, seeds, strict=True)
             ]
     index = pd.Index(study.order(), name="loss")
     frame = pd.DataFrame(columns, index=index)
@@ -111,7 +109,7 @@ def main_table(study: Study) -> Table:
 
 
 def _seeds(known: float, planned: float) -> str:
-    if known != known:  # noqa: PLR0124 nan: not planned on this task
+    if math.isnan(known):  # not planned on this task
         return NOTHING
     return f"{known:.0f}" if known == planned else f"{known:.0f} of {planned:.0f}"
 
@@ -166,7 +164,7 @@ def pairs_frame(study: Study, task: str, metric: str = "") -> pd.DataFrame:
     rows = []
     for a, first in enumerate(order):
         for second in order[a + 1 :]:
-            i, j = table.index.get_loc(first), table.index.get_loc(second)
+            i, j = (list(table.index).index(one) for one in (first, second))
             found = compare_pair(table.to_numpy(), i, j, noise, study.info(task).overlap)
             low, high = found.interval
             rows.append((first, second, found.difference, low, high, found.p, found.seeds, found.items))
@@ -205,7 +203,7 @@ def contrasts_table(study: Study) -> Table | None:
             table = study.table(task)
             if not set(names) <= set(table.index):
                 continue
-            i, j = (int(table.index.get_loc(name)) for name in names)
+            i, j = (list(table.index).index(name) for name in names)
             noise = study.noise(task, study.primary(task), table)
             found = compare_pair(table.to_numpy(), i, j, noise, study.info(task).overlap)
             rows.append((contrast.name, task, f"{names[0]} less {names[1]}", found))
@@ -222,7 +220,8 @@ def contrasts_table(study: Study) -> Table | None:
     }, index=pd.Index([name for name, *_ in rows], name="question"))  # fmt: skip
     labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, _, _ in rows))
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
-    return Table("What the comparison was made for", frame, note, frozenset(k for k, p in enumerate(adjusted) if p < 0.05))
+    shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
+    return Table("What the comparison was made for", frame, note, shown)
 
 
 def search_table(study: Study) -> Table | None:
@@ -252,8 +251,8 @@ def cells_table(study: Study, task: str) -> Table:
     values = study.table(task)
     rows = [
         (c.variant, str(c.seed), str(c.status), c.reason or NOTHING,
-         number(values.at[c.variant, c.seed], 3, study.metric(task)), c.cell, c.run or NOTHING)
-        for c in study.cells[study.cells["task"] == task].itertuples()
+         number(float(values[c.seed][c.variant]), 3, study.metric(task)), c.cell, c.run or NOTHING)
+        for c in rows_of(study.cells[study.cells["task"] == task])
     ]  # fmt: skip
     head = ["loss", "seed", "state", "reason", study.metric(task).heading, "cell", "MLflow run"]
     frame = pd.DataFrame(rows, columns=head).set_index("loss")

@@ -24,8 +24,8 @@ from milbench.report.study import Study
 MOST_BAGS, MOST_LOSSES = 4, 7
 GALLERY_FILE = "gallery.npz"
 CAPTION = (
-    "Test bags with what each loss finds where. Above each: the label set that the loss names, ✓ if it is right. Colour: "
-    "the most probable class of a position, the stronger the more probable; frames: the true instances."
+    "Test bags with what each loss finds where. Above each: the label set that the loss names, ✓ if it is right. "
+    "Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
 )
 DIMMED = 0.5
 """The brightness of the image below a sensitivity map, so that the colours of the map stand out."""

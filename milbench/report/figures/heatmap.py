@@ -9,16 +9,16 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, WARN_SOFT
-from milbench.api.metric_info import describe
+from milbench.api.metric_info import Metric, describe
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.formatting import decimals, number, scaled
-from milbench.report.marks import marks_frame, shown_bound
-from milbench.report.study import Study
+from milbench.report.marks import bound_in_words, marks_frame
+from milbench.report.study import Study, rows_of
 from milbench.report.tables import pairs_frame
 
 MARKS = (
-    "How far the mean over seeds is from the mark, in points; minus: on the passing side. ✓ passes: the 95 % interval of "
-    "the mean is on the passing side and no seed is missing. ✗ fails: it is on the other side. The rest is open."
+    "How far the mean over seeds is from the mark, in points; minus: on the passing side. ✓ passes: the 95 % interval "
+    "of the mean is on the passing side and no seed is missing. ✗ fails: it is on the other side. The rest is open."
 )
 PAIRS = (
     "Row less column, in the unit of the metric, of means over common seeds. Green: the row is better beyond the 95 % "
@@ -50,23 +50,26 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0
     return figure
 
 
+def _shown(difference: float, metric: Metric) -> str:
+    digits = 0 if abs(scaled(difference, metric)) >= 10 else 1 if metric.percent else 3
+    return number(difference, digits, metric, signed=True)
+
+
 def marks_figures(study: Study) -> list[tuple[str, Figure]]:
     """Draw losses by tests, a figure for each metric of the marks; tests are in the rows, since they are many."""
     frame, figures = marks_frame(study), []
     if frame.empty:
         return []
-    for name, own in frame.groupby("metric", sort=False):
+    for name, of_metric in frame.groupby("metric", sort=False):
         metric = describe(str(name))
-        own = own.assign(row=[f"{test} ({shown_bound(row).removeprefix(metric.label + ' ')})"
-                              for test, (_, row) in zip(own["test"], own.iterrows(), strict=True)])  # fmt: skip
-        own = own.drop_duplicates(["row", "variant"])
-        codes = own.assign(code=own["verdict"].map(_CODES)).pivot(index="row", columns="variant", values="code")
-        shown = [f"{number(d, 0 if abs(scaled(d, metric)) >= 10 else 1, metric, True)}{_SIGNS[v]}"
-                 for d, v in zip(own["distance"], own["verdict"], strict=True)]  # fmt: skip
-        text = own.assign(text=shown).pivot(index="row", columns="variant", values="text")
+        own = of_metric.assign(
+            row=[f"{row.test} ({bound_in_words(row.metric, row.bound, row.at_most)})" for row in rows_of(of_metric)],
+            code=of_metric["verdict"].map(_CODES),
+            text=[_shown(row.distance, metric) + _SIGNS[row.verdict] for row in rows_of(of_metric)],
+        ).drop_duplicates(["row", "variant"])
+        codes, text = (own.set_index(["row", "variant"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
         passes = (codes == 1).sum().sort_values(ascending=False, kind="stable").index
-        rows = list(dict.fromkeys(own["row"]))
-        figures.append((metric.label, _draw(codes.loc[rows, passes].fillna(0), text.loc[rows, passes].fillna(""), WIDTH)))
+        figures.append((metric.label, _draw(codes[passes].fillna(0), text[passes].fillna(""), WIDTH)))
     return figures
 
 
@@ -74,7 +77,9 @@ def tasks_figure(study: Study) -> Figure:
     """Draw the mean of every loss on many tasks."""
     order = study.order()
     found = {task: study.summary(task).reindex(order) for task in study.tasks}
-    codes = pd.DataFrame({task: one["contender"].eq(True).astype(float) for task, one in found.items()}, index=order)  # noqa: FBT003
+    codes = pd.DataFrame(
+        {task: one["contender"].eq(other=True).astype(float) for task, one in found.items()}, index=order
+    )
     text = pd.DataFrame({
         task: [number(m, decimals(m, s, study.metric(task)), study.metric(task)) for m, s in zip(one["mean"], one["sd"],
                strict=True)]
@@ -84,23 +89,23 @@ def tasks_figure(study: Study) -> Figure:
 
 
 def pairs_figure(study: Study, task: str) -> Figure | None:
-    """Draw the difference of every two losses; None for fewer than two or too many."""
+    """Draw the difference of every two losses; None without intervals, for two losses and for many."""
     frame, metric = pairs_frame(study, task), study.metric(task)
     order = [v for v in study.summary(task).index if study.table(task).loc[v].notna().any()]
-    if not 2 < len(order) <= MOST_PAIRS or frame["difference"].isna().all():
+    if not 2 < len(order) <= MOST_PAIRS or frame["low"].isna().all():
         return None
     codes = pd.DataFrame(0.0, index=order, columns=order)
     text = pd.DataFrame("", index=order, columns=order)
-    for row in frame.itertuples():
+    for row in rows_of(frame):
         if row.first not in codes.index or row.second not in codes.index:
             continue
         known = not np.isnan(row.low)
         better = known and (row.high < 0 if metric.lower_is_better else row.low > 0)
         worse = known and (row.low > 0 if metric.lower_is_better else row.high < 0)
-        codes.loc[row.first, row.second], codes.loc[row.second, row.first] = (1, 3) if better else (3, 1) if worse else (0, 0)
-        digits = 0 if abs(scaled(row.difference, metric)) >= 10 else 1 if metric.percent else 3
-        text.loc[row.first, row.second] = number(row.difference, digits, metric, True)
-        text.loc[row.second, row.first] = number(-row.difference, digits, metric, True)
+        colours = (1, 3) if better else (3, 1) if worse else (0, 0)
+        codes.loc[row.first, row.second], codes.loc[row.second, row.first] = colours
+        text.loc[row.first, row.second] = _shown(row.difference, metric)
+        text.loc[row.second, row.first] = _shown(-row.difference, metric)
     figure = _draw(codes, text, min(WIDTH, 3.4 + 0.52 * len(order)))
     figure.axes[0].tick_params(axis="x", colors=MUTED)
     return figure

@@ -30,7 +30,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     own = study.history(task)
     own = own[own["status"] == "done"]
     own = own[(own["metric"] == f"test/{name}") & np.isfinite(own["value"])]
-    if own["epoch"].nunique() < 2:  # noqa: PLR2004
+    if own["epoch"].nunique() < 2:
         return None
     palette = colours(study, task)
     order = [str(v) for v in study.summary(task).index if v in set(own["variant"])]
@@ -52,7 +52,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
 def pareto_figure(study: Study, task: str) -> Figure | None:
     """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
     found, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
-    if len(found) < 2:  # noqa: PLR2004
+    if len(found) < 2:
         return None
     palette = colours(study, task)
     figure = Figure(figsize=(_HALF, 3.4), layout="constrained")

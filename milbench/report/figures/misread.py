@@ -33,8 +33,8 @@ def misread_figure(study: Study, task: str) -> tuple[str, str, Figure] | None:
 
 def _caption(misread: Misread) -> str:
     return (
-        f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread. Above each: truth → read, "
-        "∅ where nothing is read. Colour: the most probable class of a position, the stronger the more probable."
+        f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread. Above each: truth → "
+        "read, ∅ where nothing is read. Colour: the most probable class of a position, the stronger the more probable."
     )
 
 

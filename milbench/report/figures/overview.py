@@ -61,7 +61,7 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         legend=False, size=4.5, alpha=0.55, jitter=0.12, zorder=2,
     )  # fmt: skip
     for variant in known:
-        mean, low, high = found.loc[variant, ["mean", "low", "high"]]
+        mean, low, high = (float(found[name][variant]) for name in ("mean", "low", "high"))
         if math.isnan(mean):
             continue
         floor, top = (0.0, 1.0) if metric.percent and mean >= 0 else (-np.inf, np.inf)
@@ -83,7 +83,7 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
 
 def _chance(study: Study, task: str) -> float | None:
     """Return the value of guessing where some seed comes near it, so that it does not squeeze what is shown."""
-    chance, worst = study.chance(task), study.table(task).max(axis=None)
+    chance, worst = study.chance(task), float(study.table(task).max().max())
     near = chance is not None and study.metric(task).lower_is_better and worst > 0.4 * chance
     return chance if near else None
 

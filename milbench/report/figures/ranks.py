@@ -19,14 +19,17 @@ CAPTION = (
 
 
 def ranks_of(study: Study) -> Ranks | None:
-    """Return the ranks of the losses with results on all data; None for too few tasks or losses, or no scikit-posthocs."""
+    """Return the ranks of the losses with results on all data; None for too few tasks or losses."""
     datas = {cell.id: (cell.task, cell.data) for cell in study.plan.cells}
     first = study.cells.drop_duplicates("task").set_index("task")["cell"]
     columns: dict[tuple[str, str], list[pd.Series[float]]] = {}
     for task in study.tasks:
         mean = study.table(task).mean(axis=1).dropna()
-        columns.setdefault(datas[first[task]], []).append(mean.rank(ascending=study.metric(task).lower_is_better))
-    blocks = pd.DataFrame({data: pd.concat(ranks, axis=1).mean(axis=1, skipna=False) for data, ranks in columns.items()})
+        ranks = mean.rank(ascending=study.metric(task).lower_is_better)
+        columns.setdefault(datas[first[task]], []).append(ranks)
+    blocks = pd.DataFrame({
+        data: pd.concat(of_data, axis=1).mean(axis=1, skipna=False) for data, of_data in columns.items()
+    })  # fmt: skip
     values = blocks.dropna().T
     if len(values) < FEWEST_TASKS or values.shape[1] < FEWEST_LOSSES:
         return None
@@ -44,8 +47,8 @@ def ranks_figure(study: Study) -> Figure | None:
     axes = figure.subplots()
     named = {label: literal(str(label)) for label in ranks.mean.index}
     scikit_posthocs.critical_difference_diagram(
-        ranks.mean.rename(named), ranks.pairs.rename(index=named, columns=named), ax=axes, crossbar_props={"color": INK},
-        elbow_props={"color": INK},
+        ranks.mean.rename(named), ranks.pairs.rename(index=named, columns=named), ax=axes,
+        crossbar_props={"color": INK}, elbow_props={"color": INK},
     )  # fmt: skip
     axes.grid(visible=False)
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pandas as pd
 import seaborn as sns
@@ -19,8 +20,8 @@ from milbench.report.study import Study
 
 CAPTION = (
     "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
-    "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. Rings: "
-    "after one temperature, fitted on validation bags. ECE: the expected calibration error."
+    "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
+    "Rings: after one temperature, fitted on validation bags. ECE: the expected calibration error."
 )
 _NAME = "presence_ece"
 _COLUMNS, _MOST = 4, 8
@@ -39,14 +40,14 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     palette = colours(study, task)
     for axes, variant in zip(grid.flat, shown, strict=False):
         axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-        before = pd.DataFrame([vars_of(one) for one in found[variant][_NAME]])
+        before = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
         for one in found[variant][_NAME]:
             bounds = binomtest(round(one.frequency * one.count), one.count).proportion_ci(method="wilson")
             axes.plot([one.probability] * 2, [bounds.low, bounds.high], color=palette[variant], lw=1.4, alpha=0.6)
         sns.scatterplot(before, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
         if after := found[variant].get(f"{_NAME}_tempered", []):
             axes.plot([a.probability for a in after], [a.frequency for a in after], "o", ms=5, mfc="none", mec=MUTED)
-        error = study.table(task, _NAME, "last").loc[variant].mean()
+        error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
         axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
         axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
                   fontsize=8, color=MUTED)  # fmt: skip
@@ -57,11 +58,6 @@ def reliability_figure(study: Study, task: str) -> Figure | None:
     figure.supxlabel("mean probability", fontsize=9, color=MUTED)
     figure.supylabel("share that happened", fontsize=9, color=MUTED)
     return figure
-
-
-def vars_of(one: Bin) -> dict[str, float]:
-    """Return what is drawn of a bin."""
-    return {"probability": one.probability, "frequency": one.frequency}
 
 
 def pooled_bins(study: Study, task: str, variant: str) -> dict[str, list[Bin]]:
