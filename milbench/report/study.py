@@ -153,7 +153,8 @@ class Study:
     def metrics(self, task: str) -> list[str]:
         """Return the test metrics of a task, the primary one first, then known ones in their order."""
         names = {name.removeprefix("test/") for name in self.selected(task)["metric"] if name.startswith("test/")}
-        order = {name: number for number, name in enumerate([self.primary(task), *self.plan.compare_by, *METRICS])}
+        known = dict.fromkeys([self.primary(task), *self.plan.compare_by, *METRICS])
+        order = {name: number for number, name in enumerate(known)}
         return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
     def summary(self, task: str, metric: str = "") -> pd.DataFrame:

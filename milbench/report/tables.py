@@ -49,7 +49,7 @@ class Table:
         text = re.sub(r'<th class="blank[^>]*>&nbsp;', f'<th scope="col">{escape(self.frame.index.name or "")}', text)
         text = re.sub(r'<th class="(row|col)_heading[^"]*"', r'<th scope="\1"', text)
         text = re.sub(r'<td class="data[^"]*?(marked)?"', r'<td class="\1"', text).replace(' class=""', "")
-        return Markup(re.sub(r"\s*>\s*<", "><", text))  # noqa: S704 every text was escaped above
+        return Markup(re.sub(r">\s+<", "><", re.sub(r"\s+>", ">", text)))  # noqa: S704 every text was escaped above
 
     def markdown(self) -> str:
         """Return the table in Markdown."""

@@ -53,12 +53,14 @@ def captioned(study: Study) -> str:
 def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     table, found, metric = study.table(task), study.summary(task), study.metric(task)
     palette = colours(study, task)
-    long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
     known = [variant for variant in order if variant in table.index]
     places = {variant: number for number, variant in enumerate(order)}
-    sns.stripplot(
-        long, x="value", y="variant", order=order, hue="variant", hue_order=known, palette=palette, ax=axes,
-        legend=False, size=4.5, alpha=0.55, jitter=0.12, zorder=2,
+    long = table.reset_index().melt("variant", var_name="seed", value_name="value").dropna()
+    spread = long.groupby("variant").cumcount() % 3 - 1  # so that equal seeds do not hide each other
+    long["place"] = long["variant"].map(places) + 0.11 * spread
+    sns.scatterplot(
+        long, x="value", y="place", hue="variant", hue_order=known, palette=palette, ax=axes, legend=False, s=22,
+        alpha=0.55, linewidth=0, zorder=2,
     )  # fmt: skip
     for variant in known:
         mean, low, high = (float(found[name][variant]) for name in ("mean", "low", "high"))
