@@ -93,13 +93,10 @@ def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """
     if request.node.get_closest_marker("drawn"):
         return
-    from milbench.report.figures.report_figure import ReportFigure
+    from milbench.report.figures.picture import Picture
 
-    def clear(picture: ReportFigure) -> None:
-        picture.figure.clear()
-        picture.figure.set_layout_engine("none")
-
-    monkeypatch.setattr(ReportFigure, "__post_init__", clear)
+    monkeypatch.setattr(Picture, "html", lambda _: "")
+    monkeypatch.setattr(Picture, "png", lambda *_: b"")
 
 
 @pytest.fixture
@@ -113,7 +110,6 @@ def milbench(
         computes = words[0] in ("run", "tune", "reproduce")
         takes_root = computes or words[0] in (
             "report",
-            "compare",
             "status",
             "list",
             "ui",
