@@ -132,11 +132,13 @@ class SearchRecord:
         draws: cell id -> the keys "loss" and "task" (labels), "draw" (a number from 0), "settings" (by name) and
             "asked" (how many draws were asked for).
         chosen: "LOSS|TASK" (labels) -> the draw that was chosen; empty before all draws are done.
+        compared: cell id -> the labels of loss and task of a cell with a chosen draw.
     """
 
     metric: str
     draws: dict[str, dict[str, Any]]
     chosen: dict[str, int] = field(default_factory=dict)
+    compared: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,12 @@ class Plan:
     @cached_property
     def labels(self) -> dict[str, tuple[str, str, str]]:
         """Cell id -> names of its loss, task and recipe, see `labels`; the recipe of a draw is its number."""
-        named = labels(self.compared)
-        for cell_id, draw in (self.search.draws if self.search else {}).items():
-            named[cell_id] = (draw["loss"], draw["task"], f"draw {draw['draw'] + 1}")
-        return named
+        if self.search is None:
+            return labels(self.cells)
+        draws = {
+            cell: (draw["loss"], draw["task"], f"draw {draw['draw'] + 1}") for cell, draw in self.search.draws.items()
+        }
+        return draws | {cell: (loss, task, "") for cell, (loss, task) in self.search.compared.items()}
 
     @property
     def compared(self) -> list[Cell]:
@@ -232,7 +236,10 @@ class Plan:
             replaced = {*earlier.search.draws} - {*old}
             names = {cell.id: earlier.labels[cell.id][:2] for cell in kept}
             kept = [cell for cell in kept if cell.id not in replaced and names[cell.id] not in mine]
-            search = replace(search, draws=old | search.draws, chosen=earlier.search.chosen | search.chosen)
+            compared = {cell: arm for cell, arm in earlier.search.compared.items() if tuple(arm) not in mine}
+            search = SearchRecord(
+                search.metric, old | search.draws, earlier.search.chosen | search.chosen, compared | search.compared
+            )
         cells = {cell.id: cell for cell in [*kept, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
 

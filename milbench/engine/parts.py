@@ -1,8 +1,12 @@
-"""The task, the loss and the network of a cell, and whether they are still what the cell was planned with."""
+"""The task, the loss and the network of a cell, whether they are what the cell was planned with, and its logits."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
@@ -96,3 +100,25 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
             f"the data of {cell.task} are not those that {cell} was planned with: expected {cell.data}, got {found}; "
             "milbench run trains on the data that are there now"
         )
+
+
+def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
+    """Return the logits (B, C+1, *positions) float32 of B bags, computed in bfloat16 where `half`.
+
+    Args:
+        network: on the device.
+        bags: on the device.
+        device: of the network.
+        half: whether the network computes in bfloat16.
+    """
+    instances = network.as_input(bags.instances)
+    with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
+        logits: Tensor = network(instances)
+    return logits.float()
+
+
+def check_finite(what: str, values: Tensor, where: str) -> Tensor:
+    """Return the values. Raises FloatingPointError where some on a CPU are not finite; for a GPU one would wait."""
+    if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
+        raise FloatingPointError(f"the {what} in training: not finite at {where}")
+    return values

@@ -1,4 +1,4 @@
-"""The provenance of a run: by which code, on which machine and with which libraries it was computed."""
+"""The provenance of a cell: by which code, on which machine and with which libraries it was computed."""
 
 from __future__ import annotations
 
@@ -6,43 +6,39 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import milbench
 
-LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "mlflow")
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn")
 """Distributions whose versions are recorded."""
 PACKAGE = Path(milbench.__file__).resolve().parent
 
 
-def tags(device: str, threads: int) -> dict[str, str]:
-    """Return the tags of a run that describe its provenance, each with the prefix "milbench.".
-
-    The revision of the code has MLflow's own name as well, by which its pages show it.
+def provenance(device: str, threads: int) -> dict[str, str]:
+    """Return by which code, on which machine and with which libraries a cell is computed.
 
     Args:
         device: where it is computed, such as "cpu" or "cuda:0".
         threads: threads of PyTorch on the CPU.
     """
     revision, dirty = _own_version()
-    found = {
+    return {
         "version": milbench.__version__,
         "code": revision,
         "dirty": dirty,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "host": platform.node(),
         "machine": processor(),
         "device": device,
         "device_name": device_name(device),
         "threads": str(threads),
         "pid": str(os.getpid()),
+        **{f"library.{name}": metadata.version(name) for name in LIBRARIES},
     }
-    found |= {f"library.{name}": metadata.version(name) for name in LIBRARIES}
-    known = {"mlflow.source.git.commit": revision} if revision else {}
-    return {f"milbench.{k}": v for k, v in found.items()} | known
 
 
 @cache
@@ -67,33 +63,6 @@ def code_version(package: Path = PACKAGE) -> tuple[str, str]:
         return _git(package, "rev-parse", "HEAD"), "yes" if dirty else "no"
     except (OSError, subprocess.SubprocessError):
         return "", ""
-
-
-def commits(files: Iterable[str]) -> str:
-    """Return the git commits of a launch: of the working folder, and of the folders of its plug-in files.
-
-    Args:
-        files: the paths of the plug-in files.
-
-    Returns:
-        The commits with commas between them, those whose tracked files or plug-in files have changes with "-dirty"
-        behind them; "" where there is no repository.
-    """
-    folders: dict[Path, list[str]] = {Path.cwd(): []}
-    for file in map(Path, files):
-        folders.setdefault(file.absolute().parent, []).append(file.name)
-    return ",".join(dict.fromkeys(filter(None, (_commit(folder, names) for folder, names in folders.items()))))
-
-
-def _commit(folder: Path, names: list[str]) -> str:
-    """Return the commit of a folder, with "-dirty" if tracked files of its repository or the named ones are changed."""
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-        changed += _git(folder, "status", "--porcelain", "--", *names) if names else ""
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return f"{commit}-dirty" if changed else commit
 
 
 def _git(folder: Path, *words: str) -> str:
