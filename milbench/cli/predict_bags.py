@@ -76,7 +76,7 @@ def _summary(model: Trained, found: pd.DataFrame) -> object:
     """Return the first rows for the terminal."""
     from rich.table import Table
 
-    table = Table(title=f"{model.name}, run {model.run_id}", title_justify="left")
+    table = Table(title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     kind = str(found.columns[0])
     for heading in (kind, "label set", "probability"):
         table.add_column(heading)

@@ -18,7 +18,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import platform
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -100,6 +102,21 @@ class CellFolder:
             return State("failed", reason)
         return State("missing")
 
+    @property
+    def was_begun(self) -> bool:
+        """Whether a process has begun with the cell and has not ended it: it computes it, was stopped or has died."""
+        return self._progress.exists()
+
+    @property
+    def begun(self) -> float:
+        """When a process began with the cell, in seconds since 1970; 0.0 where none has."""
+        return float((_read_json(self._progress) or {}).get("begun", 0.0))
+
+    def forget_progress(self) -> None:
+        """Forget how far a process was that has ended."""
+        if not locks.is_locked(self._lock):
+            self._progress.unlink(missing_ok=True)
+
     def failure(self) -> str | None:
         """Return in one line why the cell failed, None where it did not."""
         try:
@@ -109,15 +126,16 @@ class CellFolder:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def begin(self, cell: Cell, provenance: Mapping[str, str], *, anew: bool) -> None:
+    def begin(self, cell: Cell, label: str, provenance: Mapping[str, str], *, anew: bool) -> None:
         """Make the folder, or clear what was computed before where `anew`; an earlier failure is forgotten."""
         if anew:
             self._result.unlink(missing_ok=True)
             shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in (self.error, self.hang, self._progress):
+        for path in (self.error, self.hang):
             path.unlink(missing_ok=True)
-        _write_json(self._cell, {"cell": asdict(cell), "provenance": dict(provenance)})
+        _write_json(self._cell, {"label": label, "cell": asdict(cell), "provenance": dict(provenance)})
+        self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of an epoch to the history."""
@@ -141,7 +159,7 @@ class CellFolder:
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
         with suppress(OSError):  # a display can do without
-            _write_json(self._progress, progress)
+            _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
 
     def fail(self, reason: str, details: str = "") -> None:
         """Keep why the cell failed, in one line, and the traceback."""
@@ -168,6 +186,10 @@ class CellFolder:
     def provenance(self) -> dict[str, str]:
         """Return by which code, on which machine and with which libraries the cell is computed."""
         return dict((_read_json(self._cell) or {}).get("provenance", {}))
+
+    def label(self) -> str:
+        """Return the cell in words, as its comparison names it."""
+        return str((_read_json(self._cell) or {}).get("label") or self.cell())
 
     def result(self) -> dict[str, Any]:
         """Return what `finish` was given, {} where the cell is not done."""
@@ -217,10 +239,3 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(content)
     write_atomically(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"))
-
-
-def process() -> dict[str, Any]:
-    """Return which process computes a cell."""
-    import platform
-
-    return {"host": platform.node(), "pid": os.getpid()}

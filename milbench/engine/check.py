@@ -1,67 +1,102 @@
-"""The smoke test of a launch: every loss on the first batch of every task, before any cell is computed."""
+"""The check of a launch: every loss on the first batch of every task, before any cell is computed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import faulthandler
+import os
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from milbench._utils import interrupts
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_output import checked, fault
-from milbench.api.plan import Cell
-from milbench.api.registry import tasks
+from milbench.api.recipe import Recipe
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.cell_parts import check_max_labels, loss_for, network_for
+from milbench.engine.parts import check_max_labels, loss_for, network_for, task_for
+from milbench.engine.run import in_processes
+from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3
 """How far from 1 the probabilities of a position may add up in single precision."""
+_NOWHERE = Path(os.devnull).open("w")  # noqa: SIM115 for the traces of checks that take too long
+LIMIT = 120.0
+"""Seconds after which a check is given up: the cells will tell."""
 
 
-def complaint(cell: Cell, data_dir: Path | None) -> str:
-    """Run the loss of a cell once on the first batch of its task, with an untrained network, and check what it gives.
+def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
+    """Try out every loss on the first batch of every task, in another process.
 
-    Whatever else than a UsageError the code of the loss or the task raises is left to the cells, even SystemExit and
-    KeyboardInterrupt: they will fail, with a traceback in the store, and the others will be computed. The user's own
-    Ctrl-C ends the check.
+    Whatever else than a UsageError the code of a loss or a task raises is left to the cells, even the end of the
+    process: they will fail, with a traceback, and the others will be computed.
 
     Returns:
-        Why the loss does not suit the task, or does not return what a loss must, in one line; "" if it does.
+        What is suspicious, in one line each.
+
+    Raises:
+        UsageError: a loss does not suit a task, or does not return what a loss must.
     """
-    with interrupts.watched() as interrupted:
+    pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
+    found: list[tuple[str, str]] = []
+    if in_process:
+        found = [check(job) for job in pairs]
+    while len(found) < len(pairs) and not in_process:
         try:
-            _check_cell(cell, data_dir)
-        except UsageError as error:
-            return f"{cell.loss} on the first batch of {cell.task}: {error}"
-        except BaseException:  # noqa: BLE001 see the docstring
-            if interrupted():
-                raise KeyboardInterrupt from None
-    return ""
+            for answer in in_processes(check, pairs[len(found) :], workers=1, threads=pairs[0].threads):
+                found.append(answer)
+        except BrokenProcessPool:
+            found.append(("", ""))
+    for error, _ in found:
+        if error:
+            raise UsageError(error)
+    return [warning for _, warning in found if warning]
 
 
-def _check_cell(cell: Cell, data_dir: Path | None) -> None:
-    name = cell.task_file or cell.task
-    task, bags = _first_batch(name, cell.task_revision, cell.data, json.dumps(cell.task_params), cell.seed, data_dir)
-    check_max_labels(task, bags)
-    loss = loss_for(cell, task)
-    network = network_for(loss, task, cell.seed)
-    with torch.no_grad():
-        logits = network(bags.instances).float()
-    _check_training(loss, network, bags, logits)
-    with torch.no_grad():
-        _check_scores(loss, bags, logits)
+def check(job: Job) -> tuple[str, str]:
+    """Run the loss of a cell once on the first batch of its task, from the network's start, and check what it gives.
+
+    Returns:
+        Why the loss does not suit the task, in one line, "" if it does; and what is suspicious.
+    """
+    cell = job.cell
+    where = f"{cell.loss} on the first batch of {cell.task}"
+    set_torch_defaults(job.threads)
+    if not job.in_process:
+        faulthandler.dump_traceback_later(LIMIT, exit=True, file=_NOWHERE)
+    try:
+        register(job.classes)
+        task, bags = _first_batch(_Key(job))
+        check_max_labels(task, bags)
+        loss = loss_for(cell, task)
+        network = network_for(loss, task, cell.seed)
+        if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
+            network.start_at_prior(task.positions)
+        with torch.no_grad():
+            logits = network(bags.instances).float()
+        warning = _check_training(loss, network, bags, logits)
+        with torch.no_grad():
+            _check_scores(loss, bags, logits)
+    except UsageError as error:
+        return f"{where}: {error}", ""
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and job.in_process:
+            raise
+        return "", ""
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        set_torch_defaults(job.threads)
+    return "", f"{where}: {warning}" if warning else ""
 
 
-def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> None:
-    """Raise UsageError where the values of a loss or their gradient are not what training needs."""
+def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
+    """Return what is suspicious about the values of a loss; raise UsageError where training cannot use them."""
     method = "bag_loss" if loss.target_kind == "labels" else "target_loss"
     target = make_target(loss.target_kind, bags, logits, network)
     logits = logits.clone().requires_grad_()
@@ -73,7 +108,8 @@ def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) ->
     _check_finite(loss, method, "values with a finite gradient", gradient)
     # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
     if bags.labels.any() and not bags.labels.all() and not gradient.any():
-        raise fault(loss, method, "values with a gradient", f"one that is 0 for all of the {len(bags)} bags")
+        return f"{method} has a gradient of 0 for all of the {len(bags)} bags before training"
+    return ""
 
 
 def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
@@ -102,22 +138,26 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
         raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
 
 
+class _Key:
+    """A job as the key of its task's first batch."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        cell = job.cell
+        self.key = cell.task_key, cell.task_revision, cell.data, cell.seed, job.data_dir
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key == other.key
+
+
 @lru_cache(maxsize=1)
-def _first_batch(
-    name: str,
-    revision: str,  # noqa: ARG001 a task or data that were changed are not those of the last call
-    data: str,  # noqa: ARG001
-    params: str,
-    seed: int,
-    data_dir: Path | None,
-) -> tuple[Task, Bags]:
-    """Return a task and its first batch, of the last call where the arguments are the same."""
-    task: Task = tasks().create(name, json.loads(params))
-    task.seed = seed
-    task.prepare(data_dir, torch.device("cpu"))
-    return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))
-
-
-def one_a_pair(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell for each pair of a loss and a task, with their parameters."""
-    return list({f"{c.loss} {c.loss_params} {c.task} {c.task_params}": c for c in cells}.values())
+def _first_batch(key: _Key) -> tuple[Task, Bags]:
+    """Return a task and its first batch, of the last call where the task is the same."""
+    job = key.job
+    task = task_for(job.cell)
+    task.seed = job.cell.seed
+    task.prepare(Path(job.data_dir) if job.data_dir else None, torch.device("cpu"))
+    return task, next(iter(task.train_batches(0, generator("bags", task.name, job.cell.seed, 0))))

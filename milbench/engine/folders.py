@@ -118,13 +118,13 @@ class Root:
         if not found:
             raise UsageError(f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids")
         if len(found) > 1:
-            some = ", ".join(f"{folder.id} ({folder.cell()})" for folder in found[:5])
+            some = ", ".join(f"{folder.id} ({folder.label()})" for folder in found[:5])
             more = f" and {len(found) - 5} more" if len(found) > 5 else ""
             raise UsageError(f"{reference!r} is the beginning of {len(found)} cells: {some}{more}; give more of it")
         if not found[0].is_done:
             state = found[0].state()
             why = f": {state.reason}" if state.reason else ""
-            raise UsageError(f"cell {found[0].id} ({found[0].cell()}) is not done ({state.status}{why})")
+            raise UsageError(f"cell {found[0].id} ({found[0].label()}) is not done ({state.status}{why})")
         return found[0]
 
     def _folders(self) -> Iterator[CellFolder]:

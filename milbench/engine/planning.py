@@ -255,7 +255,7 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
 
 
 def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
-    """Yield the entries with their complete parameters, for every combination of axes, and a short name, "" for none."""
+    """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
     for given in dict.fromkeys(chosen):
         entry = registry.entry(given)
         cls = registry.cls(given)

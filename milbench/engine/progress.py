@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from milbench.engine.cell import CellFolder, process
+from milbench.engine.cell import CellFolder
 from milbench.engine.checkpoint import Counters
 
 INTERVAL = 0.5
@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(self, folder: CellFolder, epochs: int, steps: int, at: Counters) -> None:
         self.folder = folder
-        self.shown: dict[str, Any] = process() | {
+        self.shown: dict[str, Any] = {
             "doing": "training", "epochs": epochs, "steps": steps, "epoch": at.epoch + 1, "step": at.step,
             "begun": time.time(), "at": (at.epoch + at.step / steps) / epochs, "loss": None, "errors": {},
         }  # fmt: skip

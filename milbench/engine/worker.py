@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import signal
 import tempfile
 import threading
 import time
@@ -20,6 +21,9 @@ from milbench.api.plan import Cell
 from milbench.engine.cell import CellFolder
 from milbench.errors import UsageError
 
+_ONE_CELL = threading.Lock()
+"""Held while a cell is computed: workers of dask may have threads, and torch's generators belong to the process."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -34,7 +38,10 @@ class Job:
         data_dir: the folder of the data; None: the default one.
         anew: whether to forget what was computed of the cell before.
         timeout: seconds after which the process is ended; None: never.
-        launcher: the process id of the launcher, with which the worker ends; None: it does not.
+        launcher: the process id of the launcher where the worker is a child of it and ends with it; else None.
+        in_process: whether the launcher itself computes the cell, so that Ctrl-C is the user's.
+        classes: of the loss and the task, where no file or module holds them.
+        label: the cell in words, with what sets it apart from others of its comparison.
     """
 
     cell: Cell
@@ -46,6 +53,9 @@ class Job:
     anew: bool = False
     timeout: float | None = None
     launcher: int | None = None
+    in_process: bool = False
+    classes: tuple[type, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,8 +70,10 @@ class Outcome:
 def compute(job: Job) -> Outcome:
     """Train and evaluate the cell of a job. Whatever a plug-in raises is kept in the folder and part of the outcome."""
     folder = CellFolder(Path(job.folder))
+    if job.launcher is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a group; the launcher acts on it
     try:
-        with ExitStack() as stack:
+        with _ONE_CELL, ExitStack() as stack:
             if not stack.enter_context(folder.lock()):
                 return Outcome(job.cell.id, "elsewhere", "another process is computing this cell")
             if folder.is_done and not job.anew:
@@ -81,14 +93,15 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
 
     begun = time.time()
     set_torch_defaults(job.threads)
-    folder.begin(job.cell, provenance(device, job.threads), anew=job.anew)
+    register(job.classes)
+    folder.begin(job.cell, job.label, provenance(device, job.threads), anew=job.anew)
     try:
         with _ended_after(job.timeout, folder.hang):
             result = train(job.cell, folder, torch.device(device), Path(job.data_dir) if job.data_dir else None)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
-        if isinstance(error, KeyboardInterrupt) and not _is_raised(error, job):
-            raise  # Ctrl-C, where the launcher itself computes
+        if isinstance(error, KeyboardInterrupt) and job.in_process:
+            raise  # Ctrl-C
         folder.fail(reason_of(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
@@ -96,6 +109,15 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
     finally:
         set_torch_defaults(job.threads)
     return Outcome(job.cell.id, "done")
+
+
+def register(classes: Sequence[type]) -> None:
+    """Let the registries of this process know classes that no file or module holds."""
+    from milbench.api.loss import Loss
+    from milbench.api.registry import losses, tasks
+
+    for cls in classes:
+        (losses() if issubclass(cls, Loss) else tasks()).add_class(cls, digest="of the launcher")
 
 
 def set_torch_defaults(threads: int) -> None:
@@ -208,9 +230,3 @@ def reason_of(error: BaseException, job: Job) -> str:
         "; smaller batches need less memory: see the parameters of the task, such as task.batch_bags" if small else ""
     )
     return f"{text} ({Path(frame.filename).name}:{frame.lineno}){advice}"
-
-
-def _is_raised(error: BaseException, job: Job) -> bool:
-    """Return whether the last line that ran is in the file of a loss or a task."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename in (job.cell.loss_file, job.cell.task_file)

@@ -78,7 +78,7 @@ def draw_figure(
         tile = {"1": _crop_tile, "2": _canvas_tile}[number]
         tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
     page = in_rows(tiles, PAGE_WIDTH)
-    foot = CaptionLine(f"{model.name}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
+    foot = CaptionLine(f"{model.name}, cell {model.cell_id}; test pictures drawn with seed {seed}", 14)
     return captioned(page, [foot], indent=GAP + PAD), remarks
 
 

@@ -171,10 +171,10 @@ def notes(model: Trained) -> list[str]:
     """Return remarks on what a run is read by, one line each."""
     found = []
     if model.threshold is None:
-        found.append(f"run {model.run_id} has no threshold on presence scores: label sets are the most probable ones")
+        found.append(f"cell {model.cell_id} has no threshold on presence scores: label sets are the most probable ones")
     if model.set_error is not None and model.set_error > OFTEN_WRONG:
         found.append(
-            f"run {model.run_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
+            f"cell {model.cell_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
         )
     return [f"note: {remark}" for remark in found]
 
@@ -235,7 +235,6 @@ def as_json(
         "picture": str(path),
         "size": list(size),
         "seen": list(read_at),
-        "run": model.run_id,
         "cell": model.cell.id,
         "loss": model.cell.loss,
         "loss_params": model.cell.loss_params,
