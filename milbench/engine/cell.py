@@ -112,10 +112,11 @@ class CellFolder:
         """When a process began with the cell, in seconds since 1970; 0.0 where none has."""
         return float((_read_json(self._progress) or {}).get("begun", 0.0))
 
-    def forget_progress(self) -> None:
-        """Forget how far a process was that has ended."""
+    def forget_attempt(self) -> None:
+        """Forget how far a process was that has ended, and why it failed; its checkpoint stays."""
         if not locks.is_locked(self._lock):
-            self._progress.unlink(missing_ok=True)
+            for path in (self._progress, self.error, self.hang):
+                path.unlink(missing_ok=True)
 
     def failure(self) -> str | None:
         """Return in one line why the cell failed, None where it did not."""

@@ -10,39 +10,31 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
-from milbench.api.targets import make_target
-from milbench.api.task import Network
 from milbench.engine.cell import Row
-from milbench.engine.parts import network_logits
 
 FEWEST_CALLS, WINDOW = 7, 0.1
 """How often, and for how many seconds at least, the loss alone is computed."""
 
 
-def costs_of(
-    history: Sequence[Row], network: Network, loss: Loss, bags: Bags, device: torch.device, *, half: bool
-) -> dict[str, float]:
+def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, target: Tensor | None) -> dict[str, float]:
     """Return the costs of a trained cell.
 
     Args:
         history: with the mean time of a step in every epoch.
-        network: trained.
         loss: of the cell.
-        bags: a training batch, for the loss alone.
-        device: of all of them.
-        half: whether the network computes in bfloat16.
+        logits: (B, C+1, *positions), of a training batch, for the loss alone.
+        bags: the batch.
+        target: what the loss is given of the batch besides the label sets.
 
     Returns:
         Seconds of a step (median of epochs, and the least), of the loss forward and backward on a batch (median of
         calls, and the least, which other work on the machine disturbs least) and of the training; peak bytes.
     """
-    with torch.no_grad():
-        logits = network_logits(network, bags, device, half=half)
-    logits.requires_grad_()
-    target = make_target(loss.target_kind, bags, logits, network)
+    logits = logits.detach().requires_grad_()
     loss.validate = False
 
     def forward_and_backward() -> None:
@@ -57,7 +49,7 @@ def costs_of(
         "loss_seconds": median(calls),
         "loss_seconds_min": min(calls),
         "train_seconds": sum(value for _, metric, value in history if metric == "cost/train_seconds"),
-        "peak_bytes": memory_peak(device),
+        "peak_bytes": memory_peak(logits.device),
     }
 
 

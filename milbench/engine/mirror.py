@@ -10,6 +10,8 @@ import json
 import logging
 import os
 import re
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -58,7 +60,7 @@ class Mirror:
         self.uri = address(root)
         self.problem = ""
         """In one line, why the last try did not mirror everything."""
-        self._over = threading.Event()
+        self._over, self._given_up = threading.Event(), threading.Event()
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -73,6 +75,7 @@ class Mirror:
         while self._thread.is_alive() and time.monotonic() - self._moved < PATIENCE:
             self._thread.join(0.1)
         if self._thread.is_alive():
+            self._given_up.set()
             self.problem = f"{shown(self.uri)} does not answer"
         left = [cell for cell in self.plan.cells if is_behind(self.root.cell(cell.id), self.uri)]
         if not left:
@@ -81,15 +84,14 @@ class Mirror:
         return f"{len(left)} of {len(self.plan.cells)} cells are not in MLflow yet{why}; milbench sync catches up"
 
     def _follow(self) -> None:
-        while True:
+        last = False
+        while not last and not self._given_up.is_set():
             last = self._over.wait(INTERVAL)
             try:
                 self._mirror()
                 self.problem = ""
             except Exception as error:  # noqa: BLE001 whatever MLflow, a database or a server raises
                 self.problem = _one_line(error, self.uri)
-            if last:
-                return
 
     def _mirror(self) -> None:
         behind = [cell for cell in self.plan.cells if is_behind(self.root.cell(cell.id), self.uri)]
@@ -99,6 +101,8 @@ class Mirror:
         experiment = _experiment(client, self.plan.name, self.uri.startswith("sqlite:"))
         self._moved = time.monotonic()
         for cell in behind:
+            if self._given_up.is_set():
+                return
             _Run(client, self.root, self.uri, experiment, cell, self.plan.label(cell)).bring_up_to_date(self.log_models)
             self._moved = time.monotonic()
 
@@ -217,32 +221,38 @@ class _Run:
         if result:
             end = int(1000 * result["finished"])
             epochs = self.cell.recipe["epochs"]
-            costs = [Metric(f"cost/{name}", value, end, epochs) for name, value in result["costs"].items()]
-            self.client.log_batch(run_id, metrics=costs)
+            by_epoch = {name for _, name, _ in self.folder.history()}
+            costs = {f"cost/{name}": value for name, value in result["costs"].items()}
+            totals = [Metric(name, value, end, epochs) for name, value in costs.items() if name not in by_epoch]
+            self.client.log_batch(run_id, metrics=totals)
             self._log_data(run_id, classes=len(result["classes"]))
         if reason := self.folder.failure():
             self.client.set_tag(run_id, "milbench.reason", reason[:4000])
         for path in self.folder.artifacts():
             self._log_file(run_id, path)
         if result and log_models:
-            from milbench.engine.mlflow_model import log_model
+            from milbench.engine.mlflow_model import write_model
 
-            log_model(self.client, run_id, self.folder, self.cell, result)
+            with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
+                write_model(Path(scratch) / "model", self.folder, self.cell, result)
+                self._log_file(run_id, Path(scratch) / "model")
         self.client.set_terminated(run_id, STATUSES[status], end)
 
     def _log_file(self, run_id: str, path: Path) -> None:
-        """Store a file as an artifact: in MLflow's folder of the root without a copy, where the disk can link."""
+        """Store a file or a folder as an artifact; in the root's own, files are links where the disk can link."""
         if not self.uri.startswith("sqlite:"):
-            self.client.log_artifact(run_id, str(path))
+            log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
+            log(run_id, str(path), *([path.name] if path.is_dir() else []))
             return
         place = self.root.artifacts / run_id / "artifacts" / path.name
         place.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, place, dirs_exist_ok=True)
+            return
         place.unlink(missing_ok=True)
         try:
             os.link(path, place)
         except OSError:
-            import shutil
-
             shutil.copyfile(path, place)
 
     def _log_data(self, run_id: str, classes: int | None = None) -> None:
@@ -292,7 +302,12 @@ def _experiment(client: Any, name: str, is_local: bool) -> str:
     if found is None:
         # The tag lets MLflow's pages open on runs, not on traces of language models.
         tags = {"mlflow.experimentKind": "custom_model_development"}
-        return str(client.create_experiment(name, artifact_location=RELATIVE if is_local else None, tags=tags))
+        try:
+            return str(client.create_experiment(name, artifact_location=RELATIVE if is_local else None, tags=tags))
+        except Exception:
+            found = client.get_experiment_by_name(name)  # another launch was quicker
+            if found is None:
+                raise
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return str(found.experiment_id)

@@ -19,22 +19,6 @@ CELL_FILE = "cell.json"
 LOADER = "milbench.inference.saved_model"
 
 
-def log_model(client: Any, run_id: str, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
-    """Log the trained network of a cell as the artifact `model` of its run.
-
-    Args:
-        client: MLflow's.
-        run_id: of the run.
-        folder: of the cell, which is done.
-        cell: what was trained.
-        result: what `CellFolder.finish` kept.
-    """
-    with tempfile.TemporaryDirectory(prefix="milbench-") as scratch:
-        place = Path(scratch) / "model"
-        write_model(place, folder, cell, result)
-        client.log_artifacts(run_id, str(place), place.name)
-
-
 def write_model(place: Path, folder: CellFolder, cell: Cell, result: Mapping[str, Any]) -> None:
     """Write a folder that `mlflow.pyfunc.load_model` loads, with signature and input example.
 

@@ -117,8 +117,19 @@ def network_logits(network: Network, bags: Bags, device: torch.device, *, half: 
     return logits.float()
 
 
-def check_finite(what: str, values: Tensor, where: str) -> Tensor:
-    """Return the values. Raises FloatingPointError where some on a CPU are not finite; for a GPU one would wait."""
+def check_finite(what: str, values: Tensor, done: int, steps: int) -> Tensor:
+    """Return the values; on a CPU they are checked, for a GPU one would have to wait.
+
+    Args:
+        what: they are, for the message.
+        values: of logits or losses.
+        done: how many steps of the training are done.
+        steps: how many steps an epoch has.
+
+    Raises:
+        FloatingPointError: some are not finite; the message names the epoch and the step.
+    """
     if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
-        raise FloatingPointError(f"the {what} in training: not finite at {where}")
+        place = f"epoch {done // steps + 1}, step {done % steps + 1}"
+        raise FloatingPointError(f"the {what} in training: not finite at {place}")
     return values

@@ -46,7 +46,7 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
         return
     left = {job.cell.id: job for job in jobs}
     for job in jobs:
-        CellFolder(Path(job.folder)).forget_progress()
+        CellFolder(Path(job.folder)).forget_attempt()
     with _cluster(cluster) as client:
         while left:
             try:
@@ -56,8 +56,12 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
             except Exception as error:
                 if not (how := _death(error, client)):
                     raise
+                ended = [job for job in left.values() if CellFolder(Path(job.folder)).failure() is not None]
+                for job in ended:  # its process has ended itself, since it has lost its GPU
+                    del left[job.cell.id]
+                    yield Outcome(job.cell.id, "failed", CellFolder(Path(job.folder)).failure() or "")
                 suspects = [job for job in left.values() if CellFolder(Path(job.folder)).was_begun]
-                if not suspects:
+                if not suspects and not ended:
                     raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
                 for outcome in _one_by_one(suspects, client):
                     del left[outcome.cell_id]
@@ -115,7 +119,7 @@ def _death(error: Exception, client: Any) -> str:
     """Return how a process has died, "" for an error of another kind. Raises ClusterLost."""
     if isinstance(error, BrokenProcessPool):
         found = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
-        return found[1] if found else " ".join(str(error).split())[:200]
+        return (found[1].strip() if found else "") or "its exit code is not known"
     if client is None:
         return ""
     from distributed import KilledWorker

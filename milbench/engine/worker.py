@@ -105,6 +105,8 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
         folder.fail(reason_of(error, job), "".join(traceback.format_exception(error)))
         if not isinstance(error, UsageError):  # other data or code, for which the checkpoint is not to blame
             folder.checkpoint.unlink(missing_ok=True)  # it would fail again from there
+        if "CUDA error" in str(error) and not job.in_process:
+            os._exit(1)  # after a failed assertion on the GPU every later call of CUDA by this process fails as well
         return Outcome(job.cell.id, "failed", reason_of(error, job))
     finally:
         set_torch_defaults(job.threads)

@@ -1,0 +1,103 @@
+"""Launches that are killed at any moment: the same command ends where the unbroken run does, bit for bit.
+
+`make test` kills ten launches, `make test-kills` a hundred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from milbench.engine.folders import Root
+from tests._helpers.command_line import TINY, process
+
+WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "-p", "recipe.epochs=4",
+         "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--output", "quiet")  # fmt: skip
+KILLS = 10
+
+
+def run(root: Path) -> float:
+    """Run the command to its end; return how many seconds it took."""
+    begun = time.monotonic()
+    running = process(*WORDS, "--root", str(root))
+    out, err = running.communicate(timeout=250)
+    assert running.returncode == 0, (out, err)
+    return time.monotonic() - begun
+
+
+def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
+    """Return every value of every epoch but costs, and a digest of the weights, of each cell."""
+    place = Root(root)
+    plan = place.plan()
+    assert {state.status for state in place.states(plan).values()} == {"done"}
+    folders = {cell.id: place.cell(cell.id) for cell in plan.cells}
+    return {
+        cell: (
+            [row for row in folder.history() if not row[1].startswith("cost/")],
+            hashlib.sha256(folder.weights.read_bytes()).hexdigest(),
+        )
+        for cell, folder in folders.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, object]:
+    """Seconds and numbers of a launch that nobody kills."""
+    root = tmp_path_factory.mktemp("unbroken") / "root"
+    seconds = run(root)
+    return seconds, numbers(root)
+
+
+def killed(root: Path, seconds: float) -> None:
+    """Start the command and kill its launcher or all of its processes after a time."""
+    running = process(*WORDS, "--root", str(root))
+    with contextlib.suppress(Exception):
+        running.wait(timeout=seconds)
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        if int(1000 * seconds) % 2:
+            os.kill(running.pid, signal.SIGKILL)
+        else:
+            os.killpg(running.pid, signal.SIGKILL)
+    running.communicate(timeout=60)
+
+
+def check_whole(root: Path, expected: object) -> None:
+    """Check that a root has the numbers of the unbroken launch, one run a cell, and nothing that is still open."""
+    assert numbers(root) == expected
+    with contextlib.closing(sqlite3.connect(root / "runs" / "mlflow.db")) as database:
+        of_cells = database.execute("select value from tags where key = 'milbench.cell'").fetchall()
+        states = {state for (state,) in database.execute("select distinct status from runs")}
+    assert set(Counter(of_cells).values()) == {1}, "no run is doubled"
+    assert states == {"FINISHED"}
+    left = {path.name for path in (root / "runs" / "cells").glob("*/*")}
+    assert not left & {"checkpoint.pt", "progress.json", "error.txt", "hang.txt"}
+
+
+@pytest.mark.timeout(300)
+def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
+    tmp_path: Path, unbroken: tuple[float, object]
+) -> None:
+    """Ten times at random moments of what is left; so that it ends, every attempt gets a little further."""
+    chance = random.Random(0)
+    for _ in range(KILLS):
+        killed(tmp_path, chance.uniform(0.2, 1.0) * unbroken[0])
+    run(tmp_path)
+    check_whole(tmp_path, unbroken[1])
+
+
+@pytest.mark.kills
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("trial", range(100))
+def test_a_launch_killed_at_a_random_moment(tmp_path: Path, unbroken: tuple[float, object], trial: int) -> None:
+    killed(tmp_path, random.Random(trial).uniform(0, unbroken[0]))
+    run(tmp_path)
+    check_whole(tmp_path, unbroken[1])
