@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -173,14 +174,27 @@ def build(cell: Cell, recipe: Recipe, device: torch.device, data_dir: Path | Non
 
 
 def score_function(
-    network: Network, loss: Loss, device: torch.device, progress: Progress, *, half: bool = False
+    network: Network,
+    loss: Loss,
+    device: torch.device,
+    scored: Callable[[int], object] = lambda _: None,
+    *,
+    half: bool = False,
 ) -> ScoreFunction:
-    """Return the function from bags to their scores by which a task evaluates a network and its loss."""
+    """Return the function from bags to their scores by which a task evaluates a network and its loss.
+
+    Args:
+        network: on the device.
+        loss: likewise.
+        device: of the bags.
+        scored: is told how many bags are about to be scored.
+        half: whether the network computes in bfloat16.
+    """
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
         network.eval()
-        progress.scored(len(bags))
+        scored(len(bags))
         logits = network_logits(network, bags, device, half=half)
         presence = loss.presence_scores(logits, bags.mask)
         return Scores(
@@ -206,7 +220,7 @@ def evaluate(
     limits = [recipe.evaluation_bags, recipe.interim_bags if interim else None]
     task.evaluation_limit = min((limit for limit in limits if limit is not None), default=None)
     half = interim and recipe.precision == "bfloat16"
-    found: object = task.evaluate(score_function(network, loss, device, progress, half=half))
+    found: object = task.evaluate(score_function(network, loss, device, progress.scored, half=half))
     if not isinstance(found, Evaluation):
         raise TypeError(f"evaluate of task {task.name} must return milbench.Evaluation, got {type(found).__name__}")
     return replace(found, metrics={f"{INTERIM}{k}": v for k, v in found.metrics.items()}) if interim else found
@@ -234,7 +248,7 @@ def finish(
     history = folder.history()
     metrics = {metric: value for epoch, metric, value in history if epoch == cell.recipe["epochs"]}
     decoder = json.loads(folder.decoder.read_text("utf-8")) if folder.decoder.exists() else None
-    score = score_function(network, loss, device, progress)
+    score = score_function(network, loss, device, progress.scored)
     save_gallery(folder.gallery, task, network, loss, score, Evaluation(metrics, decoder))
     if memory := task.memory():
         folder.memory.write_text(json.dumps(memory, allow_nan=False) + "\n", "utf-8")
