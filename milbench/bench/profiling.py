@@ -1,25 +1,17 @@
-"""The costs of a computation: seconds, bytes of the tensors that are alive, and memory of the process or the GPU."""
+"""The costs of a computation: seconds, and the bytes of the tensors that are alive."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-FEWEST_CALLS = 7
-WINDOW = 0.1
-"""How often and for how many seconds at least `timed` calls a function."""
 
 
 class _LiveBytes(TorchDispatchMode):
@@ -94,16 +86,6 @@ class Timing:
         return cls(min(seconds), float(middle), float(high - low))
 
 
-def timed(fn: Callable[[], object]) -> Timing:
-    """Return how long calls of `fn()` take, after one that is not counted: 7 calls or more, for 0.1 s or more."""
-    fn()
-    taken: list[float] = []
-    begun = time.perf_counter()
-    while len(taken) < FEWEST_CALLS or time.perf_counter() - begun < WINDOW:
-        taken.append(seconds_of(fn))
-    return Timing.of(taken)
-
-
 def seconds_of(fn: Callable[[], object]) -> float:
     """Return how long a call takes until the accelerator has finished too."""
     synchronise()
@@ -111,32 +93,6 @@ def seconds_of(fn: Callable[[], object]) -> float:
     fn()
     synchronise()
     return time.perf_counter() - start
-
-
-class OtherLoad:
-    """Measures, from its making on, what share of the machine's cores other processes use."""
-
-    def __init__(self) -> None:
-        self._begun = self._now()
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """Return the seconds that all cores were there for, that they worked, and that this process used them."""
-        import psutil
-
-        times = psutil.cpu_times()._asdict()
-        # Linux counts the time of virtual machines twice, as that of users and as that of guests.
-        total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
-        return total, total - times["idle"] - times.get("iowait", 0.0), time.process_time()
-
-    def share(self) -> float:
-        """Return the share, from 0 to 1; NaN after less than a twentieth of a second, which clocks cannot resolve."""
-        import psutil
-
-        total, busy, own = (now - then for now, then in zip(self._now(), self._begun, strict=True))
-        if total < 0.05 * (psutil.cpu_count() or 1):
-            return math.nan
-        return min(max((busy - own) / total, 0.0), 1.0)
 
 
 def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Timing]:
@@ -154,49 +110,7 @@ def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Ti
     return [Timing.of(times) for times in taken]
 
 
-def paired_seconds(fns: list[Callable[[], object]], repeats: int = 5) -> list[float]:
-    """Return the medians of `paired_timings`."""
-    return [timing.median for timing in paired_timings(fns, repeats)]
-
-
 def synchronise() -> None:
     """Wait for the accelerator, where one has been used."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def reset_memory_peak(device: torch.device) -> None:
-    """Restart the count of `memory_peak` where the system can, so that cells of one process are measured one by one."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    elif sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-
-
-def memory_peak(device: torch.device) -> float:
-    """Return the most bytes in use since `reset_memory_peak`.
-
-    On a GPU these are the bytes that PyTorch has allocated there. On a CPU they are the resident memory of the process,
-    counted from its start on systems other than Linux.
-    """
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "linux":
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024.0 * int(line.split()[1])
-    return _peak_of_process()
-
-
-def _peak_of_process() -> float:
-    """Return the most resident bytes since the process was started."""
-    try:
-        import resource
-    except ImportError:  # on Windows
-        import psutil
-
-        memory = psutil.Process().memory_info()
-        return float(getattr(memory, "peak_wset", memory.rss))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else 1024 * peak)

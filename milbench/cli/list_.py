@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from milbench.cli import options
-from milbench.errors import UsageError
 from milbench.engine.folders import Root
+from milbench.errors import UsageError
 
 
 def list_(

@@ -12,8 +12,8 @@ import typer
 
 from milbench._utils.files import write_atomically
 from milbench.cli import options
-from milbench.errors import UsageError, as_usage
 from milbench.engine.folders import Root
+from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
     from PIL.Image import Image

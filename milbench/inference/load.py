@@ -33,15 +33,15 @@ class Trained:
     Args:
         cell_id: the id of the cell, or where it was loaded from, for messages.
         cell: what was trained.
-        task: not prepared, unless its network needs data and the run keeps no memory of them.
-        network: with the weights of the run, on `device`.
+        task: not prepared, unless its network needs data and the cell keeps no memory of them.
+        network: with the weights of the cell, on `device`.
         loss: the loss that it was trained with.
         device: where the network is.
         decoder: what was learnt from validation bags in order to read strings; None if nothing was.
         chosen: the decoder that was chosen on validation strings; None if none was.
-        threshold: the presence score from which a class is in the label set; None: the run has recorded none.
+        threshold: the presence score from which a class is in the label set; None: the cell has recorded none.
         label: of the cell in its comparison, with the parameters that tell it from others; "": it is not known.
-        set_error: the share of test bags whose label set the run found wrong; None: it has recorded none.
+        set_error: the share of test bags whose label set the cell found wrong; None: it has recorded none.
     """
 
     cell_id: str
@@ -176,7 +176,7 @@ def assemble(
 
 
 def _recall(task: Task, memory: Path, whose: str) -> None:
-    """Give a task the file of what its network needs of the data; `whose` names the run in error messages."""
+    """Give a task the file of what its network needs of the data; `whose` names the cell in error messages."""
     try:
         task.recall(json.loads(memory.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -202,7 +202,7 @@ def _reader(folder: CellFolder, classes: int) -> Reader | None:
 
 
 def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:
-    """Load a file of weights into a model; `whose` names the run in error messages."""
+    """Load a file of weights into a model; `whose` names the cell in error messages."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
