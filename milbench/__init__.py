@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from milbench.api.recipe import Recipe
     from milbench.api.supervision import Supervision, TargetKind
     from milbench.api.task import Evaluation, Network, ScoreFunction, Scores, Split, Task
-    from milbench.comparison.changes import changes
     from milbench.comparison.compare import compare, results
     from milbench.comparison.comparison import Comparison
     from milbench.data.labelled_images import ImageSplits, LabelledImages
@@ -39,7 +38,7 @@ __all__ = [
     "AllConvolutional", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP",
     "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes",
     "Published", "Recipe", "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task",
-    "Truth", "UsageError", "__version__", "bag_sizes", "changes", "compare", "evaluate_bags", "evaluate_splits",
+    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "evaluate_splits",
     "generator", "label_matrix", "load_loss", "load_network", "load_task", "results",
 ]  # fmt: skip
 
@@ -53,7 +52,6 @@ _HOMES = {
     "milbench.api.recipe": ("Recipe",),
     "milbench.api.supervision": ("Supervision", "TargetKind"),
     "milbench.api.task": ("Evaluation", "Network", "ScoreFunction", "Scores", "Split", "Task"),
-    "milbench.comparison.changes": ("changes",),
     "milbench.comparison.compare": ("compare", "results"),
     "milbench.comparison.comparison": ("Comparison",),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
