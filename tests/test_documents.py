@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import random
 import re
 import tomllib
@@ -64,6 +65,12 @@ def test_no_more_blocks_than_known_are_not_run() -> None:
 def run_python(block: Block, names: dict[str, Any], where: str) -> str:
     """Run a block after those before it on its page, and return what it printed."""
     code = compile(block.text, where, "exec")
+    linecache.cache[where] = (
+        len(block.text),
+        None,
+        block.text.splitlines(keepends=True),
+        where,
+    )  # as a notebook does
     printed = io.StringIO()
     if not block.not_run:
         with contextlib.redirect_stdout(printed):
