@@ -6,6 +6,7 @@ listed and suggested without importing torch, and a broken plug-in does not affe
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -208,8 +209,8 @@ class Registry(Names[type[T]]):
         name = str(getattr(cls, "name", ""))
         check_name(name, f"the {self.kind} {cls.__name__}: ")
         try:
-            digest = digest or hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()
-        except (OSError, TypeError):
+            digest = digest or hashlib.sha256(_source(cls).encode()).hexdigest()
+        except OSError:
             raise UsageError(f"the source of {cls.__name__} cannot be found: put it into a file, NAME.py") from None
         if name in self._classes:
             del self.entries[name]
@@ -334,6 +335,19 @@ class Registry(Names[type[T]]):
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
         return found[0]
+
+
+def _source(cls: type) -> str:
+    """Return the source of a class. Raises OSError if it cannot be found.
+
+    `inspect` does not find the classes of a notebook, whose methods know the cell that they are from.
+    """
+    files = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
+    for text in ("".join(linecache.getlines(file)) for file in sorted(files)):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                return ast.get_source_segment(text, node) or text
+    raise OSError("source code not available")
 
 
 class _Loader(SourceFileLoader):
