@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.plan import Cell, Plan
-from milbench.api.recipe import Recipe
 from milbench.api.registry import losses
 from milbench.api.supervision import SUPERVISIONS
 from milbench.api.targets import make_target
 from milbench.bench.profiling import paired_timings, peak_bytes, seconds_of, synchronise
 from milbench.data import catalog
-from milbench.engine.clipping import Clipping
-from milbench.engine.optimizers import learning_rate, make_optimizer
-from milbench.engine.parts import network_logits
+from milbench.engine.optimizers import learning_rate
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.engine.spec import make_spec, parse_setting
-from milbench.engine.train import build, score_function
+from milbench.engine.train import batch_generator, score_function, set_up, training_logits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,24 +47,15 @@ class Training:
     """
 
     def __init__(self, cell: Cell, device: torch.device, data_dir: Path | None) -> None:
-        self.device, self.recipe = device, Recipe(**cell.recipe)
-        self.task, self.loss, self.network = build(cell, self.recipe, device, data_dir)
-        model = torch.nn.ModuleDict({"network": self.network, "loss": self.loss})
-        self.optimizer = make_optimizer(model, self.recipe, cell.seed)
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.clipping = Clipping.of(self.recipe)
-        most = self.task.steps_per_epoch
-        self.epoch_steps = min(self.recipe.steps_per_epoch or most, most)
-        self.steps = self.recipe.epochs * self.epoch_steps
-        self.seed, self.done = cell.seed, 0
+        self.it = set_up(cell, device, data_dir)
+        self.done = 0
 
     def batches(self, count: int) -> list[Bags]:
         """Return the first batches of the training, from as many epochs as that takes."""
         return list(islice(chain.from_iterable(map(self._epoch, range(count))), count))
 
     def _epoch(self, epoch: int) -> Iterator[Bags]:
-        rng = generator("bags", self.task.name, self.seed, epoch)
-        return islice(self.task.train_batches(epoch, rng), self.epoch_steps)
+        return islice(self.it.task.train_batches(epoch, batch_generator(self.it, epoch)), self.it.steps)
 
     def seconds_of_data(self, limit: float) -> float:
         """Return the mean seconds of drawing a batch, over an epoch or `limit` seconds.
@@ -86,24 +73,24 @@ class Training:
 
     def step(self, bags: Bags, lap: Callable[[str], None] = lambda _: None) -> None:
         """Make a step; `lap` is called at the end of each of its parts."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.recipe, min(self.done, self.steps - 1), self.steps)
-        self.network.train()
-        self.loss.validate = False
-        self.optimizer.zero_grad(set_to_none=True)
-        logits = network_logits(self.network, bags, self.device, half=self.recipe.precision == "bfloat16")
-        logits = logits.double() if self.recipe.loss_precision == "float64" else logits
+        it, steps = self.it, self.it.recipe.epochs * self.it.steps
+        for group in it.optimizer.param_groups:
+            group["lr"] = learning_rate(it.recipe, min(self.done, steps - 1), steps)
+        it.network.train()
+        it.loss.validate = False
+        it.optimizer.zero_grad(set_to_none=True)
+        logits = training_logits(it, bags)
         lap("forward")
-        target = make_target(self.loss.target_kind, bags, logits, self.network)
-        value = self.loss(logits, bags.labels, bags.mask, target).mean()
+        target = make_target(it.loss.target_kind, bags, logits, it.network)
+        value = it.loss(logits, bags.labels, bags.mask, target).mean()
         lap("loss")
-        if isinstance(self.optimizer, KroneckerPSGD):
-            self.optimizer.backward(value)
+        if isinstance(it.optimizer, KroneckerPSGD):
+            it.optimizer.backward(value)
         else:
             value.backward()
         lap("backward")
-        self.clipping.apply(self.parameters)
-        self.optimizer.step()
+        it.clipping.apply([p for group in it.optimizer.param_groups for p in group["params"]])
+        it.optimizer.step()
         lap("optimiser")
         self.done += 1
 
@@ -122,8 +109,8 @@ class Training:
 
     def plain_step(self) -> Callable[[Bags], None]:
         """Return a step as one writes it at first: float32 and AdamW, with a copy of the network and the loss."""
-        network, loss = copy.deepcopy(self.network), copy.deepcopy(self.loss)
-        optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=self.recipe.lr)
+        network, loss = copy.deepcopy(self.it.network), copy.deepcopy(self.it.loss)
+        optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=self.it.recipe.lr)
 
         def step(bags: Bags) -> None:
             optimizer.zero_grad()
@@ -136,11 +123,11 @@ class Training:
 
     def seconds_of_evaluation(self) -> float:
         """Return the seconds of an evaluation as after the last epoch, once what it imports is imported."""
-        score = score_function(self.network, self.loss, self.device)
-        self.task.evaluation_limit = FEW_BAGS
-        self.task.evaluate(score)
-        self.task.evaluation_limit = self.recipe.evaluation_bags
-        return seconds_of(lambda: self.task.evaluate(score))
+        score, task = score_function(self.it), self.it.task
+        task.evaluation_limit = FEW_BAGS
+        task.evaluate(score)
+        task.evaluation_limit = self.it.recipe.evaluation_bags
+        return seconds_of(lambda: task.evaluate(score))
 
 
 def plan(

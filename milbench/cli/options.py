@@ -42,13 +42,7 @@ OutputOption = Annotated[
 SeedsOption = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")]
 PresetOption = Annotated[str | None, typer.Option(help="Preset of a spec that has several; default: the first.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and expected time, and stop.")]
-GalleryOption = Annotated[
-    Literal["all", "none"], typer.Option("--gallery", help="Show test bags in the report, or none.")
-]
-FiguresOption = Annotated[
-    Literal["all", "few"],
-    typer.Option("--figures", help="Draw all figures of every task, or every seed alone and what concerns all tasks."),
-]
+GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show test bags in the report.")]
 ComparisonArgument = Annotated[
     str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")
 ]

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from milbench.cli import options
-from milbench.engine.folders import Root, results
+from milbench.errors import UsageError
 
 
 def report(
     name: options.ComparisonArgument = None,
-    gallery: options.GalleryOption = "all",
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="The folder of a published report, in place of a comparison in the store."),
+    ] = None,
+    gallery: options.GalleryOption = True,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Keep the small files too from which --from makes the page again.")
+    ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write the report of a comparison into reports/NAME."""
-    page = write_report(name, root, gallery=gallery)
+    """Write the report of a comparison. reports/NAME then holds index.html, report.md, table.tex and pictures."""
+    if from_ is not None and (name is not None or publish):
+        raise UsageError("--from names what is reported: give neither NAME nor --publish with it")
+    page = write_report(name, root, gallery=gallery, publish=publish, published=from_)
     if open_it:
         import webbrowser
 
@@ -26,9 +35,37 @@ def report(
     return 0
 
 
-def write_report(name: str | None, root: Path, *, gallery: Literal["all", "none"]) -> Path:
-    """Write the report of a comparison, print where its page is and what it says first, and return the page."""
-    from milbench.report.render import render
+def write_report(
+    name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
+) -> Path:
+    """Write the report of a comparison, print where its page is and what it says, and return the page.
 
-    found = results(root, name)
-    return render(found, Root(root).reports / found.plan.name, gallery=gallery == "all")
+    Args:
+        name: of the comparison; None: the one launched last.
+        root: the folder with runs/ and reports/.
+        gallery: whether test bags are shown.
+        publish: whether the small files are kept too from which the page is made again.
+        published: the folder of a published report, in place of a comparison in the store; its page goes into it.
+
+    Returns:
+        The path of the page, index.html.
+    """
+    from rich.text import Text
+
+    from milbench._utils.console import console, plain
+    from milbench.report.published import keep, read
+    from milbench.report.render import render, sentence
+
+    if published is not None:
+        results, out = read(published), published
+    else:
+        from milbench.engine.folders import results as results_of
+
+        results = results_of(root, name)
+        out = root / "reports" / results.plan.name
+    page = render(results, out, gallery=gallery)
+    if publish:
+        keep(results, out)
+    console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
+    console.print(Text(plain(sentence(results)), style="bold"), soft_wrap=True)
+    return page.resolve()

@@ -107,7 +107,7 @@ def reproduce(
     jobs: options.JobsOption = None,
     rerun: options.RerunOption = None,
     dry_run: options.DryRunOption = False,
-    gallery: options.GalleryOption = "all",
+    gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Rebuild a published comparison and its report.

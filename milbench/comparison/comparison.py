@@ -1,11 +1,11 @@
-"""A comparison in Python: its results as frames, tables, figures and a report."""
+"""A comparison in Python: its results as a frame, a table, a figure and a report."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
     from milbench.report.study import Study
 
-FIGURES = ("seeds", "curves", "costs", "gallery")
-
 
 class Comparison:
     """The results of a comparison, as `milbench.compare` and `milbench.results` return them.
 
-    In a notebook it shows what was found and the main table.
+    In a notebook it shows which losses may be the best, and the table of all losses.
 
     Args:
         results: the planned cells and what was measured.
@@ -35,109 +33,80 @@ class Comparison:
         self._reports = reports
 
     def __repr__(self) -> str:
-        done = int((self.results.cells["status"] == "done").sum())
-        return f"<milbench.Comparison {self.results.name!r}: {done} of {len(self.results.cells)} cells done>"
+        cells = self._study.cells
+        done = int((cells["status"] == "done").sum())
+        return f"<milbench.Comparison {self.name!r}: {done} of {len(cells)} cells done>"
+
+    def _repr_html_(self) -> str:
+        from milbench.report.tables import main_table
+
+        said = "".join(f"<p><b>{escape(line)}</b></p>" for line in self.sentences)
+        return said + main_table(self._study).html()
 
     @property
     def name(self) -> str:
         """The name of the comparison."""
-        return self.results.name
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """A row a cell and metric at the epoch by which losses are compared; docs/python.md describes the columns."""
-        from milbench.report.tidy import tidy_frame
-
-        return tidy_frame(self._study)
-
-    @cached_property
-    def differences(self) -> pd.DataFrame:
-        """A row a pair of losses on a task: their difference, its simultaneous interval, and the verdict."""
-        from milbench.report.pairs import pairs_frame
-
-        return pairs_frame(self._study)
+        return self.results.plan.name
 
     @property
-    def findings(self) -> list[str]:
-        """What was found, a sentence for each task, metric and kind of supervision."""
-        from milbench.report.pairs import findings
+    def frame(self) -> pd.DataFrame:
+        """A row a cell, epoch and metric, with the columns of `milbench.api.results.Results`."""
+        return self.results.frame
 
-        return [f"{where}: {sentence}" for where, sentence in findings(self._study)]
+    @property
+    def sentences(self) -> list[str]:
+        """Which losses may be the best, a sentence a task, or one for many tasks."""
+        from milbench.report.sentences import sentences
 
-    def table(self, metric: str | None = None) -> pd.DataFrame:
-        """Return the mean of a metric for every loss on every task.
+        return sentences(self._study)
+
+    def table(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """Return what is known of each loss by a metric, the best mean first.
 
         Args:
-            metric: without the split, such as "set_error"; None: the primary metric of each task.
+            task: its label; None: the only one.
+            metric: without the split, such as "set_error"; None: the one that losses are ranked by.
 
         Returns:
-            A row a loss and recipe, and for each task the columns mean, low, high (Student's 95 % interval of the mean
-            over training seeds, nan for fewer than three) and seeds.
+            A row a loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
+            contender (whether it may be the best), step (seconds) and supervision.
 
         Raises:
-            UsageError: no task has such a metric.
+            UsageError: there is no such task or metric.
         """
-        study = self._study
-        known = {name for task in study.tasks for name in (study.primary(task), *study.metrics(task))}
+        chosen = self._task(task)
+        known = self._study.metrics(chosen)
         if metric is not None and metric not in known:
             raise unknown("metric of this comparison", metric, known)
-        rows: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
-        for variant in study.variants:
-            row = rows.setdefault((variant.loss, variant.recipe), {})
-            for task in study.tasks:
-                sample = study.sample(task, variant, metric)
-                low, high = sample.student
-                row |= {(task, "mean"): sample.mean, (task, "low"): low, (task, "high"): high}
-                row[task, "seeds"] = len(sample.by_seed)
-        frame = pd.DataFrame.from_dict(rows, orient="index")
-        frame.index = pd.MultiIndex.from_tuples(list(rows), names=["loss", "recipe"])
-        frame.columns = pd.MultiIndex.from_tuples([*frame.columns.to_flat_index()], names=["task", ""])
-        return frame
+        return self._study.summary(chosen, metric or "").copy()
 
-    def figure(self, kind: str = "seeds", task: str | None = None) -> Figure:
-        """Return a figure of the report.
+    def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
+        """Return the difference of every two losses on a task, with its own 95 % interval and p value."""
+        from milbench.report.tables import pairs_frame
 
-        Args:
-            kind: seeds, curves, costs or gallery.
-            task: the label of the task; None: the only one.
+        return pairs_frame(self._study, self._task(task), metric or "")
 
-        Raises:
-            UsageError: there is no such kind or task, or nothing to draw.
-        """
-        from milbench.report.figures import charts
+    def figure(self) -> Figure:
+        """Return the picture that the report opens with: every seed of every loss, a column a task."""
+        from milbench.report.figures.overview import overview_figure
+        from milbench.report.figures.style import styled
 
-        if kind not in FIGURES:
-            raise unknown("kind of figure", str(kind), FIGURES)
-        tasks = self._study.tasks
-        if task is None and len(tasks) > 1:
-            raise UsageError(f"this comparison has {len(tasks)} tasks: name one of {', '.join(tasks)}")
-        chosen = task or tasks[0]
-        if chosen not in tasks:
-            raise unknown("task of this comparison", chosen, tasks)
-        drawn = charts.draw(self._study, chosen, "python", gallery=kind == "gallery")
-        for picture in drawn:
-            if picture.kind == kind:
-                return picture.figure
-        raise UsageError(f"{self.name} has nothing to draw as {kind} on {chosen}")
+        with styled():
+            figure = overview_figure(self._study)
+        if figure is None:
+            raise UsageError(f"{self.name} has no results to draw yet")
+        return figure
 
-    def report(
-        self,
-        out: Path | str | None = None,
-        *,
-        gallery: Literal["all", "none"] = "all",
-        figures: Literal["all", "few"] = "all",
-    ) -> Path:
+    def report(self, out: Path | str | None = None, *, gallery: bool = True) -> Path:
         """Write the report and return its page, index.html.
 
         Args:
             out: its folder; None: that of `milbench report`.
-            gallery: "none" leaves out pictures of test bags.
-            figures: "few" draws every seed alone, and what concerns all tasks.
+            gallery: whether test bags are shown.
         """
         from milbench.report.render import render
 
-        folder = self._reports / self.name if out is None else Path(out)
-        return render(self.results, folder, gallery=gallery, figures=figures)[-1]
+        return render(self.results, self._reports / self.name if out is None else Path(out), gallery=gallery)
 
     @cached_property
     def _study(self) -> Study:
@@ -145,6 +114,10 @@ class Comparison:
 
         return Study(self.results)
 
-    def _repr_html_(self) -> str:
-        sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.findings)
-        return f"<p><b>{escape(self.name)}</b></p><ul>{sentences}</ul>{self.table().to_html()}"
+    def _task(self, task: str | None) -> str:
+        tasks = self._study.tasks
+        if task is None and len(tasks) > 1:
+            raise UsageError(f"this comparison has {len(tasks)} tasks: name one of {', '.join(tasks)}")
+        if task is not None and task not in tasks:
+            raise unknown("task of this comparison", task, tasks)
+        return task or tasks[0]

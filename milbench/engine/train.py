@@ -239,14 +239,15 @@ def build(cell: Cell, recipe: Recipe, device: torch.device, data_dir: Path | Non
     return task, loss, network.move_to(device)
 
 
-def score_function(it: Setup, progress: Progress, *, half: bool = False) -> ScoreFunction:
+def score_function(it: Setup, progress: Progress | None = None, *, half: bool = False) -> ScoreFunction:
     """Return the function from bags to their scores by which a task evaluates a network and its loss."""
     network, loss = it.network, it.loss
 
     @torch.no_grad()
     def score(bags: Bags) -> Scores:
         network.eval()
-        progress.scored(len(bags))
+        if progress is not None:
+            progress.scored(len(bags))
         logits = network_logits(network, bags, it.device, half=half)
         presence = loss.presence_scores(logits, bags.mask)
         return Scores(

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from milbench.api.published import Published
-from milbench.report.statistics import LEVEL, Unpaired, best_of, welch
+from milbench.report.statistics.differences import LEVEL
+from milbench.report.statistics.summaries import Unpaired, best_of, welch
 
-Agreement = Literal["agrees", "better", "worse", "unresolved"]
+Agreement = Literal["agrees", "better", "worse", "open"]
 FEWEST_TO_DIFFER, FEWEST_TO_AGREE = 3, 5
 """The number of seeds from which on a run may count as better or worse, and as agreeing."""
 _ROUNDING = 1e-12  # a standard error or a difference below it is one of floating point
@@ -81,13 +82,13 @@ def judge(
 
     Returns:
         agrees: five seeds at least, and the interval lies within the margin, whether it holds zero or not. better,
-        worse: otherwise, three seeds at least, and it does not hold zero. unresolved: everything else.
+        worse: otherwise, three seeds at least, and it does not hold zero. open: everything else.
 
     Examples:
         >>> judge((-0.01, 0.02), seeds=5, margin=0.03)[0], judge((-0.01, 0.02), seeds=4, margin=0.03)[0]
-        ('agrees', 'unresolved')
+        ('agrees', 'open')
         >>> judge((0.01, 0.05), seeds=4, margin=0.03)[0], judge((0.01, 0.05), seeds=2, margin=0.03)[0]
-        ('worse', 'unresolved')
+        ('worse', 'open')
     """
     low, high = interval
     within = margin is not None and -margin <= low and high <= margin
@@ -97,9 +98,9 @@ def judge(
     if differs and seeds >= FEWEST_TO_DIFFER:
         return ("better" if (high < 0) == lower_is_better else "worse"), ""
     if seeds < FEWEST_TO_DIFFER:
-        return "unresolved", f"no verdict from fewer than {FEWEST_TO_DIFFER} seeds"
+        return "open", f"no verdict from fewer than {FEWEST_TO_DIFFER} seeds"
     if margin is None:
-        return "unresolved", "no margin of agreement was stated"
+        return "open", "no margin of agreement was stated"
     if within:
-        return "unresolved", f"within the margin, but agreement needs {FEWEST_TO_AGREE} seeds"
-    return "unresolved", "the interval holds zero and reaches beyond the margin"
+        return "open", f"within the margin, but agreement needs {FEWEST_TO_AGREE} seeds"
+    return "open", "the interval holds zero and reaches beyond the margin"

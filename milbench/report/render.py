@@ -1,219 +1,227 @@
-"""The files of a report: an HTML page, Markdown, LaTeX, CSV and figures, all from the same tables."""
+"""The page of a comparison: index.html, report.md, table.tex and pictures, all from one frame."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from itertools import chain, count
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from milbench._version import __version__
+from milbench.api.metric_info import describe
 from milbench.api.results import Results
+from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
-from milbench.report.amounts import series_of, worth_table
-from milbench.report.answer import MEANING, answer
-from milbench.report.contrasts import contrast_frame, contrast_sentences, contrast_tables, families
-from milbench.report.figures import charts
-from milbench.report.figures.amounts import draw_amounts
-from milbench.report.figures.matrix import draw_matrices
-from milbench.report.figures.ranks import draw_ranks
-from milbench.report.formatting import latex, slug
-from milbench.report.gap import gap_table
-from milbench.report.literature import literature_table
-from milbench.report.marks import marks_frame, marks_tables, task_marks_table
-from milbench.report.pages import Section, write_pages
-from milbench.report.pairs import findings, findings_by_task, pairs_frame, pairs_table
-from milbench.report.provenance import (
-    REPORT_MANIFEST,
-    provenance,
-    results_frame,
-    status_counts,
-    unfinished,
-    write_manifest,
-)
-from milbench.report.published import differences_table, verdict_frame, verdict_table
-from milbench.report.study import Study
-from milbench.report.tables import Table, cost_table, main_table, metrics_table, rules_table
-from milbench.report.tuning import nothing_planned, search_frame, search_tables
+from milbench.report import tables
+from milbench.report.figures import galleries, heatmap, lines, misread, overview, ranks, reliability
+from milbench.report.figures.picture import Picture, drawn
+from milbench.report.figures.style import styled
+from milbench.report.formatting import counted, slug
+from milbench.report.literature import literature_tables
+from milbench.report.marks import marks_frame
+from milbench.report.sentences import sentences
+from milbench.report.study import Study, failures
+from milbench.report.supervision import series_of, worth_table
+from milbench.report.tables import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_VERDICTS, _PAIRS, _CONTRASTS = "verdict.csv", "pairs.csv", "contrasts.csv"
-_SEARCH, _MARKS = "search.csv", "marks.csv"
-_RUNS = "runs.zip"
+MOST_PICTURES = 8
+"""Beside the page; the page itself shows all."""
+PICTURES = "pictures"
 
 
-def render(
-    results: Results | Study,
-    out: Path,
-    *,
-    gallery: Literal["all", "none"] = "all",
-    figures: Literal["all", "few"] = "all",
-    write_runs: Callable[[Path], object] | None = None,
-) -> list[Path]:
-    """Write a report: index.html, report.md, table.tex, results.csv, manifest.json and figures/.
-
-    A verdict.csv is added where numbers were published for the planned losses and tasks, a pairs.csv where two
-    losses have results on a task, a contrasts.csv where the spec names contrasts, a search.csv where settings were
-    searched, and a marks.csv where the spec has pass marks. Where index.html would be too large, every task has a page
-    beside it, task-NAME.html and task-NAME.md. All files are written into a draft folder and then moved
-    into place one by one, the page last, so that an earlier report stays complete until then.
+@dataclass(frozen=True)
+class Section:
+    """What a page says of one task.
 
     Args:
-        results: the planned cells of a comparison and their results, or a study of them, which keeps what it finds.
-        out: the folder of the report, created where it does not exist.
-        gallery: "none" leaves out pictures of test bags, and removes those of an earlier report.
-        figures: "few" draws every seed of each task and what concerns all tasks, and leaves out reliability, curves,
-            costs, Pareto fronts and searches.
-        write_runs: writes the runs behind the report to a file, which is runs.zip beside the page; None: no such file.
+        task: its label.
+        anchor: its place on the page.
+        pictures: a line each.
+        pairs: small ones, two in a line, after the first picture.
+        extra: pictures that are looked up.
+        tables: that are read.
+        folded: that are looked up.
+    """
+
+    task: str
+    anchor: str
+    pictures: list[Picture]
+    pairs: list[Picture]
+    extra: list[Picture]
+    tables: list[Table]
+    folded: list[Table]
+
+
+def sentence(results: Results) -> str:
+    """Return what a comparison says in one line: which losses may be the best."""
+    return " ".join(sentences(Study(results)))
+
+
+def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
+    """Write a report: index.html, report.md, table.tex and at most eight pictures as PNG.
+
+    Args:
+        results: the planned cells of a comparison and what was measured.
+        out: the folder of the report, made where it does not exist. Galleries that were drawn there earlier are shown
+            where the results have none, as those of a published report.
+        gallery: whether test bags are shown.
 
     Returns:
-        The paths of the files, the page last.
+        The path of the page.
 
     Raises:
         UsageError: `out` cannot be written.
     """
-    study = results if isinstance(results, Study) else Study(results)
-    sections = _sections(study, gallery == "all", figures == "few")
-    context = _context(study, sections) | {"gallery": gallery, "figures": figures, "runs": write_runs is not None}
+    study = Study(results)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".draft-", dir=out) as draft:
-            if write_runs is not None:
-                write_runs(Path(draft) / _RUNS)
-            _write(Path(draft), study, sections, context)
-            return _publish(Path(draft), out)
+        (out / PICTURES).mkdir(parents=True, exist_ok=True)
+        with styled():
+            context = _context(study, out / PICTURES, gallery)
+        _write_pictures(context["kept"], out / PICTURES)
+        _replace(out / "table.tex", context["main"].latex())
+        _replace(out / "report.md", _environment().get_template("report.md.j2").render(context).strip() + "\n")
+        _replace(out / "index.html", _environment().get_template("report.html.j2").render(context))
     except OSError as error:
         raise UsageError(f"cannot write the report into {out}: {error.strerror or error}") from None
+    return out / "index.html"
 
 
-def latex_table(table: Table) -> str:
-    """Return a table in LaTeX, for the package booktabs."""
-    lines = [
-        f"% {latex(table.title)}. Needs \\usepackage{{booktabs}}.",
-        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-        r"\toprule",
-        " & ".join(latex(column) for column in table.columns) + r" \\",
-    ]
-    for name, rows in table.groups:
-        lines.append(r"\midrule")
-        if table.titled:
-            lines.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\emph{{{latex(name)}}}}} \\")
-        for row in rows:
-            fields = []
-            for entry in row:
-                text = rf"\textbf{{{latex(entry.text)}}}" if entry.strong else latex(entry.text)
-                mark = rf"\textsuperscript{{{latex(entry.mark)}}}" if entry.mark else ""
-                fields.append(f"{text}{mark} {latex(entry.detail)}".strip())
-            lines.append(" & ".join(fields) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    lost = [
-        f"% {latex(row[0].text)}: {entry.warning}"
-        for _, rows in table.groups
-        for row in rows
-        for entry in row
-        if entry.warning
-    ]
-    return "\n".join([*lines, *(f"% {note}" for note in table.notes), *lost]) + "\n"
-
-
-def _sections(study: Study, gallery: bool, few: bool) -> list[Section]:
-    sections: list[Section] = []
-    taken: set[str] = set()
-    for task in study.tasks:
-        name = next(name for name in chain([slug(task)], (f"{slug(task)}-{n}" for n in count(2))) if name not in taken)
-        taken.add(name)
-        pictures = {picture.kind: picture for picture in charts.draw(study, task, name, gallery=gallery, few=few)}
-        tables = (
-            [found for name in study.compared(task) if (found := pairs_table(study, task, name))],
-            gap_table(study, task),
-            metrics_table(study, task),
-            cost_table(study, task),
-            search_tables(study, task),
-        )
-        no_curves = charts.no_curves(study, task)
-        marks = task_marks_table(study, task)
-        sections.append(Section(task, f"task-{name}", rules_table(study, task), *tables, pictures, no_curves, marks))
-    return sections
-
-
-def _context(study: Study, sections: list[Section]) -> dict[str, Any]:
-    ranks, no_ranks = draw_ranks(study)
-    named = families(study)
+def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
+    many = len(study.tasks) > overview.MOST_TASKS
+    opening = list(_opening(study, many))
+    sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
+    shown = [*opening, *(p for section in sections for p in (*section.pictures, *section.pairs))]
+    kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
+    main = tables.main_table(study)
+    series = series_of(study)
+    metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
-        "answer": answer(study),
-        "meaning": MEANING,
-        "several_kinds": len({variant.supervision for variant in study.variants}) > 1,
-        "results": study.results,
-        "counts": status_counts(study),
-        "planned": len(study.cells),
-        "nothing_planned": nothing_planned(study),
-        "unfinished": unfinished(study),
-        "findings": findings(study),
-        "findings_by_task": findings_by_task(study),
-        "named": named,
-        "contrasts": contrast_tables(study, named),
-        "contrast_sentences": contrast_sentences(named),
-        "opening": [
-            table for table in (verdict_table(study), literature_table(study), differences_table(study)) if table
-        ],
-        "main": main_table(study),
-        "amounts": [(draw_amounts(study, series), worth_table(study, series)) for series in series_of(study)],
-        "ranks": ranks,
-        "no_ranks": no_ranks,
-        "marks": marks_tables(study),
-        "matrices": draw_matrices(study),
-        "sections": sections,
-        "provenance": provenance(study),
-    }
+        "plan": study.plan, "study": study, "compared": _compared(study), "sentences": sentences(study),
+        "opening": opening, "main": main, "many": many, "sections": sections, "kept": kept,
+        "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, study.cells["status"])),
+        "failures": list(failures(study)), "limits": _limits(study), "version": __version__,
+        "extra": [t for t in (tables.contrasts_table(study), *(worth_table(study, one) for one in series)) if t],
+        "search": tables.search_table(study), "terms": {name: describe(name) for name in metrics},
+        "machines": sorted(set(study.cells["machine"]) - {""}), "codes": sorted(set(study.cells["code"]) - {""}),
+    }  # fmt: skip
 
 
-def _write(draft: Path, study: Study, sections: list[Section], context: dict[str, Any]) -> None:
-    (draft / "figures").mkdir()
-    pictures = [picture for picture, _ in context["amounts"]]
-    pictures += [
-        *context["ranks"],
-        *context["matrices"],
-        *(p for section in sections for p in section.pictures.values()),
-    ]
-    for picture in pictures:
-        picture.write(draft / "figures")
-    write_pages(draft, study, context)
-    (draft / "table.tex").write_text(latex_table(context["main"]), "utf-8")
-    results_frame(study).to_csv(draft / "results.csv")
-    for name, frame in (
-        (_VERDICTS, verdict_frame(study)),
-        (_PAIRS, pairs_frame(study)),
-        (_CONTRASTS, contrast_frame(context["named"])),
-        (_SEARCH, search_frame(study)),
-        (_MARKS, marks_frame(study)),
-    ):
-        if len(frame):
-            frame.to_csv(draft / name, index=False)
-    write_manifest(draft, study, context["provenance"])  # last, since it has the digests of all others
+def _opening(study: Study, many: bool) -> Iterator[Picture]:
+    """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
+    for label, figure in heatmap.marks_figures(study):
+        yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
+    series = series_of(study)
+    for one in series:
+        metric = study.primary(next(iter(one.tasks.values())))
+        caption = "Means over seeds with 95 % intervals."
+        figure = lines.amounts_figure(study, one.tasks, metric)
+        yield from drawn(f"amounts-{slug(one.name)}", f"{describe(metric).label} by number of bags", caption, figure)
+    if many and not series and marks_frame(study).empty:
+        yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
+    if not many:
+        title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
+        yield from drawn("seeds", f"Every seed: {title}", overview.captioned(study), overview.overview_figure(study))
+    yield from drawn("ranks", "Ranks over tasks", ranks.CAPTION, ranks.ranks_figure(study))
 
 
-def _publish(draft: Path, out: Path) -> list[Path]:
-    earlier = _listed(out)
-    files = sorted(path.relative_to(draft) for path in draft.rglob("*") if path.is_file())
-    files.sort(key=lambda path: path.name == "index.html")
-    (out / "figures").mkdir(exist_ok=True)
-    for file in files:
-        if file.name != REPORT_MANIFEST:
-            (draft / file).replace(out / file)
-    # What an earlier report had and this one lacks is removed, such as a gallery that is left out now.
-    for old in [path for path in out.rglob("*") if path.is_file()]:
-        if old.relative_to(out) not in files and old.relative_to(out).as_posix() in earlier:
+def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> Section:
+    name, label = slug(task), study.metric(task).label
+    bags = list(_galleries(study, task, folder)) if gallery else []
+    first, extra, pairs = bags[:1], bags[1:], []
+    if not many:
+        title, figure = f"Differences in {label}", heatmap.pairs_figure(study, task)
+        first += drawn(f"differences-{name}", title, heatmap.PAIRS, figure)
+        pairs += drawn(f"curves-{name}", f"Learning curves: {label}", lines.CURVES, lines.curves_figure(study, task))
+        pairs += drawn(f"costs-{name}", f"{label} against cost", lines.PARETO, lines.pareto_figure(study, task))
+        diagram = reliability.reliability_figure(study, task)
+        first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
+    published, *why = literature_tables(study, task) or (None,)
+    folded = [*why, tables.pairs_table(study, task), tables.metrics_table(study, task), tables.costs_table(study, task)]
+    cells = tables.cells_table(study, task)
+    return Section(
+        task, f"task-{name}", first, pairs, extra, [published] if published else [], [t for t in (*folded, cells) if t]
+    )
+
+
+def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
+    """Yield pictures of test bags, or those that were drawn earlier where no gallery is at hand."""
+    name = slug(task)
+    title = "What each loss finds where"
+    figure = galleries.gallery_figure(study, task)
+    if figure is None and (earlier := folder / f"gallery-{name}.png").is_file():
+        yield Picture(f"gallery-{name}", title, galleries.CAPTION, earlier.read_bytes(), photographs=True)
+    yield from drawn(f"gallery-{name}", title, galleries.CAPTION, figure, photographs=True)
+    if found := misread.misread_figure(study, task):
+        yield from drawn(f"misread-{name}", f"What {found[0]} misreads", found[1], found[2], photographs=True)
+    sensitive = galleries.sensitivity_figure(study, task)
+    caption = "The same bags: how much each pixel matters to the classes that were named."
+    yield from drawn(f"sensitivity-{name}", "What each loss looks at", caption, sensitive, photographs=True)
+
+
+def _compared(study: Study) -> str:
+    """Return in one line what was compared."""
+    losses, tasks = counted(len(study.supervision), "loss", "losses"), counted(len(study.tasks), "task")
+    if len(study.tasks) == 1:
+        tasks = study.tasks[0]
+    seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
+    many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
+    names = [SUPERVISIONS.get(kind, kind).partition(":")[0].lower() for kind in study.kinds]
+    kinds = "" if len(names) == 1 else "; " + ", ".join(names)
+    return f"{losses} on {tasks}, {many} each, by {metrics} on test bags{kinds}"
+
+
+def _limits(study: Study) -> list[str]:
+    """Return what limits what the page says."""
+    notes = list(study.plan.notes)
+    overlaps = [task for task in study.tasks if study.info(task).overlap]
+    if overlaps:
+        notes.append(
+            "Seeds split the same data on " + ", ".join(overlaps[:4]) + (", …" if len(overlaps) > 4 else "")
+            + ": intervals and contenders are corrected for that (Nadeau and Bengio, 2003)."
+        )  # fmt: skip
+    without = [t for t in study.tasks if study.noise(t, study.primary(t), study.table(t)) is None]
+    if without:
+        where = "" if len(without) == len(study.tasks) else " on " + ", ".join(without[:4])
+        notes.append(f"Intervals and contenders cover training seeds, not another draw of the test bags{where}.")
+    if len(codes := sorted(set(study.cells["code"]) - {""})) > 1:
+        notes.append(f"Cells were computed by several revisions of the code: {', '.join(codes)}.")
+    if len(set(study.cells["machine"]) - {""}) > 1:
+        notes.append("Cells were computed on several machines; their step times do not compare.")
+    notes.append(
+        "A loss whose seeds sometimes collapse, and did not with the seeds at hand, can't be told from one that never "
+        "does."
+    )
+    return notes
+
+
+def _write_pictures(kept: list[Picture], folder: Path) -> None:
+    names = {picture.write(folder) for picture in kept}
+    for old in folder.glob("*.png"):
+        if old.name not in names:
             old.unlink()
-    # Last: if this is killed before, the earlier manifest still lists what the next report has to remove.
-    (draft / REPORT_MANIFEST).replace(out / REPORT_MANIFEST)
-    return [out / file for file in files]
 
 
-def _listed(out: Path) -> set[str]:
-    """Return the files that the manifest of an earlier report lists; none where there is no such report."""
-    try:
-        return set(json.loads((out / REPORT_MANIFEST).read_text("utf-8"))["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+def _replace(path: Path, text: str) -> None:
+    """Write a file at once, so that an earlier one stays whole until then."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
+
+
+@cache
+def _environment() -> Environment:
+    folder = Path(__file__).parent / "templates"
+    found = Environment(
+        loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        autoescape=select_autoescape(["html.j2"]),
+    )  # fmt: skip
+    found.filters["md"] = lambda text: tables.markdown(str(text))
+    for name in ("report.css", "page.js"):
+        found.globals[name.partition(".")[2]] = Markup((folder / name).read_text("utf-8"))  # noqa: S704 our own file
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,125 +11,103 @@ import numpy as np
 import pandas as pd
 
 from milbench.api import gallery
-from milbench.api.results import Results
+from milbench.api.plan import Cell, Plan, TaskInfo
+from milbench.api.results import COLUMNS, Results
 
 LOSSES = {"exact": 0.006, "max-pooling": 0.08, "noisy-or": 0.007, "one-vs-rest": 0.021}
 """Where the error of each loss ends."""
-TWO = {"exact": 0.006, "max-pooling": 0.08}
 ONE = {"extended-digits": "instance_error"}
+TWO = {"extended-digits": "instance_error", "synthetic-bags": "set_error"}
+PUBLISHED = [
+    {"loss": "exact", "metric": "instance_error", "value": 0.004, "source": "Li 2018", "spread": 0.0004},
+    {"loss": "max-pooling", "metric": "instance_error", "value": 0.08, "source": "Li 2018"},
+]
 
 
 def make_results(
     folder: Path | None = None,
-    losses: dict[str, float] | None = None,
-    tasks: dict[str, str] | None = None,
+    losses: Mapping[str, float] | None = None,
+    tasks: Mapping[str, str] | None = None,
     seeds: int = 3,
-    epochs: int = 20,
-    statuses: dict[tuple[str, str, int], tuple[str, str]] | None = None,
-    validation: bool = True,
-    supervision: str = "set",
-    **fields: Any,
+    epochs: int = 4,
+    statuses: Mapping[tuple[str, str, int], tuple[str, str]] | None = None,
+    supervision: Mapping[str, str] | None = None,
+    info: Mapping[str, Any] | None = None,
+    **plan: Any,
 ) -> Results:
     """Return results of losses x tasks x seeds.
 
     folder: where to write galleries, none without; losses: name -> final error; tasks: name -> primary metric;
-    statuses: (loss, task, seed) -> (status, reason) of the cells that are not done; fields: what to replace.
+    statuses: (loss, task, seed) -> (status, reason) of the cells that are not done; supervision: loss -> its kind;
+    info: more fields of every `TaskInfo`; plan: fields of the spec, such as compare_by, and of the plan.
     """
-    losses = LOSSES if losses is None else losses
-    tasks = {"extended-digits": "instance_error", "synthetic-bags": "set_error"} if tasks is None else tasks
-    cells, history, costs, galleries = [], [], {}, {}
+    losses, tasks = losses or LOSSES, tasks or TWO
+    cells, rows, folders, infos = [], [], {}, {}
     for t, (task, primary) in enumerate(tasks.items()):
         for k, (loss, level) in enumerate(losses.items()):
             for seed in range(seeds):
-                cell = f"{t:02x}{k:02x}{seed:04x}c0ffee00"
+                kind = (supervision or {}).get(loss, "set")
+                cell = Cell(
+                    loss, {}, "1", kind, task, {"digits_per_bag": 2}, "1", f"data {t}", {"epochs": epochs}, seed
+                )
+                cells.append(cell)
                 status, reason = (statuses or {}).get((loss, task, seed), ("done", ""))
-                rng = np.random.default_rng([t, seed])  # a shared share of luck: seeds are paired
-                own = np.random.default_rng([t, k, seed, 7])
-                cells.append({
-                    "cell": cell, "loss": loss.split()[0], "loss_label": loss, "supervision": supervision, "task": task,
-                    "task_label": task, "recipe_label": "", "seed": seed, "status": status, "reason": reason,
-                    "run_id": "" if status == "missing" else f"{t}{k}{seed}" + "5f3a9c" * 5, "primary": primary,
-                    "data_digest": f"sha256:{t}d41d8cd98f00b204e9800998ecf8427e", "epochs": epochs,
-                })  # fmt: skip
-                if status == "missing":
-                    continue
-                luck = rng.normal() * 0.15 + own.normal() * 0.1
-                last = epochs if status == "done" else epochs // 2
-                history += _history(cell, level * np.exp(luck), last, epochs, own, validation, synthetic=t == 1)
+                said = {
+                    "task": task, "loss": loss, "recipe": "", "supervision": kind, "seed": seed, "status": status,
+                    "reason": reason, "cell": cell.id, "run": "" if status == "missing" else f"{t}{k}{seed}" * 8,
+                    "machine": "A processor", "code": "3f2c9e7a", "draw": None,
+                }  # fmt: skip
+                own = np.random.default_rng([t, k, seed])
+                error = level * np.exp(0.15 * np.random.default_rng([t, seed]).normal() + 0.1 * own.normal())
+                last = {"done": epochs, "missing": 0}.get(status, epochs // 2)
+                values = [row for epoch in range(1, last + 1) for row in _values(epoch, epochs, error, own)]
                 if status == "done":
-                    busy = 1 + 0.1 * own.random()
-                    costs[cell] = [0.045 * busy + 0.004 * k, 0.0006 * busy * 4.0**k, 3e5 * 3.0**k, 4.1e8, 71 * busy]
+                    values += [(epochs, f"cost/{name}", value) for name, value in _costs(k, own).items()]
                     if folder is not None:
-                        galleries[cell] = folder / f"{cell}.npz"
-                        (sets if t == 1 else images)(galleries[cell], error=3 * level, seed=t)
-    names = ["step_seconds", "loss_seconds", "loss_peak_bytes", "peak_bytes", "train_seconds"]
-    ids = [c["cell"] for c in cells if c["status"] != "missing"]
-    values: dict[str, Any] = {
-        "name": "demo",
-        "cells": pd.DataFrame(cells).set_index("cell"),
-        "params": {c["cell"]: _params(c) for c in cells},
-        "provenance": {cell: _tags() for cell in ids},
-        "history": pd.DataFrame(history, columns=["cell", "epoch", "metric", "value"]),
-        "costs": pd.DataFrame.from_dict(costs, orient="index", columns=names).astype(float),
-        "published": [
-            {"task": "extended-digits", "loss": "exact", "metric": "instance_error", "value": 0.004, "spread": 0.0004,
-             "source": "Li 2018, Supplementary A"},
-            {"task": "extended-digits", "loss": "max-pooling", "metric": "instance_error", "value": 0.08,
-             "spread": None, "source": "Li 2018, Supplementary A"},
-        ],
-        "galleries": galleries,
-        "tracking_uri": "sqlite:///runs/mlflow.db",
-        "launched": "2025-05-04 10:31:00 UTC",
-        "command": "milbench run demo",
-    }  # fmt: skip
-    return Results(**(values | fields))
+                        folders[cell.id] = folder / cell.id
+                        folders[cell.id].mkdir(parents=True)
+                        (sets if t == 1 else images)(folders[cell.id] / "gallery.npz", error=3 * level, seed=t)
+                rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values or [(None, "", np.nan)]]
+        infos[cells[-1].task_key] = TaskInfo(primary, **(info or {}))
+    spec = {"name": "demo", "title": "", "preset": "", "differences": [], "selection": "last", "margin": {},
+            "compare_by": []}  # fmt: skip
+    fields = {name: plan.pop(name) for name in ("notes", "contrasts", "search") if name in plan}
+    made = Plan(spec | plan, cells, infos, command="milbench run demo", launched="2025-05-04 10:31 UTC", **fields)
+    return Results(made, _frame(rows), folders)
 
 
-def constant(values: dict[tuple[str, int], list[tuple[float, float]]], **changes: Any) -> Results:
-    """Return results with given (validation, test) errors by epoch for every loss and seed."""
-    names = list(dict.fromkeys(loss for loss, _ in values))
-    results = make_results(None, dict.fromkeys(names, 0.1), ONE, 1 + max(seed for _, seed in values), 2, **changes)
-    rows = []
-    for (loss, seed), errors in values.items():
-        cells = results.cells
-        cell = cells.index[(cells["loss_label"] == loss) & (cells["seed"] == seed)][0]
-        for epoch, (validation, test) in enumerate(errors, start=1):
-            rows += [(cell, epoch, "validation/instance_error", validation), (cell, epoch, "test/instance_error", test)]
-    return replace(results, history=pd.DataFrame(rows, columns=["cell", "epoch", "metric", "value"]))
+def constant(values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any) -> Results:
+    """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""
+    names = dict.fromkeys(loss for loss, _ in values)
+    seeds = 1 + max(seed for _, seed in values)
+    made = make_results(None, dict.fromkeys(names, 0.1), {"t": "set_error"}, seeds, 1, **changes)
+    said = made.frame.drop_duplicates("cell").set_index(["loss", "seed"])
+    rows = [
+        said.loc[key].to_dict() | {"loss": key[0], "seed": key[1], "epoch": epoch, "metric": metric, "value": value}
+        for key, errors in values.items()
+        for epoch, pair in enumerate(errors, start=1)
+        for metric, value in zip(("validation/set_error", "test/set_error"), pair, strict=True)
+    ]
+    return replace(made, frame=_frame(rows))
 
 
-def by_set_error(results: Results) -> Results:
-    """Return results of `constant` whose validation errors are those of label sets."""
-    metric = results.history["metric"].replace("validation/instance_error", "validation/set_error")
-    return replace(results, history=results.history.assign(metric=metric))
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows)[list(COLUMNS)]
+    return frame.astype({"epoch": "Int64", "draw": "Int64", "value": float})
 
 
-def _history(cell: str, level: float, last: int, epochs: int, rng: Any, validation: bool, synthetic: bool) -> list[Any]:
-    rows = []
-    for epoch in range(1, last + 1):
-        left = (1 - epoch / epochs) ** 2
-        error = round((level + (0.7 - level) * left**3) * np.exp(rng.normal() * 0.08) * 2000) / 2000
-        values = {"instance_error": error, "set_error": min(1, 1.6 * error), "average_precision": 1 - error / 3,
-                  "auroc": 1 - error / 5, "hit_rate": 1 - error / 2}  # fmt: skip
-        if synthetic:
-            values |= {"bayes_set_error": 0.007, "excess_set_error": values["set_error"] - 0.007}
-        rows.append((cell, epoch, "train/loss", 0.02 + 2.3 * left + 4 * level))
-        rows += [(cell, epoch, f"test/{name}", value) for name, value in values.items()]
-        if validation:
-            rows += [(cell, epoch, f"validation/{n}", v * np.exp(rng.normal() * 0.1)) for n, v in values.items()]
-    return rows
+def _values(epoch: int, epochs: int, level: float, rng: np.random.Generator) -> list[tuple[int, str, float]]:
+    error = (level + (0.7 - level) * (1 - epoch / epochs) ** 6) * np.exp(rng.normal() * 0.02)
+    metrics = {"instance_error": error, "set_error": min(1.0, 1.6 * error), "auroc": 1 - error / 5}
+    return [(epoch, "train/loss", 4 * error)] + [
+        (epoch, f"{split}/{name}", float(value)) for split in ("test", "validation") for name, value in metrics.items()
+    ]
 
 
-def _params(cell: dict[str, Any]) -> dict[str, Any]:
-    return {"loss": cell["loss"], "task": cell["task"], "seed": cell["seed"], "recipe.optimizer": "adamw",
-            "recipe.lr": 5e-4, "recipe.epochs": cell["epochs"], "recipe.head_init": "prior",
-            "task.digits_per_bag": 2}  # fmt: skip
-
-
-def _tags() -> dict[str, str]:
-    return {"version": "0.1.0", "code": "3f2c9e7a" * 5, "dirty": "no", "python": "3.11.9", "platform": "Linux-6.1",
-            "device": "cpu", "device_name": "A processor", "threads": "2", "pid": "4711", "library.torch": "2.8.0",
-            "library.numpy": "2.3.1"}  # fmt: skip
+def _costs(k: int, rng: np.random.Generator) -> dict[str, float]:
+    busy = 1 + 0.1 * rng.random()
+    return {"step_seconds": 0.05 * (k + 1) * busy, "step_seconds_min": 0.04 * (k + 1), "loss_seconds": 6e-4 * busy,
+            "loss_seconds_min": 6e-4, "peak_bytes": 4.1e8, "train_seconds": 71 * busy}  # fmt: skip
 
 
 def images(path: Path, error: float, seed: int = 0) -> None:

@@ -1,117 +1,107 @@
-"""Results by task and variant: samples, what is missing from them, what counts as a variant, and how searches grow."""
+"""The values by which losses are compared: the epoch that counts, what is missing, and who may be the best."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
+from scipy import stats
 
-from milbench.api.results import Results
-from milbench.report.figures import charts
-from milbench.report.pairs import findings, pairs_table
-from milbench.report.provenance import provenance, results_frame
-from milbench.report.published import comparisons
-from milbench.report.study import Study, Variant
-from milbench.report.tables import cost_table, main_table, metrics_table, rules_table
-from tests._helpers.report_data import ONE, TWO, by_set_error, constant, make_results
+from milbench.api.outcomes import Outcomes, save_outcomes
+from milbench.report.study import Study, failures, scale_of
+from tests._helpers.report_data import ONE, constant, make_results
 
-EXACT = Variant("set", "exact", "")
+CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5), (0.1, 0.2), (0.4, 0.3)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
 
 
-def test_diverged_values_are_named_and_kept_out_of_the_mean() -> None:
-    study = Study(constant({
-        ("exact", 0): [(0.1, 0.01)], ("exact", 1): [(0.1, math.nan)], ("exact", 2): [(math.nan, math.inf)],
-    }))  # fmt: skip
-    sample = study.sample("extended-digits", EXACT)
-    assert sample.mean == 0.01
-    assert sample.problems == ("seed 1 diverged, its value is nan", "seed 2 diverged, its value is inf")
+@pytest.mark.parametrize(("rule", "values"), [("last", [0.3, 0.1]), ("validation", [0.2, 0.6]), ("test", [0.2, 0.1])])
+def test_the_epoch_that_counts_is_the_last_or_the_latest_best(rule: str, values: list[float]) -> None:
+    study = Study(constant(CURVES))
+    assert study.table("t", rule=rule).loc["a"].tolist() == values  # type: ignore[arg-type]
 
 
-def test_recipes_are_variants_of_their_own() -> None:
-    one, two = make_results(None, TWO, ONE, 2, 3), make_results(None, TWO, {"x": "instance_error"}, 2, 3)
-    cells = pd.concat([one.cells.assign(recipe_label="head_init=prior"),
-                       two.cells.assign(recipe_label="head_init=paper", task_label="extended-digits")
-                       .rename(index=lambda c: f"p{c}")])  # fmt: skip
-    history = pd.concat([one.history, two.history.assign(cell="p" + two.history["cell"])])
-    study = Study(replace(one, cells=cells, history=history))
-    labels = [f"{loss} (head_init={head})" for head in ("prior", "paper") for loss in TWO]
-    assert [row.label for row in study.variants] == labels
-    assert len(main_table(study).groups[0][1]) == 4
+def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:
+    results = constant(CURVES, selection="validation")
+    assert Study(results).rule("t") == "validation"
+    without = results.frame[~((results.frame["seed"] == 1) & results.frame["metric"].str.startswith("validation"))]
+    assert Study(replace(results, frame=without)).rule("t") == "last"
 
 
-def test_frames_are_searched_no_more_often_for_many_seeds_than_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A search that is made for every cell goes through all cells every time: quadratic, hours for thousands of them.
-    assert _searches(40, monkeypatch) <= 1.2 * _searches(10, monkeypatch)
+def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
+    values = [0.30, 0.35, 0.40]
+    results = constant({("a", k): [(0.5, value)] for k, value in enumerate(values)} | {("b", 0): [(0.5, math.nan)]})
+    found = Study(results).summary("t")
+    expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found.loc["a", ["low", "high"]].tolist() == pytest.approx(expected)
+    assert found.loc["b", "seeds"] == 0
+    assert not found.loc["b", "contender"], "a loss without a value is no contender"
 
 
-def _searches(seeds: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often rows or columns are selected from frames for all tables and charts of a report."""
-    results, count = make_results(None, TWO, ONE, seeds, 3), 0
-    select = pd.DataFrame.__getitem__
-
-    def counted(frame: pd.DataFrame, key: object) -> object:
-        nonlocal count
-        count += 1
-        return select(frame, key)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pd.DataFrame, "__getitem__", counted)
-        study, task = Study(results), "extended-digits"
-        for make in (rules_table, metrics_table, pairs_table, cost_table, charts.seeds_figure, charts.curves_figure):
-            assert make(study, task)
-        for about in (main_table, findings, provenance, results_frame):
-            about(study)
-    return count
+def test_an_interval_of_a_share_stays_between_0_and_1() -> None:
+    found = Study(constant({("a", 0): [(0.5, 0.0)], ("a", 1): [(0.5, 0.5)], ("a", 2): [(0.5, 0.0)]})).summary("t")
+    assert found.loc["a", "low"] == 0
 
 
-def kept(results: Results, epochs: set[int], interim: bool = False) -> Results:
-    """Return results whose networks were evaluated on all bags after these epochs, else on some bags or not at all."""
-    trained = [(cell, epoch, "train/loss", 1.0) for cell in results.cells.index for epoch in (1, 2)]
-    history = pd.concat([results.history, pd.DataFrame(trained, columns=results.history.columns)], ignore_index=True)
-    is_test = history["metric"].str.startswith(("test/", "validation/"))
-    dropped = is_test & ~history["epoch"].isin(epochs)
-    renamed = history.assign(metric=history["metric"].where(~dropped, "interim/" + history["metric"]))
-    return replace(results, history=renamed if interim else history[~dropped])
+def test_larger_values_lead_where_the_metric_says_so() -> None:
+    study = Study(make_results(tasks={"t": "auroc"}))
+    assert next(iter(study.summary("t").index)) == "exact", "its error is the smallest, and its AUROC the largest"
+    assert study.summary("t")["mean"].is_monotonic_decreasing
 
 
-SEEDS = {("exact", 0): [(0.1, 0.4), (0.3, 0.2)], ("exact", 1): [(0.1, 0.4), (0.3, 0.2)]}
+def test_losses_are_compared_with_those_of_the_same_supervision() -> None:
+    kinds = {"one-vs-rest": "position", "max-pooling": "position"}
+    found = Study(make_results(tasks=ONE, supervision=kinds)).summary("extended-digits")["contender"]
+    assert found.to_dict() == {"exact": True, "noisy-or": True, "one-vs-rest": True, "max-pooling": False}
 
 
-@pytest.mark.parametrize("interim", [False, True])
-def test_an_epoch_is_chosen_among_those_with_a_whole_evaluation_and_the_report_says_so(interim: bool) -> None:
-    results = replace(by_set_error(constant(SEEDS)), selection="validation")
-    whole, few = (Study(kept(results, epochs, interim)) for epochs in ({1, 2}, {2}))
-    task = "extended-digits"
-    assert whole.sample(task, EXACT).by_seed.tolist() == [0.4, 0.4]  # the best validation is that of epoch 1
-    for rule in ("validation", "last", "test"):
-        assert few.sample(task, EXACT, rule=rule).by_seed.tolist() == [0.2, 0.2]
-    says = "among those that were evaluated on all bags, here 1 of 2"
-    for table in (main_table(few), rules_table(few, task)):
-        assert any(says in note for note in table.notes)
-    for table in (main_table(whole), rules_table(whole, task)):
-        assert not any("evaluated on all bags" in note for note in table.notes)
+def test_one_seed_names_no_contender_and_has_the_interval_of_its_test_items(tmp_path: Path) -> None:
+    results = constant({("a", 0): [(0.5, 0.1)], ("b", 0): [(0.5, 0.9)]})
+    cell = results.frame.loc[results.frame["loss"] == "a", "cell"].iloc[0]
+    save_outcomes(tmp_path / "outcomes.npz", {"set_error": Outcomes([1] + [0] * 9, [1] * 10, "x")})
+    found = Study(replace(results, folders={cell: tmp_path})).summary("t")
+    assert not found["contender"].any()
+    wilson = stats.binomtest(1, 10).proportion_ci(method="wilson")
+    assert found.loc["a", ["low", "high"]].tolist() == pytest.approx([wilson.low, wilson.high])
+    assert math.isnan(found.loc["b", "low"])
 
 
-def test_a_published_choice_among_all_epochs_names_that_fewer_were_evaluated_here() -> None:
-    published = [{"task": "extended-digits", "loss": "exact", "metric": "instance_error", "value": 0.2, "spread": None,
-                  "source": "S", "rule": "test"}]  # fmt: skip
-    for epochs, named in (({2}, True), ({1, 2}, False)):
-        study = Study(kept(constant(SEEDS, published=published), epochs))
-        (one,) = comparisons(study)
-        assert any("evaluated on all bags, here 1 of 2" in reason for reason in one.reasons) is named
+def test_outcomes_count_only_where_they_are_those_of_the_epoch(tmp_path: Path) -> None:
+    results = constant({(loss, seed): [(0.5, 0.1)] for loss in "ab" for seed in range(3)})
+    folders = {}
+    for number, cell in enumerate(results.frame["cell"].unique()):
+        folders[cell] = tmp_path / str(number)
+        folders[cell].mkdir()
+        save_outcomes(folders[cell] / "outcomes.npz", {"set_error": Outcomes([1] + [0] * 9, [1] * 10, "x")})
+    study = Study(replace(results, folders=folders))
+    assert study.noise("t", "set_error", study.table("t")) is not None
+    save_outcomes(folders[cell] / "outcomes.npz", {"set_error": Outcomes([1, 1] + [0] * 8, [1] * 10, "x")})
+    study = Study(replace(results, folders=folders))
+    assert study.noise("t", "set_error", study.table("t")) is None
 
 
-def test_the_curve_of_interim_evaluations_says_so() -> None:
-    results = kept(constant(SEEDS), {2}, interim=True)
-    figure = charts.curves_figure(Study(results), "extended-digits")
-    assert figure is not None
-    panel = figure.axes[0]
-    assert "on some bags before the last epoch" in " ".join(panel.get_title().split())  # it may be on two lines
-    (drawn,) = (found for found in panel.collections if isinstance(found, LineCollection))
-    assert [segment.tolist() for segment in drawn.get_segments()] == [[[1, 40], [2, 20]]] * 2
-    whole = charts.curves_figure(Study(constant(SEEDS)), "extended-digits")
-    assert whole is not None
-    assert "some bags" not in whole.axes[0].get_title()
+def test_draws_of_a_search_take_no_part() -> None:
+    results = make_results(tasks=ONE)
+    draws = results.frame.assign(draw=0, cell="d" + results.frame["cell"].str[1:], recipe="draw 1")
+    both = replace(results, frame=pd.concat([draws.astype({"draw": "Int64"}), results.frame]))
+    assert Study(both).variants("extended-digits") == Study(results).variants("extended-digits")
+
+
+def test_what_is_not_done_is_told_with_its_reason() -> None:
+    statuses = {("exact", "extended-digits", s): ("failed", "FloatingPointError: not finite") for s in (0, 2)}
+    statuses[("noisy-or", "extended-digits", 1)] = ("missing", "")
+    study = Study(make_results(tasks=ONE, statuses=statuses))
+    assert list(failures(study)) == [
+        "failed: exact on extended-digits, seed 0, 2 (FloatingPointError: not finite)",
+        "missing: noisy-or on extended-digits, seed 1",
+    ]
+    assert study.summary("extended-digits").loc["exact", ["seeds", "planned"]].tolist() == [1, 3]
+
+
+def test_the_scale_of_values() -> None:
+    assert [scale_of(np.array(values)) for values in ([0.1, math.nan], [0.1, 2.0], [-0.1, 0.2])] == [
+        "share", "positive", "plain",
+    ]  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,24 +19,21 @@ from milbench.errors import UsageError
 from milbench.report.figures.bag_images import draw_classes, extent_of, judge, name_at, plain, set_name, show_grey
 from milbench.report.figures.sequences import sequence_figure
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Study, Variant
+from milbench.report.study import Study
 
-MOST_BAGS = 5
+MOST_BAGS, MOST_LOSSES = 4, 7
+GALLERY_FILE = "gallery.npz"
+CAPTION = (
+    "Test bags with what each loss finds where. Above each: the label set that the loss names, ✓ if it is right. "
+    "Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
+)
 DIMMED = 0.5
 """The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
 
 
-class CellGallery(NamedTuple):
-    """A gallery with the id of its cell and its seed."""
-
-    cell: str
-    seed: int
-    gallery: Gallery
-
-
 def gallery_figure(study: Study, task: str) -> Figure | None:
-    """Draw the detections of every variant with a gallery in the first test bags; None where there is no gallery."""
-    seen = _named(galleries(study, task))
+    """Draw what each loss detects where in the first test bags; None where there is no gallery."""
+    seen = galleries(study, task)
     if any(gallery.kind == "sequence" for gallery in seen.values()):
         return sequence_figure(seen)
     return _bags_by_loss(seen, _draw_detections)
@@ -45,42 +42,33 @@ def gallery_figure(study: Study, task: str) -> Figure | None:
 def sensitivity_figure(study: Study, task: str) -> Figure | None:
     """Draw the sensitivity of each detected class to the pixels of the same bags; None where no gallery has it."""
     found = galleries(study, task)
-    seen = {variant: one for variant, one in found.items() if one.gallery.sensitivity is not None}
-    return _bags_by_loss(_named(seen), _draw_sensitivity)
+    return _bags_by_loss({v: one for v, one in found.items() if one.sensitivity is not None}, _draw_sensitivity)
 
 
-def galleries(study: Study, task: str) -> dict[Variant, CellGallery]:
-    """Return a gallery of every variant that has one: of the first seed of which all have one, else of its own first.
+def galleries(study: Study, task: str) -> dict[str, Gallery]:
+    """Return the galleries of the first losses that have one, the best mean first, all of one seed.
 
-    Where every seed has test bags of its own, these are then the same bags for all variants.
+    Where every seed has test bags of its own, these are then the same bags for all losses.
     """
-    kept = {variant: _kept(study, task, variant) for variant in study.variants_of(task)}
-    finished = [set(seeds) for seeds in kept.values() if seeds]
-    common = set.intersection(*finished) if finished else set()
-    found = {}
-    for variant, seeds in kept.items():
-        for seed in sorted(seeds, key=lambda seed: (seed not in common, seed)):
-            cell, path = seeds[seed]
+    own = study.cells[(study.cells["task"] == task) & (study.cells["status"] == "done")]
+    folders = study.results.folders
+    kept = {
+        (str(variant), int(seed)): folders[cell] / GALLERY_FILE
+        for variant, seed, cell in own[["variant", "seed", "cell"]].itertuples(index=False, name=None)
+        if cell in folders and (folders[cell] / GALLERY_FILE).is_file()
+    }
+    if not kept:
+        return {}
+    seeds = Counter(seed for _, seed in kept)
+    seed = min(seeds, key=lambda seed: (-seeds[seed], seed))
+    found: dict[str, Gallery] = {}
+    for variant in map(str, study.summary(task).index):
+        if (variant, seed) in kept and len(found) < MOST_LOSSES:
             try:
-                found[variant] = CellGallery(cell, seed, load(path))
+                found[variant] = load(kept[variant, seed])
             except UsageError:
                 continue  # without the picture the numbers can still be shown
-            break
     return found
-
-
-def _kept(study: Study, task: str, variant: Variant) -> dict[int, tuple[str, Path]]:
-    """Return the finished cells of a variant that have a gallery, by seed, with where it is."""
-    group, paths = study.group(task, variant), study.results.galleries
-    done = group[group["status"] == "done"]
-    return {int(seed): (cell, paths[cell]) for cell, seed in zip(map(str, done.index), done["seed"], strict=True)
-            if cell in paths}  # fmt: skip
-
-
-def _named(found: dict[Variant, CellGallery]) -> dict[str, Gallery]:
-    """Return galleries by the labels of their variants, with the seeds where these are not the same."""
-    several = len({one.seed for one in found.values()}) > 1
-    return {f"{v.label} (seed {one.seed})" if several else v.label: one.gallery for v, one in found.items()}
 
 
 def _bags_by_loss(seen: dict[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:

@@ -13,7 +13,7 @@ from milbench.api.metric_info import describe
 from milbench.report.figures.bag_images import draw_classes, extent_of, name_at, plain, show_colours
 from milbench.report.figures.galleries import centres, galleries
 from milbench.report.figures.style import WIDTH, literal, wrapped
-from milbench.report.study import Study, Variant
+from milbench.report.study import Study
 
 LONGEST = 6
 """The most characters of a string that are shown, so that titles do not touch; no house number has more."""
@@ -23,29 +23,19 @@ _LABEL = 1.2
 """The width of the column with the names of the patterns, in widths of an example."""
 
 
-def misread_figures(study: Study, task: str) -> list[tuple[Variant, str, Figure]]:
-    """Return variant, caption and figure of every variant whose gallery has examples of misread bags."""
-    figures = []
-    for variant, (cell, _, gallery) in galleries(study, task).items():
+def misread_figure(study: Study, task: str) -> tuple[str, str, Figure] | None:
+    """Return label, caption and figure of the best loss with examples of misread bags; None where there are none."""
+    for variant, gallery in galleries(study, task).items():
         if gallery.misread is not None and len(gallery.misread):
-            caption = _caption(gallery.misread, variant.label, study.cells.at[cell, "seed"], _last_epoch(study, cell))
-            figures.append((variant, caption, _figure(gallery, gallery.misread)))
-    return figures
+            return variant, _caption(gallery.misread), _figure(gallery, gallery.misread)
+    return None
 
 
-def _caption(misread: Misread, label: str, seed: object, epoch: int | None) -> str:
-    after = "the last epoch" if epoch is None else f"the last epoch ({epoch})"
+def _caption(misread: Misread) -> str:
     return (
-        f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread, by the network of "
-        f"{label}, seed {seed}, after {after}. Above each: truth → read, ∅ where nothing is read. Decoder: "
-        "components (see transcription error, components), learnt from validation bags, or from training bags where "
-        "there are none. Colour: the most probable class of a position, the stronger the more probable; each class is "
-        "named where it is most probable. The examples are the first ones among the test bags."
+        f"Test bags by error pattern, {sum(misread.counts.values())} of {misread.bags} misread. Above each: truth → "
+        "read, ∅ where nothing is read. Colour: the most probable class of a position, the stronger the more probable."
     )
-
-
-def _last_epoch(study: Study, cell: str) -> int | None:
-    return study.epochs.get((cell, "last"))
 
 
 def _figure(gallery: Gallery, misread: Misread) -> Figure:

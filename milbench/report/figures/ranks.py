@@ -1,90 +1,54 @@
-"""The critical-difference diagram: how losses rank over tasks."""
+"""The critical-difference diagram over tasks on different data (scikit-posthocs)."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import importlib.util
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
-from milbench.report.figures.figure_data import ranks_facts
-from milbench.report.figures.report_figure import ReportFigure
-from milbench.report.figures.style import WIDTH, literal, styled
-from milbench.report.formatting import p_value
+from milbench.report.figures.style import WIDTH, literal
 from milbench.report.statistics.ranks import FEWEST_LOSSES, FEWEST_TASKS, Ranks, rank_losses
-from milbench.report.study import Study, Variant
+from milbench.report.study import Study
 
-ALL_TASKS = ""
-"""The task of a picture that is of all tasks."""
-
-
-def draw_ranks(study: Study) -> tuple[list[ReportFigure], list[str]]:
-    """Return a diagram for every kind of supervision, and a sentence for each that has none; neither for one task."""
-    pictures: list[ReportFigure] = []
-    reasons: list[str] = []
-    for kind in dict.fromkeys(variant.supervision for variant in study.variants) if len(study.tasks) > 1 else ():
-        variants = [variant for variant in study.variants if variant.supervision == kind]
-        if reason := _why_not(study, variants):
-            reasons.append(f"No ranks over tasks ({kind} supervision): {reason}.")
-        else:
-            pictures.append(_picture(rank_losses(_values(study, variants)), kind))
-    return pictures, reasons
+CAPTION = (
+    "Mean rank over tasks, 1 is the best; a bar joins losses that Nemenyi's test does not tell apart at the 5 % level. "
+    "Tasks on the same data are one block."
+)
 
 
-def _why_not(study: Study, variants: list[Variant]) -> str:
-    """Return why losses are not ranked over tasks, "" where they are."""
-    blocks = len({study.data(task) for task in study.tasks})
-    if blocks < FEWEST_TASKS:
-        same = "" if blocks == len(study.tasks) else f" of {blocks} different data"
-        return f"{len(study.tasks)} tasks{same}, Friedman's test needs {FEWEST_TASKS} of different data"
-    if len(variants) < FEWEST_LOSSES:
-        return f"fewer than {FEWEST_LOSSES} losses"
-    for variant in variants:
-        for task in study.tasks:
-            if not len(study.sample(task, variant).by_seed):
-                return f"{variant.label} has no result on {task}"
-    if find_spec("scikit_posthocs") is None:
-        return "scikit-posthocs is not installed, pip install milbench[ranks] adds it"
-    return ""
+def ranks_of(study: Study) -> Ranks | None:
+    """Return the ranks of the losses with results on all data; None for too few tasks or losses."""
+    datas = {cell.id: (cell.task, cell.data) for cell in study.plan.cells}
+    first = study.cells.drop_duplicates("task").set_index("task")["cell"]
+    columns: dict[tuple[str, str], list[pd.Series[float]]] = {}
+    for task in study.tasks:
+        mean = study.table(task).mean(axis=1).dropna()
+        ranks = mean.rank(ascending=study.metric(task).lower_is_better)
+        columns.setdefault(datas[first[task]], []).append(ranks)
+    blocks = pd.DataFrame({
+        data: pd.concat(of_data, axis=1).mean(axis=1, skipna=False) for data, of_data in columns.items()
+    })  # fmt: skip
+    values = blocks.dropna().T
+    if len(values) < FEWEST_TASKS or values.shape[1] < FEWEST_LOSSES:
+        return None
+    return rank_losses(values) if importlib.util.find_spec("scikit_posthocs") else None
 
 
-def _values(study: Study, variants: list[Variant]) -> pd.DataFrame:
-    """Return a line a block and a column a loss, such that smaller is better: the mean ranks on the block's tasks.
-
-    Tasks on the same data, such as several numbers of digits on the same digits, are one block: they rank losses alike
-    for reasons of their data, and are no independent evidence. The rank on a task is that of the mean over seeds.
-    """
-    means = {task: {variant.label: study.sample(task, variant).mean for variant in variants} for task in study.tasks}
-    signs = pd.Series({task: 1 if study.metric(task).lower_is_better else -1 for task in study.tasks})
-    ranks = pd.DataFrame.from_dict(means, orient="index").mul(signs, axis=0).rank(axis=1)
-    return ranks.groupby([study.data(task) for task in ranks.index], sort=False).mean()
-
-
-def _picture(ranks: Ranks, kind: str) -> ReportFigure:
-    caption = (
-        "Mean ranks by the primary metric, 1 is the best, with the means over seeds. A block is a task, or the mean "
-        f"over the tasks on the same data; there are {ranks.blocks}. Friedman's test of equal ranks: p = "
-        f"{p_value(ranks.p)}. Bars join losses that Nemenyi's test does not tell apart at the 5 % level, mean ranks "
-        f"that differ by less than {ranks.critical:.2f}: unresolved."
-    ).replace("= <", "<")
-    with styled():
-        figure = _diagram(ranks)
-        title = f"Ranks over tasks, {kind} supervision"
-        return ReportFigure(
-            f"ranks-{kind}", f"ranks-{kind}", ALL_TASKS, title, caption, figure, ranks_facts(ranks.mean)
-        )
-
-
-def _diagram(ranks: Ranks) -> Figure:
+def ranks_figure(study: Study) -> Figure | None:
+    """Draw the critical-difference diagram; None where there are no ranks."""
+    ranks = ranks_of(study)
+    if ranks is None:
+        return None
     import scikit_posthocs
 
     figure = Figure(figsize=(WIDTH, 1.4 + 0.24 * len(ranks.mean)), layout="constrained")
     axes = figure.subplots()
-    axes.grid(visible=False)
-    names = {label: literal(str(label)) for label in ranks.mean.index}
+    named = {label: literal(str(label)) for label in ranks.mean.index}
     scikit_posthocs.critical_difference_diagram(
-        ranks.mean.rename(index=names), ranks.pairs.rename(index=names, columns=names), ax=axes,
+        ranks.mean.rename(named), ranks.pairs.rename(index=named, columns=named), ax=axes,
         crossbar_props={"color": INK}, elbow_props={"color": INK},
     )  # fmt: skip
+    axes.grid(visible=False)
     return figure

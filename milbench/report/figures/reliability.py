@@ -2,103 +2,94 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import asdict
 
-from matplotlib.axes import Axes
+import pandas as pd
+import seaborn as sns
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from milbench._utils.palette import INK, MUTED
+from milbench._utils.palette import MUTED
 from milbench.api.metric_info import describe
-from milbench.api.reliability import BINS, Bin
-from milbench.report.figures.figure_data import reliability_facts
-from milbench.report.figures.report_figure import Facts
-from milbench.report.figures.style import NARROW, literal, wrapped
-from milbench.report.figures.variants import colour_of
-from milbench.report.formatting import decimals, interval, number, with_unit
-from milbench.report.reliability import pooled_bins
-from milbench.report.statistics import LEVEL
-from milbench.report.study import Sample, Study, Variant
+from milbench.api.reliability import RELIABILITY_FILE, Bin, load_reliability
+from milbench.errors import UsageError
+from milbench.report.figures.style import WIDTH, colours, literal, wrapped
+from milbench.report.formatting import with_unit
+from milbench.report.study import Study
 
-_READ = (
-    f"Across: the mean probability of the forecasts in a bin, of {BINS} with as many forecasts each; up: the share of "
-    "them that happened, after the last epoch. On the diagonal probabilities come true; where the points rise less "
-    f"steeply, a loss is too sure. Filled: as trained, pooled over seeds, with Wilson's {LEVEL:.0%} intervals, which "
-    "take forecasts for independent, and are too narrow where classes or seeds share their bags. Rings, where "
-    "there are validation bags: after one temperature, fitted on them. ECE: the calibration error, its mean over seeds "
-    f"with Student's {LEVEL:.0%} interval, from three seeds on; after T: with the temperature. A loss without such "
-    "probabilities has no panel."
+CAPTION = (
+    "The presence of every class in every test bag: the share that happened against the mean probability, in bins with "
+    "as many forecasts each, over all seeds, with Wilson's 95 % intervals. On the diagonal probabilities come true. "
+    "Rings: after one temperature, fitted on validation bags. ECE: the expected calibration error."
 )
-PRESENCE = f"The presence of every class in every test bag. {_READ}"
-SETS = f"That the label set at even odds, the classes with a presence of 0 or more, is the true one. {_READ}"
-_COLUMNS = 3
+_NAME = "presence_ece"
+_COLUMNS, _MOST = 4, 8
 
 
-def presence_figure(study: Study, task: str) -> Figure | None:
-    """Draw how often classes are present that were forecast to be; None where no loss made forecasts."""
-    return _figure(study, task, "presence_ece")
-
-
-def sets_figure(study: Study, task: str) -> Figure | None:
-    """Draw how often the label sets at even odds are right; None where no loss gave them a probability."""
-    return _figure(study, task, "set_ece")
-
-
-def presence_facts(study: Study, task: str) -> Facts:
-    """Return the bins of the presence of classes."""
-    return reliability_facts(study, task, "presence_ece")
-
-
-def sets_facts(study: Study, task: str) -> Facts:
-    """Return the bins of label sets."""
-    return reliability_facts(study, task, "set_ece")
-
-
-def _figure(study: Study, task: str, metric: str) -> Figure | None:
-    curves = {variant: pooled_bins(study, task, variant) for variant in study.variants_of(task)}
-    shown = [variant for variant, found in curves.items() if metric in found]
+def reliability_figure(study: Study, task: str) -> Figure | None:
+    """Draw how often classes are present that were forecast to be, of the first losses; None without forecasts."""
+    found = {str(v): pooled_bins(study, task, str(v)) for v in study.summary(task).index}
+    shown = [variant for variant, bins in found.items() if _NAME in bins][:_MOST]
     if not shown:
         return None
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(NARROW, 0.4 + 2.45 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-    for axes, variant in zip(panels, shown, strict=False):
-        after = curves[variant].get(f"{metric}_tempered", [])
-        _panel(axes, colour_of(study, variant), curves[variant][metric], after)
-        axes.set_title(literal(wrapped(variant.label, 20)), fontsize=8.5)
-        axes.set_xlabel("\n".join(_errors(study, task, variant, metric)), fontsize=8.5, color=INK)
-    for axes in panels[len(shown) :]:
+    figure = Figure(figsize=(WIDTH * columns / _COLUMNS, 2.7 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    palette = colours(study, task)
+    for axes, variant in zip(grid.flat, shown, strict=False):
+        axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
+        before = pd.DataFrame([asdict(one) for one in found[variant][_NAME]])
+        for one in found[variant][_NAME]:
+            bounds = binomtest(round(one.frequency * one.count), one.count).proportion_ci(method="wilson")
+            axes.plot([one.probability] * 2, [bounds.low, bounds.high], color=palette[variant], lw=1.4, alpha=0.6)
+        sns.scatterplot(before, x="probability", y="frequency", color=palette[variant], ax=axes, s=24, linewidth=0)
+        if after := found[variant].get(f"{_NAME}_tempered", []):
+            axes.plot([a.probability for a in after], [a.frequency for a in after], "o", ms=5, mfc="none", mec=MUTED)
+        error = float(study.table(task, _NAME, "last").mean(axis=1)[variant])
+        axes.set_title(literal(wrapped(variant, 22)), fontsize=8.5)
+        axes.text(0.97, 0.04, f"ECE {with_unit(error, describe(_NAME))}", transform=axes.transAxes, ha="right",
+                  fontsize=8, color=MUTED)  # fmt: skip
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), xlabel="", ylabel="")
+        axes.set_aspect("equal")
+    for axes in list(grid.flat)[len(shown) :]:
         axes.set_axis_off()
-    figure.supxlabel("mean probability", color=MUTED, fontsize=9.5)
-    figure.supylabel("share that happened", color=MUTED, fontsize=9.5)
+    figure.supxlabel("mean probability", fontsize=9, color=MUTED)
+    figure.supylabel("share that happened", fontsize=9, color=MUTED)
     return figure
 
 
-def _panel(axes: Axes, colour: str, before: list[Bin], after: list[Bin]) -> None:
-    axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
-    for found in before:
-        bounds = binomtest(round(found.frequency * found.count), found.count).proportion_ci(LEVEL, method="wilson")
-        axes.plot([found.probability] * 2, [bounds.low, bounds.high], color=colour, lw=1.4, alpha=0.6)
-    axes.plot([one.probability for one in before], [one.frequency for one in before], "o", color=colour, ms=4.5, mew=0)
-    axes.plot(
-        [one.probability for one in after], [one.frequency for one in after], "o", ms=5.5, mfc="none", mec=INK, mew=0.9
-    )
-    axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1), aspect="equal")
-    axes.set_xticklabels(["0", "0.5", "1"])
-    axes.tick_params(labelsize=8)
+def pooled_bins(study: Study, task: str, variant: str) -> dict[str, list[Bin]]:
+    """Return the bins behind each calibration error, over all finished seeds that kept them."""
+    parts: dict[str, list[Bin]] = {}
+    own = study.cells[(study.cells["task"] == task) & (study.cells["variant"] == variant)]
+    for cell in own["cell"]:
+        path = study.results.folders[cell] / RELIABILITY_FILE if cell in study.results.folders else None
+        if path is not None and path.is_file():
+            try:
+                curves = load_reliability(path)
+            except UsageError:
+                continue  # the calibration error is in the table in any case
+            for name, bins in curves.items():
+                parts.setdefault(name, []).extend(bins)
+    return {name: pooled(bins) for name, bins in parts.items()}
 
 
-def _errors(study: Study, task: str, variant: Variant, metric: str) -> list[str]:
-    """Return a line with the calibration error, and one with that after the temperature, as far as they are known."""
-    known = {"ECE": metric, "after T": f"{metric}_tempered"}
-    samples = {name: study.sample(task, variant, known[name], rule="last") for name in known}
-    return [f"{name} {_measured(found, known[name])}" for name, found in samples.items() if len(found.by_seed)]
+def pooled(bins: Sequence[Bin]) -> list[Bin]:
+    """Return bins of several networks as one a place: their counts added, their means weighted by counts.
 
-
-def _measured(sample: Sample, name: str) -> str:
-    metric = describe(name)
-    text = with_unit(number(sample.mean, decimals(sample.mean, sample.spread, metric), metric), metric)
-    if not math.isfinite(sample.student[0]):
-        return text
-    return f"{text} {interval(sample.student, sample.mean, sample.spread, metric)}"
+    Examples:
+        >>> pooled([Bin(2, 1, 0.5, 1.0), Bin(0, 4, 0.1, 0.0), Bin(2, 3, 0.7, 0.0)])[1]
+        Bin(index=2, count=4, probability=0.65, frequency=0.25)
+    """
+    found = []
+    for index in sorted({one.index for one in bins}):
+        part = [one for one in bins if one.index == index]
+        count = sum(one.count for one in part)
+        probability, frequency = (
+            min(1.0, sum(one.count * value for one, value in zip(part, values, strict=True)) / count)
+            for values in ([one.probability for one in part], [one.frequency for one in part])
+        )
+        found.append(Bin(index, count, round(probability, 12), frequency))
+    return found

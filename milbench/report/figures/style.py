@@ -1,23 +1,23 @@
-"""The style of figures: letters, lines, and scales with units."""
+"""The style of figures: letters, lines, colours, and axes of shares that begin at zero."""
 
 from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, SymmetricalLogLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from milbench._utils.palette import INK, LINE, MUTED, PAPER
+from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER
+from milbench.api.metric_info import Metric
+from milbench.report.study import Study
 
-DASHES = ("-", "--", ":", "-.")
 WIDTH = 9.6
-NARROW = 5.6
-"""Inches, of a figure of small panels whose letters can still be read on the screen of a telephone."""
 STYLE: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9.5,
@@ -45,6 +45,9 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "milbench",
 }
+GREY = "#8b95a1"
+"""Of losses that are no contenders: seen on white and on black."""
+_TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
 @contextmanager
@@ -66,70 +69,43 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def scale_axis(
-    axes: Axes,
-    axis: Literal["x", "y"],
-    values: Sequence[float],
-    widest_linear: float = 20.0,
-    subs: Sequence[float] = (1, 2, 5),
-) -> str:
-    """Set a logarithmic scale where the values of an axis span a wide range; zeros then lie on a linear part below it.
+def colours(study: Study, task: str) -> dict[str, str]:
+    """Return a colour for each loss that may be the best on a task, the same on every task, and grey for the others."""
+    found = study.summary(task)["contender"]
+    return {
+        str(variant): COLOURS[study.colours[str(variant)] % len(COLOURS)] if is_contender else GREY
+        for variant, is_contender in found.items()
+    }
 
-    A logarithmic scale is to be announced beside the axis by the words that are returned.
+
+def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
+    """Scale an axis of values: shares from 0 on, by square roots where they span a wide range.
 
     Args:
         axes: the axes.
         axis: the axis of them.
-        values: all values along it; with a negative one the scale stays linear.
-        widest_linear: the ratio of the largest to the smallest positive value from which the scale is logarithmic.
-        subs: the multiples of powers of ten that have a label, as long as the values span less than a factor of 300.
-
-    Returns:
-        ", log scale", and from where it is linear; "" for a linear one.
+        metric: of the values.
+        low: the smallest value that has to be told from others.
+        high: the largest value that is shown.
     """
-    positive = [value for value in values if value > 0]
-    if not positive or min(values) < 0 or max(positive) / min(positive) < widest_linear:
-        return ""
-    set_scale = axes.set_xscale if axis == "x" else axes.set_yscale
+    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    subs = subs if max(positive) / min(positive) < 300 else (1,)
-    told = ", log scale"
-    if len(positive) == len(values):
-        set_scale("log")
-        ticks.set_major_locator(LogLocator(subs=subs))
+    formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g} %")
+    if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
+        if metric.percent:
+            ticks.set_major_formatter(formatter)
+        return
+    top = min(1.04, 1.08 * high) or 1.0
+    if high > 8 * low:
+        set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
+        shown = [tick for tick in _TICKS if tick <= top]
+        least = (top**0.5) / 9
+        kept: list[float] = []
+        for tick in reversed(shown):
+            if not kept or kept[-1] ** 0.5 - tick**0.5 > least:
+                kept.append(tick)
+        ticks.set_ticks(sorted({0.0, *kept}))
     else:
-        # Below a ten-thousandth of the largest value the labels of a logarithmic scale would lie on one another.
-        least = max(min(positive), max(positive) / 1e4)
-        told += f", linear below {least:.3g}"
-        set_scale("symlog", linthresh=least, linscale=0.4)
-        ticks.set_major_locator(SymmetricalLogLocator(base=10, linthresh=least, subs=subs))
-    ticks.set_minor_locator(NullLocator())
-    ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value >= 0 else ""))
-    return told
-
-
-def unit_axis(axes: Axes, values: Sequence[float], unit: Callable[[float], str], label: str = "") -> None:
-    """Label a horizontal axis of costs with units; it starts at zero unless the values span more than a factor of five.
-
-    Args:
-        axes: the axes.
-        values: all values along the axis.
-        unit: returns a value as text with its unit.
-        label: of the axis, to which is added that its scale is logarithmic where it is.
-    """
-    positive = [value for value in values if value > 0]
-    # Where fewer than two labels fit between the ends, matplotlib would set one at every digit.
-    few = bool(positive) and max(positive) < 10 * min(positive)
-    told = scale_axis(axes, "x", values, widest_linear=5, subs=(1, 2, 5) if few else (1, 3))
-    axes.set_xlabel(f"{label}{told}".removeprefix(", "))
-    if axes.get_xscale() == "linear":
-        axes.set_xlim(0, max(values, default=0) * 1.2 or 1)
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _plain(unit(value)) if value > 0 else "0"))
-    axes.tick_params(axis="x", labelsize=8.5)
-
-
-def _plain(text: str) -> str:
-    """Return "2 ms" for "2.00 ms"."""
-    value, _, unit = text.partition(" ")
-    return f"{value.rstrip('0').rstrip('.') if '.' in value else value} {unit}"
+        ticks.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    ticks.set_major_formatter(formatter)  # a new scale brings its own
+    set_limits(0, top)

@@ -13,7 +13,8 @@ from milbench.api import gallery
 from milbench.api.gallery import Misread
 from milbench.api.results import Results
 from milbench.errors import UsageError
-from milbench.report.render import render
+from milbench.report.figures.misread import misread_figure
+from milbench.report.study import Study
 from tests._helpers.report_data import make_results
 
 
@@ -28,11 +29,15 @@ def some_misread(count: int = 9) -> Misread:
     )  # fmt: skip
 
 
+def paths(results: Results) -> list[Path]:
+    return [folder / "gallery.npz" for folder in results.folders.values()]
+
+
 def with_misread(folder: Path) -> Results:
     """Results of two losses, only the second's gallery having examples of what it misreads, and sensitivities."""
     losses, tasks = {"exact": 0.1, "noisy-or": 0.2}, {"house-numbers": "instance_error"}
     results = make_results(folder, losses, tasks, 2, 7)
-    path = list(results.galleries.values())[2]
+    path = paths(results)[2]
     maps = np.full((1, 24, 24), 255, np.uint8)
     more: dict[str, Any] = {"sensitivity": maps, "sensitivity_of": np.array([[0, 3]]), "misread": some_misread()}
     gallery.write(path, replace(gallery.load(path), **more))
@@ -41,7 +46,7 @@ def with_misread(folder: Path) -> Results:
 
 def test_it_is_stored_with_a_gallery_and_files_without_it_are_read(tmp_path: Path) -> None:
     results = with_misread(tmp_path)
-    old, new = (gallery.load(path) for path in list(results.galleries.values())[1:3])
+    old, new = (gallery.load(path) for path in paths(results)[1:3])
     assert old.misread is None
     assert old.sensitivities(0) == {}
     assert new.misread is not None
@@ -68,7 +73,7 @@ def test_examples_that_do_not_fit_together_are_named(name: str, value: Any) -> N
 
 
 def test_examples_of_other_sizes_and_half_of_them_are_refused(tmp_path: Path) -> None:
-    path = next(iter(with_misread(tmp_path).galleries.values()))
+    path = paths(with_misread(tmp_path))[0]
     small = replace(some_misread(), class_maps=np.zeros((9, 4, 4), np.uint8), strengths=np.ones((9, 4, 4), np.float16))
     with pytest.raises(ValueError, match="misread"):
         replace(gallery.load(path), misread=small)
@@ -82,34 +87,13 @@ def test_examples_of_other_sizes_and_half_of_them_are_refused(tmp_path: Path) ->
         gallery.load(path)
 
 
-def test_a_report_shows_it_and_leaves_it_out_on_request(tmp_path: Path) -> None:
-    results, out = with_misread(tmp_path), tmp_path / "out"
-    render(results, out)
-    names = {path.name for path in (out / "figures").iterdir()}
-    assert {"errors-1-house-numbers.png", "errors-1-house-numbers.svg", "sensitivity-house-numbers.png"} <= names
-    assert not any(name.startswith("errors-2") for name in names), "the other loss has no examples"
-    figure = (out / "figures/errors-1-house-numbers.svg").read_text("utf-8")
-    for words in ("37 of 500", "12 of 500", "no digit read", "edges or ones", "11 → ∅", "11 → 12345…"):
-        assert f">{words}<" in figure, words
-    assert "1 of 500" not in figure.replace("2 of 500", ""), "a pattern of which no example is kept has no row"
-    for name in ("index.html", "report.md"):
-        text = (out / name).read_text("utf-8")
-        assert "How numbers are misread: noisy-or" in text
-        assert "50 of 500 misread, by the network of noisy-or, seed 0, after the last epoch (7)" in text
-        assert "Which pixels the detections rest on" in text
-    render(results, out, gallery="none")
-    assert not [path for path in (out / "figures").iterdir() if path.name.startswith(("errors", "sens", "gallery"))]
-    for name in ("index.html", "report.md"):
-        assert "misread" not in (out / name).read_text("utf-8")
-
-
-@pytest.mark.usefixtures("blank_figures")
-def test_all_losses_but_the_first_are_folded_away(tmp_path: Path) -> None:
-    results = with_misread(tmp_path)
-    paths = list(results.galleries.values())
-    paths[0].write_bytes(paths[2].read_bytes())
-    render(results, tmp_path / "out")
-    page = (tmp_path / "out/index.html").read_text("utf-8")
-    first, second = (page.index(f"<b>How numbers are misread: {loss}") for loss in ("exact", "noisy-or"))
-    folded = page.index("<details><summary>How numbers are misread: noisy-or")
-    assert first < folded < second
+def test_the_best_loss_with_examples_is_drawn_a_row_a_pattern(tmp_path: Path) -> None:
+    found = misread_figure(Study(with_misread(tmp_path)), "house-numbers")
+    assert found is not None
+    label, caption, figure = found
+    assert label == "noisy-or"
+    assert "50 of 500 misread" in caption
+    texts = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert {"37 of 500", "12 of 500", "no digit read", "edges or ones"} <= texts
+    assert "1 of 500" not in texts, "a pattern of which no example is kept has no row"
+    assert {"11 → ∅", "11 → 12345…"} <= {axes.get_title() for axes in figure.axes}

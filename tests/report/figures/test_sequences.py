@@ -114,8 +114,8 @@ def test_of_many_classes_those_that_occur_are_shown() -> None:
 
 
 def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Path) -> None:
-    results = make_results(tmp_path, {"exact": 0.0, "noisy-or": 0.0}, {"sounds": "set_error"}, 1, 2)
-    for path in results.galleries.values():
+    results = make_results(tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2)
+    for path in [folder / "gallery.npz" for folder in results.folders.values()]:
         gallery.write(path, gallery.make(**arrays()))
     figure = gallery_figure(Study(results), "sounds")
     assert figure is not None

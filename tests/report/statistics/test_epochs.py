@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from milbench.api.published import Rule
-from milbench.report.statistics import select_epochs
+from milbench.report.statistics.epochs import select_epochs
 
 
 def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from milbench.report.statistics import best_of, student_interval, welch
+from milbench.report.statistics.means import student_interval
+from milbench.report.statistics.summaries import best_of, welch
 
 
 @pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]])

@@ -1,0 +1,121 @@
+"""Lines: learning curves, error against cost with the Pareto front, and error against the number of bags."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from milbench._utils.palette import COLOURS, INK, MUTED
+from milbench.api.metric_info import describe
+from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, wrapped
+from milbench.report.formatting import significant
+from milbench.report.statistics.pareto import pareto_front
+from milbench.report.study import Study
+
+CURVES = "Means over seeds, the band from the smallest to the largest seed; test bags. Colours as above."
+PARETO = (
+    "Means over seeds. On the line: losses that no other one beats in one of the two without losing in the other. "
+    "The least time of a training step, which other work on the machine disturbs least."
+)
+_HALF = 5.4
+
+
+def curves_figure(study: Study, task: str) -> Figure | None:
+    """Draw the primary metric over epochs; None where it was computed at one epoch alone."""
+    name, metric = study.primary(task), study.metric(task)
+    own = study.history(task)
+    own = own[own["status"] == "done"]
+    own = own[(own["metric"] == f"test/{name}") & np.isfinite(own["value"])]
+    if own["epoch"].nunique() < 2:
+        return None
+    palette = colours(study, task)
+    order = [str(v) for v in study.summary(task).index if v in set(own["variant"])]
+    named = [v for v in order if palette[v] != GREY]
+    figure = Figure(figsize=(_HALF, 3.4), layout="constrained")
+    axes = figure.subplots()
+    data = own.assign(epoch=own["epoch"].astype(int))
+    sns.lineplot(
+        data, x="epoch", y="value", hue="variant", hue_order=order[::-1], palette=palette, errorbar=("pi", 100),
+        err_kws={"alpha": 0.12, "lw": 0}, ax=axes, legend=False, lw=1.6,
+    )  # fmt: skip
+    lowest = float(data.groupby(["variant", "epoch"])["value"].mean().min())
+    value_axis(axes, "y", metric, lowest, float(data["value"].max()))
+    axes.set(ylabel=metric.label)
+    _legend(axes, {v: palette[v] for v in named})
+    return figure
+
+
+def pareto_figure(study: Study, task: str) -> Figure | None:
+    """Draw the primary metric against the time of a step; None where fewer than two losses have both."""
+    found, metric = study.summary(task).dropna(subset=["mean", "step"]), study.metric(task)
+    if len(found) < 2:
+        return None
+    palette = colours(study, task)
+    figure = Figure(figsize=(_HALF, 3.4), layout="constrained")
+    axes = figure.subplots()
+    sign = 1 if metric.lower_is_better else -1
+    front = found.iloc[pareto_front(1000 * found["step"], sign * found["mean"])]
+    axes.plot(1000 * front["step"], front["mean"], color=MUTED, lw=1.2, drawstyle="steps-post", zorder=1)
+    data = found.assign(ms=1000 * found["step"]).reset_index()
+    sns.scatterplot(data, x="ms", y="mean", hue="variant", palette=palette, ax=axes, legend=False, s=55, zorder=3,
+                    edgecolor=INK, linewidth=0.7)  # fmt: skip
+    if data["ms"].max() > 5 * data["ms"].min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: significant(value)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_xlim(0, 1.15 * data["ms"].max())
+    value_axis(axes, "y", metric, float(found["mean"].min()), float(found["mean"].max()))
+    axes.set(xlabel="training step (ms)", ylabel=metric.label)
+    on_front = set(front.index)
+    for variant, row in found.iterrows():
+        if variant in on_front:
+            axes.annotate(literal(str(variant)), (1000 * row["step"], row["mean"]), xytext=(5, 4), fontsize=7.5,
+                          textcoords="offset points", color=INK)  # fmt: skip
+    return figure
+
+
+def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) -> Figure:
+    """Draw a metric against the number of training bags, a line a loss with the interval of its mean.
+
+    Args:
+        study: the results.
+        amounts: the label of the task by its number of training bags.
+        metric_name: without the split.
+    """
+    rows = [
+        {"bags": amount, "variant": str(variant), "value": value}
+        for amount, task in amounts.items()
+        for variant, values in study.table(task, metric_name).iterrows()
+        for value in values.dropna()
+    ]
+    data, metric = pd.DataFrame(rows), describe(metric_name)
+    order = [v for v in study.order() if v in set(data["variant"])]
+    palette = {v: COLOURS[k % len(COLOURS)] for k, v in enumerate(order)}
+    figure = Figure(figsize=(WIDTH * 0.8, 4), layout="constrained")
+    axes = figure.subplots()
+    sns.lineplot(data, x="bags", y="value", hue="variant", hue_order=order, palette=palette, style="variant",
+                 style_order=order, markers=True, dashes=False, errorbar=("ci", 95), err_style="bars", seed=0,
+                 ax=axes, legend=False, lw=1.8)  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
+    axes.xaxis.set_minor_locator(NullLocator())
+    value_axis(axes, "y", metric, float(data["value"].min()), float(data["value"].max()))
+    axes.set(xlabel="training bags", ylabel=metric.label)
+    last = data[data["bags"] == max(amounts)].groupby("variant")["value"].mean()
+    labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
+              for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip
+    _legend(axes, labels)
+    return figure
+
+
+def _legend(axes: Axes, colours_of: dict[str, str]) -> None:
+    if not colours_of:
+        return
+    handles = [axes.plot([], [], color=colour, lw=3, label=literal(wrapped(label, 34)))[0]
+               for label, colour in colours_of.items()]  # fmt: skip
+    axes.legend(handles=handles, fontsize=8, loc="best", handlelength=1)

@@ -1,0 +1,100 @@
+"""A figure of a report: PNG and SVG in files, and SVG or PNG inside a page that takes the page's colours."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, PAPER, WARN_SOFT
+from milbench.report.figures.style import styled
+
+_VARIABLES = {
+    PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
+    BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)",
+}  # fmt: skip
+_PIXELS = 105
+"""Of an inch on a page, at most."""
+_DPI = 150
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its caption.
+
+    Args:
+        name: of its file, without the suffix.
+        title: what it shows.
+        caption: how it is read.
+        figure: the drawing, or the bytes of a PNG that was drawn earlier.
+        photographs: whether it shows bags, and is a PNG in the page.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure | bytes
+    photographs: bool = False
+
+    def png(self, dpi: int = _DPI) -> bytes:
+        """Return the figure as a PNG."""
+        if isinstance(self.figure, bytes):
+            return self.figure
+        buffer = io.BytesIO()
+        with styled():
+            self.figure.set_dpi(dpi)
+            canvas: Any = FigureCanvasAgg(self.figure)
+            canvas.print_png(buffer)
+        return buffer.getvalue()
+
+    def write(self, folder: Path) -> str:
+        """Write the figure as a PNG into a folder and return the name of the file."""
+        (folder / f"{self.name}.png").write_bytes(self.png())
+        return f"{self.name}.png"
+
+    def html(self) -> Markup:
+        """Return the figure for a page, with its title and caption as the text that a screen reader says."""
+        text = html.escape(f"{self.title}. {self.caption}")
+        if self.photographs or isinstance(self.figure, bytes):
+            data = base64.b64encode(self.png(100)).decode()
+            return Markup(f'<img alt="{text}" src="data:image/png;base64,{data}">')  # noqa: S704 escaped above
+        buffer = io.StringIO()
+        with styled():
+            canvas: Any = FigureCanvasSVG(self.figure)
+            canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+        svg = buffer.getvalue()
+        svg = svg[svg.index("<svg") :]
+        used = set(re.findall(r"#([\w.-]+)", svg))
+        prefix = f"f{zlib.crc32(self.name.encode()):x}-"
+        svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", svg)
+        svg = re.sub(r'(href="|url\()#', rf"\1#{prefix}", svg)
+        svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
+        svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
+        for colour, variable in _VARIABLES.items():
+            svg = svg.replace(colour, variable)
+        svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
+        widest = round(_PIXELS * self.figure.get_figwidth())
+        style = f"max-width: {widest}px; --least: {round(0.62 * widest)}px"
+        svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="{style}" ', 1)
+        return Markup(svg)  # noqa: S704 matplotlib escapes the text of figures
+
+
+def drawn(name: str, title: str, caption: str, figure: Figure | None, photographs: bool = False) -> list[Picture]:
+    """Return a picture with its layout computed once for all formats; none for no figure."""
+    if figure is None:
+        return []
+    with styled():
+        for _ in range(2):  # the first pass moves labels whose height the second one knows
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return [Picture(name, title, caption, figure, photographs)]

@@ -1,1 +1,0 @@
-export { plot, dot, link, ruleX, text, tickX } from "@observablehq/plot";
