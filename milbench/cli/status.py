@@ -85,7 +85,7 @@ def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> T
 
 
 def _summary(states: Mapping[str, State]) -> str:
-    counts = Counter(state.status for state in states.values())
+    counts: Counter[str] = Counter(state.status for state in states.values())
     others = "".join(f", {counts[status]} {status}" for status in ORDER[1:] if counts[status])
     return f"{counts['done']} of {len(states)} cells done{others}"
 

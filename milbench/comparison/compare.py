@@ -114,7 +114,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return names, and the parameters of those that have some, by the names under which a spec has them."""
     if isinstance(given, str | Path | ModuleType) or inspect.isclass(given):
-        given = [given]
+        return [_name(given, kinds)], {}
     if not isinstance(given, Iterable):
         raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
     if not isinstance(given, Mapping):

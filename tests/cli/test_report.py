@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pandas as pd
-
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
+
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
 
 import milbench as mb
 from milbench import Comparison, UsageError
-from milbench.store.reader import StoreReader
-from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS
 
 TINY = {"bags_per_epoch": 64}

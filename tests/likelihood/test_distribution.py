@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 from hypothesis import given
-
 from milbench.engine.profiling import peak_bytes
+
 from milbench.likelihood import (
     bag_log_prob,
     best_label_set,

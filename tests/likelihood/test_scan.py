@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from milbench.engine.profiling import peak_bytes
+
 from milbench.likelihood import bag_log_prob, columns, scan, tree
 from tests._helpers.likelihood_reference import PreciseBag
 from tests._helpers.likelihood_regimes import regime_log_probs

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from milbench.engine.callback import Callback
+from milbench.engine.trainer import Trainer
 from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, load_loss
-from milbench.engine.callback import Callback
-from milbench.engine.trainer import Trainer
 from tests._helpers.label_maps import exactly, numbers
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.random_logits import random_logits
