@@ -118,7 +118,7 @@ def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict
     if not isinstance(given, Iterable):
         raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
     if not isinstance(given, Mapping):
-        return [_name(one, kinds) for one in given], {}
+        return [_name(one, kinds) for one in given], {}  # type: ignore[union-attr]
     for one, params in given.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(f'{kinds.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
