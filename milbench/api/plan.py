@@ -298,26 +298,34 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
     return names
 
 
-def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:
-    """Return, by name, parameters that tell apart all that differ; one that adds nothing to others is left out."""
+def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return, by name, the parameters that tell apart all that differ, with a text for each value.
+
+    A parameter that adds nothing to others is left out.
+    """
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params
-    found = {}
+    found: dict[str, dict[str, dict[str, str]]] = {}
     for name, variants in by_name.items():
-        shown: list[str] = []
+        shown: dict[str, dict[str, str]] = {}
         apart = 1
         for key in dict.fromkeys(key for params in variants.values() for key in params):
             groups = len({repr([p.get(k, "absent") for k in (*shown, key)]) for p in variants.values()})
             if groups > apart:
-                shown, apart = [*shown, key], groups
+                shown[key], apart = _texts({str(p[key]) for p in variants.values() if key in p}), groups
         found[name] = shown
     return found
 
 
-def _named(name: str, params: Mapping[str, Any], shown: list[str]) -> str:
-    """Return a name with some parameters; of a table, the stem alone, in place of the name of its task."""
-    values = {k: PurePath(v).stem if isinstance(v, str) and "/" in v else v for k, v in params.items() if k in shown}
-    table = values.pop("table", None)
-    own = PurePath(str(table)).stem if table else name
-    return " ".join([own, *(f"{k}={v}" for k, v in values.items())]).strip()
+def _texts(values: set[str]) -> dict[str, str]:
+    """Return a text for each value: of paths the stems, where these tell them apart."""
+    stems = {value: PurePath(value).stem if "/" in value else value for value in values}
+    return stems if len(set(stems.values())) == len(values) else {value: value for value in values}
+
+
+def _named(name: str, params: Mapping[str, Any], shown: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a name with some parameters; a table stands in place of the name of its task."""
+    values = {key: shown[key][str(value)] for key, value in params.items() if key in shown}
+    own = values.pop("table", name)
+    return " ".join([own, *(f"{key}={value}" for key, value in values.items())]).strip()
