@@ -67,6 +67,20 @@ def unmirrored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def blank_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the figures of reports empty, since drawing them takes longer than the test, which does not look at them.
+
+    The mark `drawn` is of tests that do.
+    """
+    if request.node.get_closest_marker("drawn"):
+        return
+    from milbench.report.figures.picture import Picture
+
+    monkeypatch.setattr(Picture, "html", lambda _: "")
+    monkeypatch.setattr(Picture, "png", lambda *_: b"")
+
+
+@pytest.fixture
 def milbench(
     root: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Ran]:
@@ -78,6 +92,7 @@ def milbench(
 
     if not request.node.get_closest_marker("mirrored"):
         request.getfixturevalue("unmirrored")
+    request.getfixturevalue("blank_figures")
 
     def call(*words: str) -> Ran:
         computes = words[0] in ("run", "tune", "reproduce")

@@ -37,8 +37,8 @@ def place(path: str) -> str:
         path: from the root of the repository, such as "docs/running.md".
 
     Examples:
-        >>> place("docs/running.md"), place("CONTRIBUTING.md"), place("reports/initialisation/report.md")
-        ('running.md', 'contributing.md', 'reports/initialisation/index.html')
+        >>> place("docs/running.md"), place("CONTRIBUTING.md"), place("reports/classic/report.md")
+        ('running.md', 'contributing.md', 'reports/classic/index.html')
     """
     if path in COPIES:
         return COPIES[path]

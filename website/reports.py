@@ -1,10 +1,13 @@
-"""The gallery of published reports, and their pages."""
+"""The gallery of published reports, and their pages, made from what is kept of them."""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
+from milbench.report.published import read
+from milbench.report.render import PICTURES, render
 from website import REPOSITORY
 
 REPORTS = REPOSITORY / "reports"
@@ -13,13 +16,11 @@ LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
 
-[![Every seed of every loss in {name}]({name}/picture.png)]({name}/report.md)
+[![{name}: the losses and what they reach]({name}/picture.png)]({name}/report.md)
 
-*{question}*
+*{title}*
 
-{finding}
-
-<span class="quiet">{size:.1f} MB, {files} no network</span>
+{sentence}
 </div>
 """
 PAGE = """# Published reports
@@ -43,35 +44,32 @@ def files() -> dict[str, str | bytes]:
     cards = "\n".join(map(_card, names))
     made: dict[str, str | bytes] = {"gallery.md": PAGE.format(cards=cards, notes=listed.partition("\n")[2].strip())}
     for name in names:
-        made |= {f"reports/{name}/{file}": (REPORTS / name / file).read_bytes() for file in _files_of(name)}
-        made[f"reports/{name}/picture.png"] = _picture(name).read_bytes()
+        made[f"reports/{name}/index.html"] = _page(name)
+        made[f"reports/{name}/picture.png"] = (REPORTS / name / _first_picture(name)).read_bytes()
     return made
 
 
-def _files_of(name: str) -> list[str]:
-    """Return the pages of a report and the files beside them to which they link."""
-    pages = _pages_of(name)
-    text = "".join(page.read_text("utf-8") for page in pages)
-    return [*(page.name for page in pages), *dict.fromkeys(re.findall(r'href="(figures/[^"]+)"', text))]
-
-
-def _pages_of(name: str) -> list[Path]:
-    """Return the page of a report, and those of its tasks where they have pages of their own."""
-    folder = REPORTS / name
-    return [folder / "index.html", *sorted(folder.glob("task-*.html"))]
+def _page(name: str) -> bytes:
+    """Return the page of a report with the galleries that were drawn when it was published."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / PICTURES).mkdir()
+        for picture in (REPORTS / name / PICTURES).glob("gallery-*.png"):
+            (Path(folder) / PICTURES / picture.name).write_bytes(picture.read_bytes())
+        return render(read(REPORTS / name), Path(folder)).read_bytes()
 
 
 def _card(name: str) -> str:
+    lines = (REPORTS / name / "report.md").read_text("utf-8").splitlines()
+    sentence = next((line for line in lines if line.startswith("**")), None)
+    if sentence is None or not lines[0].startswith("# "):
+        raise ValueError(f"reports/{name}/report.md has no title or no sentence: render it again")
+    return CARD.format(name=name, title=lines[0].removeprefix("# "), sentence=sentence.strip("*"))
+
+
+def _first_picture(name: str) -> str:
+    """Return the picture that a report opens with, by its path in the folder of the report."""
     text = (REPORTS / name / "report.md").read_text("utf-8")
-    question = re.search(r"^\*(.+)\*$", text, re.MULTILINE)
-    finding = re.search(r"^## Which loss should I use\?\n\n(.+)$", text, re.MULTILINE)
-    if question is None or finding is None:
-        raise ValueError(f"reports/{name}/report.md has no question in italics, or no answer: render it again")
-    pages = _pages_of(name)
-    size = sum(page.stat().st_size for page in pages) / 1e6
-    files = "one file that needs" if len(pages) == 1 else f"{len(pages)} files that need"
-    return CARD.format(name=name, question=question[1], finding=finding[1], size=size, files=files)
-
-
-def _picture(name: str) -> Path:
-    return min((REPORTS / name / "figures").glob("seeds-*.png"))
+    found = re.search(r"!\[[^\]]*\]\(([^)]+\.png)\)", text)
+    if found is None:
+        raise ValueError(f"reports/{name}/report.md shows no picture: render it again")
+    return found[1]

@@ -94,15 +94,16 @@ def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
 def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     many = len(study.tasks) > overview.MOST_TASKS
     opening = list(_opening(study, many))
+    ranked = drawn("ranks", "Ranks over tasks", ranks.CAPTION, ranks.ranks_figure(study))
     sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
-    shown = [*opening, *(p for section in sections for p in (*section.pictures, *section.pairs))]
+    shown = [*opening, *ranked, *(p for section in sections for p in (*section.pictures, *section.pairs))]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     main = tables.main_table(study)
     series = series_of(study)
     metrics = dict.fromkeys(name for task in study.tasks for name in study.metrics(task))
     return {
         "plan": study.plan, "study": study, "compared": _compared(study), "sentences": sentences(study),
-        "opening": opening, "main": main, "many": many, "sections": sections, "kept": kept,
+        "opening": opening, "ranks": ranked, "main": main, "many": many, "sections": sections, "kept": kept,
         "names": {p.name for p in kept}, "folder": PICTURES, "counts": Counter(map(str, study.cells["status"])),
         "failures": list(failures(study)), "limits": _limits(study), "version": __version__,
         "extra": [t for t in (tables.contrasts_table(study), *(worth_table(study, one) for one in series)) if t],
@@ -126,7 +127,6 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
     if not many:
         title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
         yield from drawn("seeds", f"Every seed: {title}", overview.captioned(study), overview.overview_figure(study))
-    yield from drawn("ranks", "Ranks over tasks", ranks.CAPTION, ranks.ranks_figure(study))
 
 
 def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> Section:

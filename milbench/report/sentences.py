@@ -32,9 +32,9 @@ def sentences(study: Study) -> list[str]:
     for count in sorted(set(counts.values()), reverse=True)[:2]:
         names = [variant for variant in study.order() if counts[variant] == count]
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        found.append(f"on {count}{'' if found else f' of {len(several)} tasks'}: {', '.join(names[:MOST_NAMED])}{more}")
+        found.append(f"{', '.join(names[:MOST_NAMED])}{more} on {count}{'' if found else f' of {len(several)} tasks'}")
     kind = "" if len(study.kinds) == 1 else f" with {study.kinds[0]} supervision"
-    return [f"May be the best loss{kind}, with 95 % confidence on each task, {'; '.join(found)}."]
+    return [f"Contenders for the best loss{kind}, with 95 % confidence on each task: {'; '.join(found)}."]
 
 
 def _contenders(study: Study, task: str) -> list[str]:

@@ -15,6 +15,8 @@ from milbench.report.statistics.differences import LEVEL, compare_pair, holm
 from milbench.report.study import Study, rows_of
 
 YES, NO = "✓", "–"
+_LONG = 44
+"""Characters of a text that is broken into lines."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Table:
         """Return the table as HTML, with heads that a screen reader knows."""
         numbers = pd.Index(range(len(self.frame)))  # a Styler wants heads that differ
         frame = self.frame.set_axis(numbers)
-        classes = pd.DataFrame("", index=numbers, columns=frame.columns)
-        classes.iloc[sorted(self.marked)] = "marked"
+        classes = frame.map(lambda text: "long" if len(str(text)) > _LONG else "")
+        classes.iloc[sorted(self.marked)] += " marked"
         heads = [str(escape(label)) for label in self.frame.index]
         styler = frame.style.format(escape="html").format_index(escape="html", axis=1).set_td_classes(classes)
         styler = styler.format_index(lambda number: heads[int(str(number))], axis=0).set_caption(
@@ -48,7 +50,7 @@ class Table:
         text = re.sub(r"<style.*?</style>| id=\"[^\"]*\"", "", text, flags=re.DOTALL)
         text = re.sub(r'<th class="blank[^>]*>&nbsp;', f'<th scope="col">{escape(self.frame.index.name or "")}', text)
         text = re.sub(r'<th class="(row|col)_heading[^"]*"', r'<th scope="\1"', text)
-        text = re.sub(r'<td class="data[^"]*?(marked)?"', r'<td class="\1"', text).replace(' class=""', "")
+        text = re.sub(r'<td class="data row\d+ col\d+ *', r'<td class="', text).replace(' class=""', "")
         return Markup(re.sub(r">\s+<", "><", re.sub(r"\s+>", ">", text)))  # noqa: S704 every text was escaped above
 
     def markdown(self) -> str:

@@ -67,7 +67,9 @@ def make_results(
                         folders[cell.id] = folder / cell.id
                         folders[cell.id].mkdir(parents=True)
                         (sets if t == 1 else images)(folders[cell.id] / "gallery.npz", error=3 * level, seed=t)
-                rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values or [(None, "", np.nan)]]
+                rows += [said | {"epoch": e, "metric": m, "value": v} for e, m, v in values]
+                if not values:
+                    rows.append(said | {"epoch": None, "metric": "", "value": np.nan})
         infos[cells[-1].task_key] = TaskInfo(primary, **(info or {}))
     spec = {"name": "demo", "title": "", "preset": "", "differences": [], "selection": "last", "margin": {},
             "compare_by": []}  # fmt: skip
@@ -81,9 +83,10 @@ def constant(values: Mapping[tuple[str, int], list[tuple[float, float]]], **chan
     names = dict.fromkeys(loss for loss, _ in values)
     seeds = 1 + max(seed for _, seed in values)
     made = make_results(None, dict.fromkeys(names, 0.1), {"t": "set_error"}, seeds, 1, **changes)
-    said = made.frame.drop_duplicates("cell").set_index(["loss", "seed"])
+    cells: list[Any] = made.frame.drop_duplicates("cell").to_dict("records")
+    said = {(row["loss"], row["seed"]): row for row in cells}
     rows = [
-        said.loc[key].to_dict() | {"loss": key[0], "seed": key[1], "epoch": epoch, "metric": metric, "value": value}
+        said[key] | {"epoch": epoch, "metric": metric, "value": value}
         for key, errors in values.items()
         for epoch, pair in enumerate(errors, start=1)
         for metric, value in zip(("validation/set_error", "test/set_error"), pair, strict=True)

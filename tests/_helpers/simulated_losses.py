@@ -34,7 +34,7 @@ def _one_scaled(loss: int, factor: float) -> Callable[[np.random.Generator, int,
 
 
 def _unequal(rng: np.random.Generator, losses: int, seeds: int) -> Floats:
-    return rng.normal(size=(losses, seeds)) * rng.permutation(np.geomspace(0.5, 2, losses))[:, None]
+    return np.asarray(rng.normal(size=(losses, seeds)) * rng.permutation(np.geomspace(0.5, 2, losses))[:, None])
 
 
 def _collapsing(rng: np.random.Generator, losses: int, seeds: int, share: float) -> Floats:
@@ -126,4 +126,4 @@ def _wrong_items(rng: np.random.Generator, error: float, losses: int, seeds: int
     probit = special.ndtri(np.clip(stats.beta.ppf(special.ndtr(score), error, 1 - error), 1e-9, 1 - 1e-9))
     training = np.sqrt(0.02) * rng.normal(size=(losses, seeds, 1))
     chance = special.ndtr((probit - training) / np.sqrt(0.98))
-    return (rng.random((losses, seeds, 400)) < chance).astype(float)
+    return np.asarray(rng.random((losses, seeds, 400)) < chance, float)

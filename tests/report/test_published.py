@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +12,7 @@ from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.errors import UsageError
 from milbench.report.published import FRAME, PLAN, keep, read
 from milbench.report.render import render
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 from tests._helpers.report_data import ONE, make_results
 
 STATUSES = {
@@ -34,10 +35,10 @@ def test_a_round_trip_keeps_the_plan_and_the_frame(tmp_path: Path) -> None:
 def test_outcomes_of_all_cells_are_one_file(tmp_path: Path) -> None:
     results = make_results(tmp_path / "cells", tasks=ONE)
     study = Study(results)
-    for row in study.cells.itertuples():
-        error = study.table("extended-digits")[row.seed][row.variant]
-        outcomes = Outcomes([error] * 5, [1] * 5, "x")
-        save_outcomes(results.folders[str(row.cell)] / "outcomes.npz", {"instance_error": outcomes})
+    for row in rows_of(study.cells):
+        error = float(study.table("extended-digits")[row.seed][row.variant])
+        outcomes = Outcomes(np.full(5, error), np.ones(5), "x")
+        save_outcomes(results.folders[row.cell] / "outcomes.npz", {"instance_error": outcomes})
     keep(results, tmp_path / "kept")
     back = Study(read(tmp_path / "kept"))
     noise = back.noise("extended-digits", "instance_error", back.table("extended-digits"))

@@ -35,7 +35,7 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     two = {"a": 0.01, "b": 0.4}
     assert sentence(make_results(losses=two, tasks=TWO)).count("the best loss is a, with 95 % confidence.") == 2
     many = make_results(losses=two, tasks={f"t{k}": "set_error" for k in range(5)})
-    assert sentence(many) == "May be the best loss, with 95 % confidence on each task, on 5 of 5 tasks: a."
+    assert sentence(many) == "Contenders for the best loss, with 95 % confidence on each task: a on 5 of 5 tasks."
 
 
 def test_nothing_is_said_where_nothing_is_done() -> None:

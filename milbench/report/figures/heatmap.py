@@ -7,6 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, WARN_SOFT
 from milbench.api.metric_info import Metric, describe
@@ -33,7 +34,7 @@ _SIGNS = {"pass": "✓", "open": "", "fail": "✗"}
 def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0.27) -> Figure:
     """Draw codes 0 (none), 1 (good), 2 (open) and 3 (bad) as colours, and text on them."""
     figure = Figure(figsize=(width, 0.9 + cell * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)),
-                    layout="constrained")  # fmt: skip
+                    layout=ConstrainedLayoutEngine(h_pad=0.15))  # fmt: skip
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
     sns.heatmap(
@@ -44,7 +45,7 @@ def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0
     axes.grid(visible=False)
     axes.set_yticks(np.arange(len(codes)) + 0.5, [literal(str(label)) for label in codes.index], rotation=0, color=INK,
                     fontsize=8.5)  # fmt: skip
-    axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(wrapped(str(c), 22)) for c in codes.columns], rotation=90,
+    axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(wrapped(str(c), 18)) for c in codes.columns], rotation=90,
                     color=INK, fontsize=7.5)  # fmt: skip
     axes.xaxis.tick_top()
     return figure

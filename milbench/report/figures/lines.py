@@ -11,10 +11,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench.api.metric_info import describe
-from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, wrapped
+from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, value_label, wrapped
 from milbench.report.formatting import significant
 from milbench.report.statistics.pareto import pareto_front
-from milbench.report.study import Study
+from milbench.report.study import Study, rows_of
 
 CURVES = "Means over seeds, the band from the smallest to the largest seed; test bags. Colours as above."
 PARETO = (
@@ -44,7 +44,7 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     )  # fmt: skip
     lowest = float(data.groupby(["variant", "epoch"])["value"].mean().min())
     value_axis(axes, "y", metric, lowest, float(data["value"].max()))
-    axes.set(ylabel=metric.label)
+    axes.set(ylabel=value_label(metric))
     _legend(axes, {v: palette[v] for v in named})
     return figure
 
@@ -70,12 +70,13 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     else:
         axes.set_xlim(0, 1.15 * data["ms"].max())
     value_axis(axes, "y", metric, float(found["mean"].min()), float(found["mean"].max()))
-    axes.set(xlabel="training step (ms)", ylabel=metric.label)
+    axes.set(xlabel="training step (ms)", ylabel=value_label(metric))
     on_front = set(front.index)
-    for variant, row in found.iterrows():
-        if variant in on_front:
-            axes.annotate(literal(str(variant)), (1000 * row["step"], row["mean"]), xytext=(5, 4), fontsize=7.5,
-                          textcoords="offset points", color=INK)  # fmt: skip
+    middle = 0.6 * float(data["ms"].max())
+    for row in rows_of(data[data["variant"].isin(on_front)]):
+        left = row.ms > middle  # the label stays inside the figure
+        axes.annotate(literal(row.variant), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5, color=INK,
+                      textcoords="offset points", ha="right" if left else "left")  # fmt: skip
     return figure
 
 
@@ -105,7 +106,7 @@ def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) ->
     axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
     axes.xaxis.set_minor_locator(NullLocator())
     value_axis(axes, "y", metric, float(data["value"].min()), float(data["value"].max()))
-    axes.set(xlabel="training bags", ylabel=metric.label)
+    axes.set(xlabel="training bags", ylabel=value_label(metric))
     last = data[data["bags"] == max(amounts)].groupby("variant")["value"].mean()
     labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
               for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
 from milbench.api.published import Published
-from milbench.report.figures.style import WIDTH, colours, literal, value_axis, wrapped
+from milbench.report.figures.style import WIDTH, colours, literal, value_axis, value_label, wrapped
 from milbench.report.study import Study
 
 MOST_TASKS = 6
 """Of more tasks a heat map is drawn."""
 CAPTION = (
-    "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: losses that may be the best; grey: "
-    "losses that are worse."
+    "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
+    "grey: losses that are worse."
 )
 PUBLISHED = " Rings: published values."
 CHANCE = " Dashed: guessing."
@@ -30,14 +30,14 @@ def overview_figure(study: Study) -> Figure | None:
     if not tasks:
         return None
     order = study.order()
-    width = 7.6 if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
+    width = 5.8 if len(tasks) == 1 else max(WIDTH, 2.6 + 1.65 * len(tasks))
     figure = Figure(figsize=(width, max(2.2, 0.9 + 0.27 * len(order))), layout="constrained")
     row = figure.subplots(1, len(tasks), squeeze=False, sharey=True)[0]
     for axes, task in zip(row, tasks, strict=True):
         _draw(axes, study, task, order)
         if len(study.tasks) > 1:
             axes.set_title(literal(wrapped(task, 20)))
-    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 34)) for v in order], color=INK)
+    row[0].set_yticks(range(len(order)), [literal(wrapped(v, 24)) for v in order], color=INK, fontsize=9)
     return figure
 
 
@@ -78,8 +78,14 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     if (chance := _chance(study, task)) is not None:
         axes.axvline(chance, color=MUTED, ls="--", lw=1)
         marks.append(chance)
-    value_axis(axes, "x", metric, float(np.nanmin(found["mean"])), max(*shown, *marks, 0.0))
-    axes.set(xlabel=metric.label, ylabel="", ylim=(len(order) - 0.4, -0.6))
+    value_axis(
+        axes,
+        "x",
+        metric,
+        float(np.nanmin(found["mean"])),
+        max(*shown, *marks, *found["high"].clip(upper=1.2 * max(shown)).dropna(), 0.0),
+    )
+    axes.set(xlabel=value_label(metric), ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
 
 

@@ -23,8 +23,8 @@ _VARIABLES = {
     PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
     BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)",
 }  # fmt: skip
-_PIXELS = 105
-"""Of an inch on a page, at most."""
+_PIXELS, _LEAST = 112, 62
+"""Of an inch on a page, at most, and on the screen of a telephone."""
 _DPI = 150
 
 
@@ -80,11 +80,13 @@ class Picture:
         svg = re.sub(r'(href="|url\()#', rf"\1#{prefix}", svg)
         svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|\n\s*", " ", svg, flags=re.DOTALL)
         svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
+        svg = re.sub(r"font-family: [^;\"]*;? ?|<g/>| transform=\"rotate\(-0 [^\"]*\"", "", svg)
+        svg = re.sub(r">\s+<", "><", svg)
         for colour, variable in _VARIABLES.items():
             svg = svg.replace(colour, variable)
         svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
         widest = round(_PIXELS * self.figure.get_figwidth())
-        style = f"max-width: {widest}px; --least: {round(0.62 * widest)}px"
+        style = f"max-width: {widest}px; --least: {round(_LEAST * self.figure.get_figwidth())}px"
         svg = svg.replace("<svg ", f'<svg role="img" aria-label="{text}" style="{style}" ', 1)
         return Markup(svg)  # noqa: S704 matplotlib escapes the text of figures
 

@@ -78,6 +78,11 @@ def colours(study: Study, task: str) -> dict[str, str]:
     }
 
 
+def value_label(metric: Metric) -> str:
+    """Return the label of an axis of values, with their unit."""
+    return f"{metric.label}{' (%)' if metric.percent else ''}"
+
+
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
     """Scale an axis of values: shares from 0 on, by square roots where they span a wide range.
 
@@ -90,7 +95,7 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
     """
     set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g} %")
+    formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g}")
     if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
         if metric.percent:
             ticks.set_major_formatter(formatter)
