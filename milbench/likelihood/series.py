@@ -117,11 +117,14 @@ def _solve_again(
         log_probs = log_probs.log_softmax(dim=1)
     broken = log_probs.isnan().flatten(1).any(dim=1)
     found, slope = levels.solve_bags(log_probs, labels, mask, labels.shape[1], posterior=gradient)
+    found.masked_fill_(broken, torch.nan)
     if slope is None:
-        return found.masked_fill_(broken, torch.nan), found
+        return found, found
     if normalise:
-        slope = (slope - log_probs.exp()).masked_fill_((found == -torch.inf).view(-1, 1, 1), 0.0)
-    return found.masked_fill_(broken, torch.nan), slope.masked_fill_(broken.view(-1, 1, 1), torch.nan)
+        slope.sub_(log_probs.exp_())
+        slope[found == -torch.inf] = 0.0
+    slope[broken] = torch.nan
+    return found, slope
 
 
 def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
