@@ -30,7 +30,7 @@ def test_independent_instances_have_the_posterior_of_each_by_itself() -> None:
     found = bag_posterior(log_joint, mask)
     assert_close(found.log_instances, log_probs)
     assert_close(found.log_sets, label_set_distribution(log_probs, mask))
-    assert torch.equal(found.best_set, best_label_set(log_probs, mask).labels[:, 0])
+    assert torch.equal(found.best_set, best_label_set(log_probs, mask)[0])
 
 
 @pytest.mark.parametrize("certain", [1e-200, 2.0])

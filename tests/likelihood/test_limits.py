@@ -1,6 +1,8 @@
-"""Label sets of 9 to 16 classes: every path to the exact likelihood against sums of positive terms."""
+"""Label sets of 9 to 16 classes, long bags and probabilities that underflow."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.likelihood import bag_log_prob, bag_log_prob_bounds, bag_log_prob_from_logits, instance_posterior
+from milbench.engine.profiling import peak_bytes
+from milbench.likelihood import (
+    bag_log_prob,
+    bag_log_prob_bounds,
+    bag_log_prob_from_logits,
+    columns,
+    instance_posterior,
+    levels,
+)
+from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_regimes import regime_log_probs
 
 
 def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -24,9 +36,9 @@ def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 5.0), (14, 2.77), (15, 1.5), (16, 2.77)])
-def test_large_label_sets_by_every_path(classes: int, background: float, dtype: torch.dtype) -> None:
-    """Where some classes are likely and others rare, part of the sum alternates and part of it is scanned."""
+@pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 2.77), (16, 1.5)])
+def test_large_label_sets(classes: int, background: float, dtype: torch.dtype) -> None:
+    """Some classes are likely and others rare."""
     logits = torch.randn(2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype)
     logits[:, -1] += background
     labels = torch.ones(2, classes, dtype=torch.bool)
@@ -73,20 +85,36 @@ def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
         assert found[1].isfinite().all()
 
 
-def test_bounds_of_a_bag_with_fewer_instances_than_classes_are_of_what_cannot_be() -> None:
-    log_probs = torch.zeros(1, 9, 10).log_softmax(dim=1)
-    labels, mask = torch.ones(1, 8, dtype=torch.bool), (torch.arange(10) < 2).unsqueeze(0)
-    for method in ("auto", "noisy-or", "union", "bonferroni", "beta", "hybrid"):
-        bounds = bag_log_prob_bounds(log_probs, labels, mask, method=method)
-        assert (bounds.lower.item(), bounds.upper.item()) == (-torch.inf, -torch.inf), method
+def test_long_bags_are_computed_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_probs = regime_log_probs("background+8", 8, 160)[None]
+    parts, _ = columns.select(log_probs, None, torch.ones(1, 8, dtype=torch.bool), 8)
+    for how in (levels.Numbers, levels.Logs):
+        monkeypatch.setattr(levels, "AT_ONCE", 1 << 21)
+        whole, whole_sets = levels.solve(parts, how), levels.every_set(parts, how)
+        whole_bytes = peak_bytes(lambda how=how: levels.solve(parts, how))  # type: ignore[misc]
+        monkeypatch.setattr(levels, "AT_ONCE", 256 * 12)
+        parted = levels.solve(parts, how)
+        torch.testing.assert_close(parted, whole, rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(levels.every_set(parts, how), whole_sets, rtol=1e-13, atol=1e-13)
+        assert peak_bytes(lambda how=how: levels.solve(parts, how)) < whole_bytes / 2  # type: ignore[misc]
 
 
-def test_bags_without_dimensions_of_positions_have_second_derivatives() -> None:
-    logits = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
-    labels = torch.tensor([[True, False, False], [False] * 3, [False, False, True]])
+def test_values_that_underflow_are_solved_in_logarithms() -> None:
+    log_probs = torch.full((1, 4, 3), -600.0, dtype=torch.float64)
+    log_probs[0, [0, 1], [0, 0]] = -0.6931471805599453
+    log_probs[0, [1, 2], [1, 1]] = torch.tensor([-600.0, -1e-300], dtype=torch.float64)
+    log_probs[0, 3, 2] = 0.0
+    parts, _ = columns.select(log_probs, None, torch.ones(1, 3, dtype=torch.bool), 3)
+    assert levels.solve(parts, levels.Numbers).ratio < math.log(levels.CERTAIN)
+    truth = float(PreciseBag(log_probs[0], [0, 1, 2]).log_prob())
+    assert bag_log_prob(log_probs, torch.ones(1, 3).bool()).item() == pytest.approx(truth, rel=1e-13)
 
-    def value(z: Tensor) -> Tensor:
-        return bag_log_prob_from_logits(z, labels)
 
-    assert torch.autograd.gradgradcheck(value, logits)
-    assert torch.autograd.gradcheck(lambda z: instance_posterior(z.log_softmax(dim=1), labels), logits)
+def test_sixteen_classes_and_ten_thousand_positions() -> None:
+    log_probs = torch.randn(1, 18, 10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_probs = log_probs.log_softmax(1).requires_grad_()
+    value = bag_log_prob(log_probs, (torch.arange(17) < 16).unsqueeze(0))
+    chosen = torch.cat([log_probs[:, :16], log_probs[:, -1:]], dim=1)
+    assert value.item() == pytest.approx(torch.logsumexp(chosen, 1).sum().item(), rel=1e-14)  # every class is certain
+    (gradient,) = torch.autograd.grad(value.sum(), log_probs)
+    torch.testing.assert_close(gradient.sum(dim=1), torch.ones(1, 10_000, dtype=torch.float64))
