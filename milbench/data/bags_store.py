@@ -24,8 +24,8 @@ from milbench.data.array_cache import check_room
 from milbench.data.bag_files import BFLOAT16, BagFile
 from milbench.errors import UsageError
 
-BLOCK = 1 << 16
-"""Numbers that are looked at together: half a megabyte in double precision."""
+BLOCK = 1 << 17
+"""Numbers that are looked at together: a megabyte in double precision."""
 MOST_NAMED = 20
 """At most how many wrong files a message names; it counts the others."""
 T = TypeVar("T")
@@ -159,12 +159,7 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
                 hashes.append(hashlib.sha256())
             hashes[-1].update(stored[at : at + size].data)
         values = single(stored, dtype)
-        exact = values.astype(np.float64)
-        means[first:last] = np.add.reduceat(exact, inside) / sizes[:, None]
-        with np.errstate(invalid="ignore"):  # of infinite numbers, which the checks name
-            exact -= means[first:last] if last - first == 1 else np.repeat(means[first:last], sizes, axis=0)
-        exact *= exact
-        squares[first:last] = np.add.reduceat(exact, inside)
+        means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
         if ends:
             _update(lows, values.min(axis=0), values)
             _update(highs, -values.max(axis=0), values, sign=-1)
@@ -282,6 +277,21 @@ def _written(folder: Path, offsets: NDArray[np.int64], passes: Sequence[Pass], d
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return {"dtype": dtype}
+
+
+def _moments(
+    values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return means (n, D) and sums of squared distances from them of the pieces of a block, which is changed."""
+    with np.errstate(invalid="ignore"):  # of infinite numbers, which the checks name
+        if len(starts) == 1:
+            means = values.mean(axis=0, keepdims=True)
+            values -= means
+            return means, np.einsum("ij,ij->j", values, values)[None]
+        means = np.add.reduceat(values, starts) / sizes[:, None]
+        values -= np.repeat(means, sizes, axis=0)
+        values *= values
+        return means, np.add.reduceat(values, starts)
 
 
 def _merged(

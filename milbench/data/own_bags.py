@@ -349,7 +349,7 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
     extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
     extra |= {name: known[name] for name in ("kind", "frames_per_second") if name in known}
     return OwnBags(
-        path, known["bags"], np.asarray(arrays["labels"]), known["classes"], open_store(arrays, known["dtype"], files),
+        path, known["bags"], np.array(arrays["labels"]), known["classes"], open_store(arrays, known["dtype"], files),
         known["digest"], known["groups"], known["split"], known["ignored"], known.get("features", []), marks=marks,
         **extra,
     )  # fmt: skip
