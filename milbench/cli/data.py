@@ -126,12 +126,11 @@ def make(
 ) -> int:
     """Render a data set of house numbers in SVHN's format, without a download."""
     from milbench._utils.console import console
-    from milbench.data import catalog
-    from milbench.data.rendering import generate
+    from milbench.data import catalog, house_numbers
 
     with as_usage():
         root = _directory_to_fill(data_dir)
-        place = generate.make(root, seed, train, test)
+        place = house_numbers.make(root, seed, train, test)
         remark = catalog.DATASETS[name].remark(root)
     console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
     return 0

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
 from milbench.data.download import STALLED
-from milbench.data.rendering.generate import RenderedNumbers
+from milbench.data.house_numbers import RenderedNumbers
 from milbench.data.svhn import SvhnFiles
 from milbench.errors import UsageError, as_usage, unknown
 

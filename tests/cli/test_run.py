@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from milbench.data.rendering.generate import make
+from milbench.data.house_numbers import make
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
 from milbench.store.collect import collect
