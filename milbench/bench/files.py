@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milbench.engine.profiling import Timing
 
 FORMAT = "milbench-bench/1"
-Kind = Literal["training", "losses", "runner"]
+Kind = Literal["training", "losses", "runner", "data"]
 Fact = str | int | float | bool | None
 
 

@@ -113,6 +113,26 @@ def runner(
 
 
 @app.command()
+def data(
+    torchmil: Annotated[Path | None, typer.Option(help="The Python of an environment that has torchmil.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small slides and tables.")] = False,
+    as_json: JsonOption = None,
+) -> int:
+    """Measure bags at real sizes. 100 slides beside torchmil, tables beside pandas: 10 GB of disk, five minutes."""
+    from milbench.bench import data as benchmark
+    from milbench.bench.files import Measured, machine
+    from milbench.cli.bench_tables import print_data
+
+    _check_target(as_json)
+    rows = list(benchmark.measure(torchmil, quick=quick))
+    if as_json != STANDARD_OUTPUT:
+        print_data(rows)
+    if as_json:
+        _write(Measured("data", machine("cpu", os.cpu_count() or 1), rows), as_json)
+    return 0
+
+
+@app.command()
 def compare(
     before: Annotated[Path, typer.Argument(help="A file of --json.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Another one, of the same benchmark.", show_default=False)],

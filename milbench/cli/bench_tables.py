@@ -86,6 +86,18 @@ def print_runner(rows: list[dict[str, Any]], jobs: int) -> None:
     PlainConsole(width=190).print(table)
 
 
+def print_data(rows: list[Row]) -> None:
+    """Print the seconds and the memory of bags at real sizes."""
+    table = Table(title="seconds from the command on, and memory shared with no file", title_justify="left")
+    headings = ("all", "first step", "first epoch", "later epoch")
+    for heading in ("", *headings, "MiB"):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for row in rows:
+        times = [f"{row.seconds[heading].median:.1f}" if heading in row.seconds else "" for heading in headings]
+        table.add_row(row.name, *times, f"{row.bytes['memory'] / 2**20:,.0f}")
+    PlainConsole(width=190).print(table)
+
+
 def _measured(heading: str, value: float) -> str:
     if heading == "cells" or heading.endswith("MiB"):
         return f"{value:,.0f}"

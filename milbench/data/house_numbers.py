@@ -247,7 +247,7 @@ def _clouds(rng: Generator, shape: tuple[int, ...], size: float) -> Array:
     from PIL import Image
 
     coarse = Image.fromarray(rng.normal(0, 1, [max(2, round(side / size) + 1) for side in shape]).astype(np.float32))
-    return np.asarray(coarse.resize(shape[::-1], Image.Resampling.BICUBIC), float)
+    return np.asarray(coarse.resize((shape[1], shape[0]), Image.Resampling.BICUBIC), np.float64)
 
 
 def _photograph(rng: Generator, picture: Array, tall: float) -> NDArray[np.uint8]:
