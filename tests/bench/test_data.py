@@ -24,5 +24,5 @@ def test_slides_are_trained_on_and_timed_and_links_serve_for_many(tmp_path: Path
 
 
 def test_a_command_that_fails_is_named() -> None:
-    with pytest.raises(UsageError, match="ended with exit code 1: .*no such thing"):
+    with pytest.raises(UsageError, match=r"ended with exit code 1: .*no such thing"):
         data._run([sys.executable, "-c", "raise SystemExit('no such thing')"])
