@@ -46,6 +46,7 @@ class ExtendedDigits(NestedDigits):
 
     name = "extended-digits"
     sizes = (16, 24)
+    digit_side = 8
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (400, 100)
@@ -56,7 +57,7 @@ class ExtendedDigits(NestedDigits):
         self,
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,
         split: Literal["seed", "fixed"] = "seed",
-        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
         canvas: Literal["fixed", "proportional"] = "fixed",
         batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:

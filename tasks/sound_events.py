@@ -65,7 +65,7 @@ class SoundEvents(SequenceTask):
         snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
         max_events: Annotated[int, Field(ge=1, le=16)] = 4,
         train_bags: Annotated[int, Field(ge=1)] = 5000,
-        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
     ) -> None:
         super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.snr_db = snr_db

@@ -158,7 +158,7 @@ def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture(scope="session")
 def street_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a small set of house numbers."""
-    from milbench.data.rendering.generate import make
+    from milbench.data.house_numbers import make
 
     root = tmp_path_factory.mktemp("data")
     make(root, seed=3, train=60, test=20)

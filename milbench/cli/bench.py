@@ -92,3 +92,15 @@ def _rounded(value: float) -> str:
     if value != value:
         return ""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+@app.command()
+def data(
+    torchmil: Annotated[Path | None, typer.Option(help="The Python of an environment that has torchmil.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small slides and tables.")] = False,
+) -> int:
+    """Measure bags at real sizes: 100 slides beside torchmil, tables beside pandas. 10 GB of disk, five minutes."""
+    from milbench.bench.data import measure
+
+    _print(measure(torchmil, quick=quick), "Seconds from the command on, and MiB of memory shared with no file")
+    return 0

@@ -11,7 +11,7 @@ from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
 
-from milbench.data.rendering.generate import make
+from milbench.data.house_numbers import make
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
 from tests._helpers.cifar_files import small_cifar

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from milbench.engine.profiling import peak_bytes
+from milbench.bench.profiling import peak_bytes
 from milbench.likelihood import bag_log_prob, best_label_set, distribution, label_set_distribution
 from tests._helpers.likelihood_reference import PreciseBag, every_label_set
 from tests._helpers.likelihood_regimes import regime_log_probs

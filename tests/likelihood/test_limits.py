@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench.engine.profiling import peak_bytes
+from milbench.bench.profiling import peak_bytes
 from milbench.likelihood import (
     bag_log_prob,
     bag_log_prob_bounds,

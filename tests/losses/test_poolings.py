@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from milbench.engine.callback import Callback
-from milbench.engine.trainer import Trainer
 from torch import Tensor
 from torch.testing import assert_close
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.tables.labels import LabelledBags, apart_groups
-from milbench.data.tables.reading import shown
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import shown
 from milbench.errors import UsageError
 
 _MOST_FOLDS = 10
@@ -27,13 +28,13 @@ class BagSplit:
     test: NDArray[np.int64]
 
 
-def given_split(table: LabelledBags) -> BagSplit:
+def given_split(table: OwnBags) -> BagSplit:
     """Return the split that the column `split` of a table says."""
     names = np.array(table.split)
     return BagSplit(*(np.flatnonzero(names == part) for part in ("train", "validation", "test")))
 
 
-def drawn_split(table: LabelledBags, test: float, validation: float, seed: int) -> BagSplit:
+def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> BagSplit:
     """Draw a split that is stratified by label set and keeps groups together.
 
     Args:
@@ -47,7 +48,7 @@ def drawn_split(table: LabelledBags, test: float, validation: float, seed: int) 
     return _with_validation(table, rest, tested, validation / (1 - test), seed)
 
 
-def fold_split(table: LabelledBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
+def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
     """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
 
     Args:
@@ -69,7 +70,7 @@ def fold_split(table: LabelledBags, folds: list[list[NDArray[np.int64]]], valida
     return _with_validation(table, rest, tested, share, seed)
 
 
-def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together.
 
     Args:
@@ -83,7 +84,7 @@ def drawn_folds(table: LabelledBags, folds: int, repeats: int) -> list[list[NDAr
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
-def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
 
     Args:
@@ -122,8 +123,20 @@ def read_folds(path: Path, table: LabelledBags, folds: int, repeats: int) -> lis
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 
+def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
+    """Return the groups whose bags are not all in one part.
+
+    Args:
+        table: the bags.
+        parts: of the bags, such as the part of a split or the number of a fold.
+    """
+    first: dict[str, object] = {}
+    pairs = zip(table.groups or (), parts, strict=False)
+    return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
+
+
 def _with_validation(
-    table: LabelledBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
+    table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:
     if not share:
         return BagSplit(rest, rest[:0], tested)
@@ -132,7 +145,7 @@ def _with_validation(
 
 
 def _apart(
-    table: LabelledBags, bags: NDArray[np.int64], share: float, seed: int
+    table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return `bags` without about a share of them, and these."""
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
@@ -152,7 +165,7 @@ def _apart(
     return np.setdiff1d(bags, taken), taken
 
 
-def _folds(table: LabelledBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
+def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
     """Return `count` folds of some bags, stratified by label set; groups stay together."""
     import warnings
 
@@ -170,5 +183,5 @@ def _folds(table: LabelledBags, bags: NDArray[np.int64], count: int, seed: int) 
         return [bags[test] for _, test in found]
 
 
-def _units(table: LabelledBags) -> str:
+def _units(table: OwnBags) -> str:
     return "groups" if table.groups else "bags"

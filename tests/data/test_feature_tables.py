@@ -8,8 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
+from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
+
+
+def parts(table: OwnBags) -> list[list[list[float]]]:
+    return [table.store.single(bag).tolist() for bag in range(len(table))]
+
 
 # The rows of bag b lie apart, and its name is a number.
 TEXT = """bag,labels,size,kind,weight
@@ -21,10 +26,10 @@ b,,5,x,1e2
 """
 
 
-def load(folder: Path, text: str, columns: Columns | None = None) -> BagTable:
+def load(folder: Path, text: str, columns: Columns | None = None) -> OwnBags:
     path = folder / "bags.csv"
     path.write_text(text, "utf-8")
-    return load_bag_table(path, columns or Columns())
+    return load_features(path, columns or Columns())
 
 
 def test_a_row_an_instance(tmp_path: Path) -> None:
@@ -34,10 +39,10 @@ def test_a_row_an_instance(tmp_path: Path) -> None:
     assert table.labels.tolist() == [[True, True, False], [False] * 3, [False, False, True]]
     assert table.feature_names == ["size", "weight"]
     assert table.ignored == ["kind"]
-    parts = [table.features[a:b].tolist() for a, b in zip(table.starts, table.starts[1:], strict=False)]
-    assert parts == [[[1, 0.5], [3, 2.5]], [[2, 1.5], [5, 100]], [[4, -1]]]
+    assert parts(table) == [[[1, 0.5], [3, 2.5]], [[2, 1.5], [5, 100]], [[4, -1]]]
+    assert table.rows is not None
     assert table.rows.tolist() == [0, 2, 1, 4, 3]
-    assert table.sizes.tolist() == [2, 2, 1]
+    assert table.store.sizes.tolist() == [2, 2, 1]
     assert (table.instance_classes, table.groups, table.split) == (None, None, None)
 
 
@@ -80,17 +85,17 @@ def test_instance_labels_groups_and_split(tmp_path: Path) -> None:
 def test_the_digest_follows_the_content_and_not_the_form(tmp_path: Path) -> None:
     table = load(tmp_path, TEXT)
     (tmp_path / "bags.tsv").write_text(TEXT.replace(",", "\t"), "utf-8")
-    assert load_bag_table(tmp_path / "bags.tsv", Columns()).digest == table.digest
+    assert load_features(tmp_path / "bags.tsv", Columns()).digest == table.digest
     for changed in (TEXT.replace("-1", "-2"), TEXT.replace("eel", "cat"), TEXT.replace("c,eel", "d,eel")):
         assert load(tmp_path, changed).digest != table.digest
 
 
 def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
-    assert load(tmp_path, TEXT).features[0, 1] == 0.5
+    assert parts(load(tmp_path, TEXT))[0][0][1] == 0.5
     path = tmp_path / "bags.csv"
     path.write_text(TEXT.replace("0.5", "0.7"), "utf-8")
     os.utime(path, ns=(1, 1))
-    assert load_bag_table(path, Columns()).features[0, 1] == np.float32(0.7)
+    assert parts(load_features(path, Columns()))[0][0][1] == np.float32(0.7)
 
 
 def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
@@ -99,14 +104,14 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
     np.save(tmp_path / "parts/y.npy", np.ones((1, 2)))
     text = "bag,labels,path,note\nx,a;b,parts/x.npy,1\ny,,parts/y.npy,2\n"
     table = load(tmp_path, text, Columns(features="@path"))
-    assert table.starts.tolist() == [0, 3, 4]
-    assert table.features.tolist() == [[0, 1], [2, 3], [4, 5], [1, 1]]
+    assert table.store.offsets.tolist() == [0, 3, 4]
+    assert parts(table) == [[[0, 1], [2, 3], [4, 5]], [[1, 1]]]
     assert table.labels.tolist() == [[True, True], [False, False]]
     assert table.ignored == ["note"]
     np.save(tmp_path / "parts/y.npy", np.full((1, 2), 7.0))
     os.utime(tmp_path / "parts/y.npy", ns=(1, 1))
-    again = load_bag_table(tmp_path / "bags.csv", Columns(features="@path"))
-    assert again.features.tolist()[-1] == [7, 7], "a file that the table names has changed"
+    again = load_features(tmp_path / "bags.csv", Columns(features="@path"))
+    assert parts(again)[-1] == [[7, 7]], "a file that the table names has changed"
     assert again.digest != table.digest
     with pytest.raises(UsageError, match=r"row 4: a second row of bag 'x', expected a row a bag where files are named"):
         load(tmp_path, text + "x,a;b,parts/x.npy,3\n", Columns(features="@path"))
@@ -136,7 +141,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
         (TEXT, {"features": "wait"}, r"no column 'wait' .*did you mean 'weight'"),
         (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
-        (TEXT, {"labels": "size*"}, r"row 4: column 'size' is '3', expected 0 or 1"),
+        (TEXT, {"labels": "size*"}, r"row 3: column 'size' is '2', expected 0 or 1"),
         ("bag,labels,f\n1,,2\n2,,3\n", {}, r"names no class in any row"),
         ("bag,labels,f\n1,a,x\n2,b,y\n", {}, r"no column of numbers for features"),
         (
@@ -181,16 +186,16 @@ def test_what_names_bags_and_labels_is_no_feature(tmp_path: Path) -> None:
 def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> None:
     frame = pd.DataFrame({"bag": ["a", "b"], "labels": ["x", ""], "f0": [1.0, 2.0]})
     frame.to_csv(tmp_path / "t.csv")
-    table = load_bag_table(tmp_path / "t.csv", Columns())
+    table = load_features(tmp_path / "t.csv", Columns())
     assert (table.feature_names, table.ignored) == (["f0"], ["Unnamed: 0"])
     pd.read_csv(tmp_path / "t.csv").to_csv(tmp_path / "twice.csv")
-    assert load_bag_table(tmp_path / "twice.csv", Columns()).feature_names == ["f0"]
+    assert load_features(tmp_path / "twice.csv", Columns()).feature_names == ["f0"]
     times = frame.assign(
         when=pd.to_datetime(["2020-01-01", "2020-01-02"]), lasts=pd.to_timedelta(["1h", "2h"]), remark=["", "1 egg"]
     )
     times.to_parquet(tmp_path / "t.parquet")
     times.to_csv(tmp_path / "times.csv", index=False)
-    tables = [load_bag_table(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
+    tables = [load_features(tmp_path / name, Columns()) for name in ("t.parquet", "times.csv")]
     assert [table.feature_names for table in tables] == [["f0"]] * 2
     assert tables[0].digest == tables[1].digest
 
@@ -198,4 +203,4 @@ def test_an_index_without_a_name_and_times_are_no_features(tmp_path: Path) -> No
 def test_a_table_in_another_encoding_says_so(tmp_path: Path) -> None:
     (tmp_path / "bags.csv").write_text(TEXT, "utf-16")
     with pytest.raises(UsageError, match=r"bags.csv cannot be read as a table: it is no text in UTF-8 .*; save it so"):
-        load_bag_table(tmp_path / "bags.csv", Columns())
+        load_features(tmp_path / "bags.csv", Columns())

@@ -2,24 +2,23 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from milbench.data.tables.bag_table import BagTable
-from milbench.data.tables.splits import drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.data.own_bags import OwnBags
+from milbench.data.splits import drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
+from tests._helpers.own_bags import own_bags
 
 
-def table(bags: int = 120, positive: float = 0.25, groups: int = 0, split: list[str] | None = None) -> BagTable:
+def table(bags: int = 120, positive: float = 0.25, groups: int = 0, split: list[str] | None = None) -> OwnBags:
     labels = (np.arange(bags) < positive * bags)[:, None]
     names = [f"b{i}" for i in range(bags)]
-    features = np.zeros((bags, 1), np.float32)
     of = [f"g{i % groups}" for i in range(bags)] if groups else None
-    return BagTable(
-        Path("bags.csv"), names, labels, ["yes"], np.arange(bags + 1), features, ["f"], groups=of, split=split
-    )
+    return own_bags([np.zeros((1, 1))] * bags, labels, ["yes"], bags=names, groups=of, split=split)
 
 
 def parts_of(found: object) -> list[list[int]]:
@@ -91,7 +90,7 @@ def test_label_sets_that_hardly_repeat_are_no_strata() -> None:
     rng = np.random.default_rng(0)
     bags = table(40)
     labels = rng.random((40, 12)) < 0.5
-    odd = BagTable(bags.path, bags.bags, labels, [str(c) for c in range(12)], bags.starts, bags.features, ["f"])
+    odd = replace(bags, labels=labels, class_names=[str(c) for c in range(12)])
     assert sorted(itertools.chain(*parts_of(drawn_split(odd, 0.25, 0.25, 3)))) == list(range(40))
 
 

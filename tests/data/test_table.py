@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from milbench.data.tables.reading import read_table, row_name, text_column
+from milbench.data.table import read_table, row_name
 from milbench.errors import UsageError
 
 FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
@@ -21,7 +21,7 @@ def test_a_table_is_the_same_in_every_form(tmp_path: Path, ending: str) -> None:
         FRAME.to_parquet(path)
     else:
         FRAME.to_feather(path)
-    found = read_table(path)
+    found = read_table(path).frame
     assert found["labels"].tolist() == ["NA;x", ""], "a label NA is no missing value"
     assert found["f0"].tolist() == [1.5, -2.0]
 
@@ -29,7 +29,7 @@ def test_a_table_is_the_same_in_every_form(tmp_path: Path, ending: str) -> None:
 def test_names_of_bags_stay_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n", "utf-8")
-    found = read_table(path)
+    found = read_table(path).frame
     assert found["bag"].tolist() == ["007", "1e3"]
     assert list(found.columns) == ["bag", "labels", "f"]
 
@@ -96,7 +96,7 @@ def test_rows_are_counted_as_an_editor_shows_them() -> None:
 def test_spaces_behind_a_separator_belong_to_no_field(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('bag, labels, f0, note\na, "x;y", 1, "two\nlines, one comma"\nb, "", 2, plain\n')
-    found = read_table(path)
+    found = read_table(path).frame
     assert found["labels"].tolist() == ["x;y", ""]
     assert found["note"].tolist() == ["two\nlines, one comma", "plain"], "a text of several lines is no mistake"
 
@@ -106,7 +106,7 @@ def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path, val
     path = tmp_path / "t.parquet"
     pd.DataFrame({"labels": [None, value]}).to_parquet(path)
     with pytest.raises(UsageError, match=f"t.parquet, row 2: the column 'labels' holds {kind}, .*with ';' between"):
-        text_column(read_table(path), path, "labels", "")
+        read_table(path).texts("labels").values()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -114,7 +114,7 @@ def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None
     path = tmp_path / "t.csv"
     rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass, under trees, at noon"', 'b.png,"cat" ,plain', ""]
     path.write_bytes(end.join(rows).encode())
-    assert text_column(read_table(path), path, "labels", "") == ["dog", "cat"]
+    assert read_table(path).texts("labels").values() == ["dog", "cat"]
     rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
     path.write_bytes(end.join(rows).encode())
-    assert read_table(path)["f1"].tolist() == [2, 4]
+    assert read_table(path).frame["f1"].tolist() == [2, 4]

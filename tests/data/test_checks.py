@@ -2,28 +2,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 
-from milbench.data.tables.bag_table import BagTable
-from milbench.data.tables.checks import check_bags, check_sequences, fatal
-from milbench.data.tables.sequence_files import LoadedFrames
-from milbench.data.tables.sequence_table import Event, SequenceTable
+from milbench.data.checks import check_bags, fatal
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import Mark
+from tests._helpers.own_bags import own_bags, store_of
+
+LABELS = [[True, False], [False, False], [True, True]]
 
 
-def table() -> BagTable:
+def parts(change: Any = None) -> list[NDArray[Any]]:
+    """Return three bags of 2, 1 and 3 instances of two features, after a change of all of them."""
     features = np.arange(12, dtype=np.float32).reshape(6, 2)
-    labels = np.array([[True, False], [False, False], [True, True]])
-    return BagTable(
-        Path("bags.csv"), ["a", "b", "c"], labels, ["cat", "dog"], np.array([0, 2, 3, 6]), features, ["f", "g"],
-        rows=np.arange(6),
-    )  # fmt: skip
+    if change is not None:
+        change(features)
+    return np.split(features, [2, 3])
 
 
-def found(bags: BagTable, level: str, limit: int = 16) -> dict[str, str]:
-    return {finding.what: finding.found for finding in check_bags(bags, limit) if finding.level == level}
+def table(change: Any = None, **columns: Any) -> OwnBags:
+    return own_bags(parts(change), columns.pop("labels", LABELS), columns.pop("classes", ["cat", "dog"]), **columns)
+
+
+def found(bags: OwnBags, level: str, limit: int = 16) -> dict[str, str]:
+    return {finding.what: finding.found for finding in check_bags(bags, "features", limit) if finding.level == level}
 
 
 def test_facts_are_counted() -> None:
@@ -37,10 +43,10 @@ def test_facts_are_counted() -> None:
 
 
 def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> None:
-    features = table().features.copy()
-    features[2] = features[0]
-    twin = replace(table(), starts=np.array([0, 1, 2, 3]), bags=["a", "b", "c"], features=features[[0, 1, 2]])
-    warnings = found(twin, "warning")
+    one, other = np.arange(2.0).reshape(1, 2), np.full((1, 2), 9.0)
+    twin = replace(table(), store=store_of([one, other, one]))
+    labels = np.array([[True, False], [False, False], [False, True]])
+    warnings = found(replace(twin, labels=labels), "warning")
     assert warnings["bags of equal content"] == "1: a = c"
     assert warnings["equal bags, other labels"] == "1: a = c"
     assert "equal bags in two parts" not in warnings
@@ -57,29 +63,30 @@ def test_a_group_in_two_parts_of_a_split_is_fatal() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
-    features = table().features.copy()
-    features[4, 1] = value
-    (text,) = found(replace(table(), features=features), "fatal").values()
+    def broken(features: Any) -> None:
+        features[4, 1] = value
+
+    (text,) = found(table(broken), "fatal").values()
     assert text == f"1, the first in bags.csv, row 6: g is {value} in single precision"
 
 
 def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
-    features = table().features.copy()
-    features[:, 1] = 3
-    assert found(replace(table(), features=features), "warning") == {"constant features": "1: g"}
-    features[:, 0] = 5
-    assert "all are constant" in found(replace(table(), features=features), "fatal")["features"]
+    def constant(features: Any) -> None:
+        features[:, 1] = 3
+
+    def all_constant(features: Any) -> None:
+        features[:] = 5, 3
+
+    assert found(table(constant), "warning") == {"constant features": "1: g"}
+    assert "all are constant" in found(table(all_constant), "fatal")["features"]
 
 
-def features_of(*columns: np.ndarray) -> BagTable:
+def features_of(*columns: NDArray[Any]) -> OwnBags:
     """Return a table with these features in bags of two."""
     features = np.stack(columns, axis=1).astype(np.float32)
     bags = len(features) // 2
     labels = np.arange(bags)[:, None] % 3 < [1, 2]
-    return BagTable(
-        Path("bags.csv"), [f"bag {number}" for number in range(bags)], labels, ["cat", "dog"],
-        np.arange(0, len(features) + 2, 2), features, ["f", "g"][: len(columns)], rows=np.arange(len(features)),
-    )  # fmt: skip
+    return own_bags(np.split(features, bags), labels, ["cat", "dog"])
 
 
 @pytest.mark.parametrize("count", [30, 300])
@@ -112,8 +119,7 @@ def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> 
     assert "certified lower bound" in found(table(), "warning", limit=1)["large label sets"]
     labels = np.array([[True, False], [True, True], [True, True]])
     assert (
-        "1 have more classes than instances: b"
-        in (found(replace(table(), labels=labels), "fatal")["bags with too few instances"])
+        "1 have more classes than instances: b" in (found(table(labels=labels), "fatal")["bags with too few instances"])
     )
 
 
@@ -135,51 +141,48 @@ def test_classes_that_differ_in_case_alone_are_named() -> None:
     assert seen["classes that differ in case alone"] == "Cat and cat"
 
 
-def sequences(**changes: object) -> SequenceTable:
-    labels = np.array([[True, False], [False, False], [True, True]])
-    bags = ["a.wav", "b.wav", "c.wav"]
-    return replace(SequenceTable(Path("t.csv"), bags, labels, ["cat", "dog"], [Path(bag) for bag in bags]), **changes)  # type: ignore[arg-type]
+def frames() -> list[NDArray[Any]]:
+    """Return sequences of 4, 6 and 10 frames of two features."""
+    return [np.arange(2.0 * length).reshape(2, length).T for length in (4, 6, 10)]
 
 
-def frames() -> LoadedFrames:
-    """Sequences of 4, 6 and 10 frames of two features, two frames a second."""
-    return LoadedFrames(
-        [torch.arange(2.0 * length).view(2, length) for length in (4, 6, 10)], 2.0, "frames of 2 features"
-    )
+def sequences(some: Any = None, **changes: Any) -> OwnBags:
+    """Return a table of three sequences, two frames a second."""
+    names, path = ["a.wav", "b.wav", "c.wav"], Path("t.csv")
+    columns = {"frames_per_second": 2.0, "rows": None, **changes}
+    return own_bags(some or frames(), LABELS, ["cat", "dog"], bags=names, path=path, **columns)
 
 
-def of_sequences(
-    table: SequenceTable, loaded: LoadedFrames, level: str, positions: tuple[int, ...] = (2, 3, 5), limit: int = 16
-) -> dict[str, str]:
-    findings = check_sequences(table, loaded, np.array(positions), limit)
+def of_sequences(table: OwnBags, level: str, positions: tuple[int, ...] = (2, 3, 5), limit: int = 16) -> dict[str, str]:
+    findings = check_bags(table, "sequences", limit, np.array(positions))
     return {finding.what: finding.found for finding in findings if finding.level == level}
 
 
 def test_lengths_of_sequences_are_counted() -> None:
-    table = sequences(events=[[Event(0, 0, 1)], [], []])
-    facts = of_sequences(table, frames(), "fact")
+    table = sequences(marks=[[Mark(0, (0, 1))], [], []])
+    facts = of_sequences(table, "fact")
     assert facts["sequences"] == "3, of 4 to 10 frames, median 6"
     assert facts["time"] == "2 to 5 seconds, 2 frames a second"
     assert facts["features"] == "2 in every frame"
     assert facts["events"] == "2 of 3 sequences have an event of every class"
     assert facts["empty label sets"] == "1 of 3 bags"
     assert facts["class cat"] == "in 2 of 3 bags"
-    assert of_sequences(table, frames(), "warning") == of_sequences(table, frames(), "fatal") == {}
-    assert "large label sets" in of_sequences(table, frames(), "warning", limit=1)
+    assert of_sequences(table, "warning") == of_sequences(table, "fatal") == {}
+    assert "large label sets" in of_sequences(table, "warning", limit=1)
 
 
 def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
-    (found,) = of_sequences(sequences(), frames(), "fatal", positions=(2, 3, 1)).values()
+    (found,) = of_sequences(sequences(), "fatal", positions=(2, 3, 1)).values()
     assert found.startswith("1: c.wav (row 4) has 2 classes and 1 positions in its 10 frames")
-    (found,) = of_sequences(sequences(events=[[Event(0, 2, 3)], [], []]), frames(), "fatal").values()
+    (found,) = of_sequences(sequences(marks=[[Mark(0, (2, 3))], [], []]), "fatal").values()
     assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
-    assert not of_sequences(sequences(events=[[Event(0, 1.9, 3)], [], []]), frames(), "fatal"), "its end is cut off"
+    assert not of_sequences(sequences(marks=[[Mark(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
 
 
 def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
     """Network and loss could know a test recording from training."""
-    one, other, _ = frames().frames
-    twins = LoadedFrames([one, other, one.clone()], 2.0, "frames")
+    one, other, _ = frames()
+    twins = [one, other, one.copy()]
     expected = "1: a.wav (row 2) = c.wav (row 4)"
     for changes, refused in (
         ({}, True),
@@ -188,22 +191,18 @@ def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> Non
         ({"split": ["train", "test", "test"]}, True),
         ({"split": ["test", "train", "test"]}, False),
     ):
-        assert list(of_sequences(sequences(**changes), twins, "fatal").values()) == [expected] * refused, changes
-        assert of_sequences(sequences(**changes), twins, "warning")["sequences of equal content"] == expected
+        assert list(of_sequences(sequences(twins, **changes), "fatal").values()) == [expected] * refused, changes
+        assert of_sequences(sequences(twins, **changes), "warning")["sequences of equal content"] == expected
 
 
 def test_silence_and_constant_features_are_warnings_and_fatal_where_there_is_nothing_else() -> None:
-    first, second, third = frames().frames
-    warnings = of_sequences(sequences(), LoadedFrames([first * 0 + 7, second, third], 2.0, "frames"), "warning")
+    first, second, third = frames()
+    warnings = of_sequences(sequences([first * 0 + 7, second, third]), "warning")
     assert warnings == {"sequences that never change": "1: a.wav (row 2)"}
-    same = [torch.stack([one[0], torch.ones_like(one[0])]) for one in (first, second, third)]
-    assert of_sequences(sequences(), LoadedFrames(same, 2.0, "frames"), "warning") == {
-        "constant features": "1, counted from 0: 1"
-    }
-    same = [torch.ones_like(one) for one in same]
-    findings = check_sequences(
-        sequences(groups=["x", "x", "y"]), LoadedFrames(same, 2.0, "frames"), np.array([2, 3, 5]), 16
-    )
+    same = [np.stack([one[:, 0], np.ones(len(one))], axis=1) for one in (first, second, third)]
+    assert of_sequences(sequences(same), "warning") == {"constant features": "1, counted from 0: 1"}
+    alike = sequences([np.ones_like(one) for one in same], groups=["x", "x", "y"])
+    findings = check_bags(alike, "sequences", 16, np.array([2, 3, 5]))
     assert fatal(findings) == ["features: all are constant: no frame differs from another one"]
 
 
@@ -223,11 +222,6 @@ FEW = ("only one bag", "only one group", "two bags", "two groups")
 )
 def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
     labels = np.array([[True, False]] * len(names))
-    size = len(names)
-    features = np.arange(2 * size, dtype=np.float32).reshape(size, 2)
-    bags = BagTable(
-        Path("bags.csv"), names, labels, ["cat", "dog"], np.arange(size + 1), features,
-        ["f", "g"], rows=np.arange(size), **columns,
-    )  # fmt: skip
-    few = [finding.level for finding in check_bags(bags, 16) if finding.what in FEW]
+    bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
+    few = [finding.level for finding in check_bags(bags, "features", 16) if finding.what in FEW]
     assert few == ([level] if level else [])
