@@ -46,7 +46,7 @@ print(*found.sentences, sep="\n")
 print(found.table())
 
 # %% [markdown]
-# The page of the report, and the same numbers as a tidy frame:
+# The page of the report, and what was measured as a tidy frame:
 
 # %%
 print(found.report())
