@@ -51,8 +51,6 @@ class ExtendedDigits(NestedDigits):
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (400, 100)
 
-    added_later = ("bags_per_epoch", "canvas", "batch_bags")
-
     def __init__(
         self,
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,

@@ -83,7 +83,6 @@ class FeatureBags(TableBags):
 
     name = "feature-bags"
     kind = "features"
-    added_later = ("coords", "batch_instances", "instances")
 
     def __init__(
         self,

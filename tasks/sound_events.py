@@ -51,7 +51,6 @@ class SoundEvents(SequenceTask):
     """
 
     name = "sound-events"
-    added_later = ("bags_per_epoch",)
     amount = "train_bags"
     num_classes = len(CLASSES)
     frames_per_second = FRAMES.frames_per_second

@@ -105,10 +105,6 @@ class SyntheticBags(Task):
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     amount = "training_bags"
-    added_later = (
-        *("label_sets", "labels_per_bag", "imbalance", "empty_share", "labels_dropped", "labels_added", "context"),
-        *("context_without", "context_swapped", "test_sizes", "test_label_sets", "training_bags"),
-    )
 
     def __init__(
         self,

@@ -154,6 +154,7 @@ class Plan:
         search: for a tuned comparison, the search.
         command: the command of the last launch.
         launched: when that was, in UTC.
+        precision: what the precision `auto` is in these cells, also for later launches that add to them.
     """
 
     spec: dict[str, Any]
@@ -164,6 +165,7 @@ class Plan:
     search: SearchRecord | None = None
     command: str = ""
     launched: str = ""
+    precision: str = ""
 
     @property
     def name(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from milbench.api.plan import Cell, Plan
 from milbench.engine.display import duration
@@ -20,7 +20,7 @@ BUDGET = 20.0
 def outlook(
     plan: Plan, to_run: Sequence[Cell], root: Root, workers: int, threads: int, data_dir: Path | None
 ) -> list[str]:
-    """Return lines about the recipes of a plan, and how long its cells take.
+    """Return lines about the recipes of a plan with their steps, and how long its cells take.
 
     The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
     measured on a few training steps, without them.
@@ -33,29 +33,29 @@ def outlook(
         threads: of each cell.
         data_dir: the folder of the data; None: the default one.
     """
-    lines = dict.fromkeys(f"{plan.labels[cell.id][1]}: {_recipe(cell.recipe)}" for cell in plan.cells)
-    if not to_run:
-        return [*plan.notes, *lines]
-    known = _known_seconds(plan, root)
-    begun, measured = time.monotonic(), dict(known)
+    known, steps = _known_seconds(plan, root), dict[str, int]()
+    begun, seconds = time.monotonic(), dict(known)
     for cell in to_run:
         key = plan.labels[cell.id]
-        if key not in measured and time.monotonic() - begun < BUDGET:
-            measured[key] = _measured_seconds(cell, threads, data_dir)
-    rest = mean(measured.values())
-    total = sum(measured.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-    how = (
-        "by cells that are done"
-        if known.keys() >= {plan.labels[cell.id] for cell in to_run}
-        else (f"by {MEASURED_STEPS} training steps a loss, evaluations not counted")
-    )
+        if key not in seconds and time.monotonic() - begun < BUDGET:
+            measured = _measured(cell, threads, data_dir)
+            steps[_recipe(plan, cell)], seconds[key] = measured.steps, measured.seconds
+    lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
+    lines = [f"{line}, {steps[line]} steps an epoch" if line in steps else line for line in lines]
+    if not to_run:
+        return [*plan.notes, *lines]
+    rest = mean(seconds.values())
+    total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
+    all_known = known.keys() >= {plan.labels[cell.id] for cell in to_run}
+    how = "as long as cells like these took" if all_known else f"by {MEASURED_STEPS} steps a loss, without evaluations"
     return [*plan.notes, *lines, f"about {duration(total)} with {workers} cells at a time, {how}"]
 
 
-def _recipe(recipe: dict[str, Any]) -> str:
-    steps = recipe["steps_per_epoch"]
-    length = f"{recipe['epochs']} epochs" + (f" of at most {steps} steps" if steps else "")
-    return f"{recipe['optimizer']}, lr {recipe['lr']:g}, {recipe['schedule']}, {length}, {recipe['precision']}"
+def _recipe(plan: Plan, cell: Cell) -> str:
+    recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
+    length = f"{recipe['epochs']} epochs" + (f" of at most {limit} steps" if limit else "")
+    how = f"{recipe['optimizer']}, lr {recipe['lr']:g}, {recipe['schedule']}, {length}, {recipe['precision']}"
+    return f"{plan.labels[cell.id][1]}: {how}"
 
 
 def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
@@ -67,28 +67,27 @@ def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
     return {key: mean(values) for key, values in found.items()}
 
 
-def _measured_seconds(cell: Cell, threads: int, data_dir: Path | None) -> float:
-    """Return how long the training of a cell takes by a few of its steps on the CPU."""
+@dataclass(frozen=True)
+class Measured:
+    """The number of steps of an epoch, and the seconds of all steps of a training."""
+
+    steps: int
+    seconds: float
+
+
+def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
+    """Measure a few steps of a cell on the CPU."""
     import torch
 
-    from milbench._utils.seeding import generator
-    from milbench.api.recipe import Recipe
-    from milbench.api.targets import make_target
-    from milbench.engine.parts import network_logits
-    from milbench.engine.train import build
+    from milbench.engine.train import batch_generator, set_up, train_step
     from milbench.engine.worker import set_torch_defaults
 
     set_torch_defaults(threads)
-    recipe, device = Recipe(**cell.recipe), torch.device("cpu")
-    task, loss, network = build(cell, recipe, device, data_dir)
-    steps = min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch)
-    batches = iter(task.train_batches(0, generator("bags", task.name, cell.seed, 0)))
+    it = set_up(cell, torch.device("cpu"), data_dir)
+    batches = iter(it.task.train_batches(0, batch_generator(it, 0)))
     taken = []
-    for _ in range(min(MEASURED_STEPS, steps)):
+    for done in range(min(MEASURED_STEPS, it.steps)):
         begun = time.perf_counter()
-        bags = next(batches)
-        logits = network_logits(network, bags, device, half=recipe.precision == "bfloat16")
-        target = make_target(loss.target_kind, bags, logits, network)
-        loss(logits, bags.labels, bags.mask, target).mean().backward()
+        train_step(it, next(batches), done)
         taken.append(time.perf_counter() - begun)
-    return recipe.epochs * steps * min(taken)
+    return Measured(it.steps, it.recipe.epochs * it.steps * min(taken))

@@ -108,8 +108,11 @@ class _Launch:
             self.devices = resolve_all(self.how.device)
         elif self.how.jobs or self.how.jobs_per_device:
             raise UsageError("--jobs is for the devices of this machine; a cluster has as many jobs as workers")
-        else:  # its workers have their own devices, and do not share this one's
-            self.devices = [str(resolve(self.how.device))]
+        else:  # its workers look for their own devices
+            self.devices = [self.how.device]
+        self.device = str(resolve(self.how.device)) if self.how.cluster else self.devices[0]
+        self.earlier = self._earlier()
+        self.precision = self.earlier.precision if self.earlier else ""
         if self.how.in_process and (self.how.timeout or self.how.cluster):
             raise UsageError("run.in_process excludes run.timeout and --cluster: a cell is ended with its process")
 
@@ -119,14 +122,14 @@ class _Launch:
         from milbench.engine.planning import make_plan
 
         with catalog.downloads(not self.dry_run):
-            return make() if make else make_plan(self.spec, self.devices[0])
+            return make() if make else make_plan(self.spec, self.device, self.precision)
 
     def tuned(self) -> int:
         """Search settings as the spec says, then compute the comparison with those that were chosen."""
         from milbench.engine.display import last_metrics
         from milbench.engine.tuning import search_plan, tuned_plan
 
-        plan = self.plan(lambda: search_plan(self.spec, self.devices[0]))
+        plan = self.plan(lambda: search_plan(self.spec, self.device, self.precision))
         code = self.compute(plan)
         if self.dry_run or code == INTERRUPTED:
             return code
@@ -136,14 +139,16 @@ class _Launch:
         metric = plan.search.metric if plan.search else ""
         found = {cell.id: last_metrics(self.root, cell) for cell in plan.cells if states[cell.id].status == "done"}
         values = {cell: metrics[metric] for cell, metrics in found.items() if metric in metrics}
-        return self.compute(self.plan(lambda: tuned_plan(self.spec, plan, values, self.devices[0])), over=True)
+        return self.compute(self.plan(lambda: tuned_plan(self.spec, plan, values, self.device)), over=True)
 
     def compute(self, plan: Plan, *, over: bool = False) -> int:
         """Print a plan and compute its missing cells; those of a search that is `over` are not computed again."""
         from milbench.engine.run import shard, worker_count
 
         # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
-        workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs, self.how.jobs_per_device)
+        workers, slots = os.cpu_count() or 1, 1
+        if self.how.cluster is None:
+            workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs, self.how.jobs_per_device)
         states = self.root.states(plan)
         wanted = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
         rerun = wanted[self.how.rerun]
@@ -172,15 +177,17 @@ class _Launch:
         """Write the plan, with the cells of earlier launches that it adds to."""
         self.root.make()
         plan = replace(plan, command=self.command, launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
-        if plan.name in self.root.names():
-            try:
-                earlier = self.root.plan(plan.name)
-            except UsageError:
-                earlier = plan
-            if earlier.spec.get("part") or plan.spec["part"] or plan.spec["source"] == "flags":
-                plan = plan.joined(earlier) if joins(plan.spec, earlier.spec) else plan
+        plan = plan.joined(self.earlier) if self.earlier else plan
         self.root.keep(plan)
         return plan
+
+    def _earlier(self) -> Plan | None:
+        """Return the plan of earlier launches of the name that this one adds to, if there are any."""
+        try:
+            earlier = self.root.plan(self.spec.name)
+        except UsageError:
+            return None
+        return earlier if joins(self.spec.model_dump(mode="json"), earlier.spec) else None
 
     def _display(self, plan: Plan, states: Mapping[str, State], to_run: list[Cell]) -> Display:
         from milbench._utils.console import console

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from milbench._utils import locks
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import CellFolder, Status
@@ -61,6 +62,7 @@ class Mirror:
         self.problem = ""
         """In one line, why the last try did not mirror everything."""
         self._over, self._given_up = threading.Event(), threading.Event()
+        self._settled: set[str] = set()
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -77,11 +79,18 @@ class Mirror:
         if self._thread.is_alive():
             self._given_up.set()
             self.problem = f"{shown(self.uri)} does not answer"
-        left = [cell for cell in self.plan.cells if is_behind(self.root.cell(cell.id), self.uri)]
+        left = self._behind()
         if not left:
             return ""
         why = f" ({self.problem})" if self.problem else ""
         return f"{len(left)} of {len(self.plan.cells)} cells are not in MLflow yet{why}; milbench sync catches up"
+
+    def _behind(self) -> list[Cell]:
+        cells = [cell for cell in self.plan.cells if cell.id not in self._settled]
+        behind = [cell for cell in cells if is_behind(self.root.cell(cell.id), self.uri, models=self.log_models)]
+        left = {cell.id for cell in behind}
+        self._settled |= {cell.id for cell in cells if cell.id not in left and self.root.cell(cell.id).is_done}
+        return behind
 
     def _follow(self) -> None:
         last = False
@@ -94,7 +103,13 @@ class Mirror:
                 self.problem = _one_line(error, self.uri)
 
     def _mirror(self) -> None:
-        behind = [cell for cell in self.plan.cells if is_behind(self.root.cell(cell.id), self.uri)]
+        """Bring what is behind up to date, one process of a root at a time: two would make two runs of a cell."""
+        with locks.lock(self.root.runs / "mlflow.lock"):
+            self._mirror_alone()
+
+    def _mirror_alone(self) -> None:
+        self._moved = time.monotonic()
+        behind = self._behind()
         if not behind:
             return
         client = _client(self.root, self.uri)
@@ -114,13 +129,14 @@ def address(root: Root) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{quote(str(root.database))}"
 
 
-def is_behind(folder: CellFolder, uri: str) -> bool:
-    """Return whether something of a cell is not in MLflow yet."""
+def is_behind(folder: CellFolder, uri: str, *, models: bool = False) -> bool:
+    """Return whether something of a cell, with its network as a model where `models`, is not in MLflow yet."""
     status = folder.state().status
     known = folder.mirrored()
     if status == "missing" and not folder.was_begun and not known:
         return False
-    return known.get("uri") != uri or known.get("status") != STATUSES[status] or status == "running"
+    lacks_model = models and status == "done" and not known.get("model")
+    return known.get("uri") != uri or known.get("status") != STATUSES[status] or status == "running" or lacks_model
 
 
 def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> str:
@@ -172,7 +188,7 @@ class _Run:
         known = self._log_metrics(known)
         if status != "running":
             self._log_end(known["run"], status, log_models)
-        self.folder.keep_mirrored(known | {"status": STATUSES[status]})
+        self.folder.keep_mirrored(known | {"status": STATUSES[status], "model": log_models and status == "done"})
 
     def _created(self) -> dict[str, Any]:
         """Return what is known of the run, which is made if no earlier try has made it."""

@@ -29,12 +29,13 @@ MOST_CELLS = 100_000
 """How many cells, and combinations of axes, there may be: more are a slip."""
 
 
-def make_plan(spec: Spec, device: str = "cpu") -> Plan:
+def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
     Args:
         spec: from `make_spec` or `read_spec`.
         device: on which the cells are computed, for the precision `auto`.
+        precision: what `auto` is, where an earlier launch has decided it; "": what the device does decides.
 
     Raises:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
@@ -48,7 +49,7 @@ def make_plan(spec: Spec, device: str = "cpu") -> Plan:
     _check_supervision(spec)
     _check_order(spec)
     _check_metrics(spec)
-    found = _Tasks(spec, loss_fields, data_dir, device)
+    found = _Tasks(spec, loss_fields, data_dir, device, precision)
     for test in _tests(spec):
         found.add(*test)
     named = labels(found.cells.values())
@@ -61,6 +62,7 @@ def make_plan(spec: Spec, device: str = "cpu") -> Plan:
         tasks=found.infos,
         notes=[*spec.notes, *left_out, *found.notes],
         contrasts=contrasts,
+        precision=found.precision,
     )
 
 
@@ -72,6 +74,7 @@ class _Tasks:
     loss_fields: list[Params]
     data_dir: Path | None
     device: str
+    precision: str
     cells: dict[str, Cell] = field(default_factory=dict)
     infos: dict[str, TaskInfo] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -130,16 +133,16 @@ class _Tasks:
         """Return a recipe with the precision that `auto` is on the device, and note it for the report."""
         if recipe["precision"] != "auto":
             return recipe
-        import torch
+        if not self.precision:
+            import torch
 
-        from milbench.engine.precision import auto_precision
-        from milbench.engine.provenance import device_name
+            from milbench.engine.precision import auto_precision
+            from milbench.engine.provenance import device_name
 
-        chosen = auto_precision(torch.device(self.device))
-        does = "multiplies" if chosen == "bfloat16" else "does not multiply"
-        note = f"Precision auto is {chosen} here: {device_name(self.device)} {does} bfloat16."
-        self.notes += [note] if note not in self.notes else []
-        return recipe | {"precision": chosen}
+            self.precision = auto_precision(torch.device(self.device))
+            does = "multiplies" if self.precision == "bfloat16" else "does not multiply"
+            self.notes.append(f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16.")
+        return recipe | {"precision": self.precision}
 
 
 def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Any]]:

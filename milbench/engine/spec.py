@@ -125,7 +125,8 @@ class Spec(Table):
 def joins(new: Params, old: Params) -> bool:
     """Return whether a launch adds to what an earlier one of the same name has computed.
 
-    It does where both come from flags, and where flags chose losses or tasks of a spec that says the same otherwise.
+    It does where both come from flags, where flags chose losses or tasks of a spec that says the same otherwise, and
+    where the same spec is launched again, as in shards.
 
     Args:
         new: the fields of a `Spec`.
@@ -133,7 +134,8 @@ def joins(new: Params, old: Params) -> bool:
     """
     if new["source"] == "flags" or old["source"] == "flags":
         return bool(new["source"] == old["source"])
-    return bool(new["part"]) and _digest(new) == _digest(old)
+    same = ("losses", "tasks", "seeds")
+    return _digest(new) == _digest(old) and (bool(new["part"]) or all(new[key] == old[key] for key in same))
 
 
 def _digest(spec: Params) -> str:

@@ -19,19 +19,20 @@ from milbench.errors import UsageError, unknown
 Params = dict[str, Any]
 
 
-def search_plan(spec: Spec, device: str = "cpu") -> Plan:
+def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Return the plan of the draws of a search: every draw of every loss on every task with every seed of the search.
 
     Args:
         spec: with a table [tune].
         device: for the precision `auto`.
+        precision: as for `make_plan`.
 
     Raises:
         UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
             no loss or task; a seed of the search is one of the comparison.
     """
     search = _checked(spec)
-    base = make_plan(spec, device)
+    base = make_plan(spec, device, precision)
     _check_names(search, base)
     seeds = parse_seeds(search.seeds)
     _check_seeds(seeds, base)
@@ -69,7 +70,7 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
                 f"no draw on task {task} has a {draws.search.metric} to choose settings by: none is done, or the task "
                 "does not evaluate validation bags"
             )
-    base = make_plan(spec, device)
+    base = make_plan(spec, device, draws.precision)
     tried: dict[tuple[str, str], dict[int, list[Cell]]] = {}
     for cell in draws.cells:
         of = draws.search.draws[cell.id]

@@ -32,7 +32,8 @@ class Job:
     Args:
         cell: what to compute.
         folder: the path of the cell's folder.
-        devices: such as ["cpu"] or ["cuda:0", "cuda:1"]; the worker takes one that is free.
+        devices: such as ["cpu"] or ["cuda:0", "cuda:1"], of which the worker takes one that is free; of a cluster what
+            the user said, such as ["auto"].
         slots: how many cells may be computed on a GPU at once.
         threads: how many threads PyTorch uses.
         data_dir: the folder of the data; None: the default one.
@@ -142,7 +143,10 @@ def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
 
     The CPU has no slots: as many cells share it as are computed at once.
     """
-    if list(devices) == ["cpu"]:
+    from milbench._utils.devices import resolve_all
+
+    devices = [d for given in devices for d in (resolve_all(given) if given in ("auto", "cuda") else [given])]
+    if devices == ["cpu"]:
         yield "cpu"
         return
     place = Path(tempfile.gettempdir()) / "milbench-devices"
