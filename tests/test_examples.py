@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
