@@ -113,16 +113,15 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
 
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return names, and the parameters of those that have some, by the names under which a spec has them."""
-    if isinstance(given, str | Path | ModuleType) or inspect.isclass(given):
-        return [_name(given, kinds)], {}
-    if not isinstance(given, Iterable):
+    chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or inspect.isclass(given) else given
+    if not isinstance(chosen, Iterable):
         raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
-    if not isinstance(given, Mapping):
-        return [_name(one, kinds) for one in given], {}  # type: ignore[union-attr]
-    for one, params in given.items():
+    if not isinstance(chosen, Mapping):
+        return [_name(one, kinds) for one in chosen], {}
+    for one, params in chosen.items():
         if not isinstance(params, Mapping | None):
             raise UsageError(f'{kinds.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
-    names = {_name(one, kinds): params for one, params in given.items()}
+    names = {_name(one, kinds): params for one, params in chosen.items()}
     return [*names], {kinds.entry(name).name: dict(params) for name, params in names.items() if params}
 
 

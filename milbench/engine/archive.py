@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from milbench._utils.files import write_atomically
 from milbench.api.plan import Plan
+from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
 
@@ -83,6 +83,9 @@ def import_(file: Path, root: Root) -> str:
             root.make()
             with tempfile.TemporaryDirectory(prefix=".import-", dir=root.runs, ignore_cleanup_errors=True) as scratch:
                 archive.extractall(scratch)
+                for cell_id in cells:  # before any of them is moved
+                    if CellFolder(Path(scratch) / "cells" / cell_id).cell().id != cell_id:
+                        raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
                 added = _add(Path(scratch) / "cells", cells, root)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
         raise UsageError(f"{file} cannot be imported: {error}") from None
@@ -106,7 +109,7 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
     cells: dict[str, None] = {}
     for member in members:
         found = re.fullmatch(MEMBER, member.filename)
-        if found and found[1] in planned:
+        if found and found[1] in planned and Path(member.filename).name not in FORGOTTEN:
             cells[found[1]] = None
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
@@ -121,9 +124,6 @@ def _add(unpacked: Path, cells: list[str], root: Root) -> int:
         with folder.lock() as mine:
             if folder.is_done or not mine:
                 continue
-            known = json.loads((unpacked / cell_id / "cell.json").read_text("utf-8"))["cell"]
-            if not isinstance(known, dict):
-                raise UsageError(f"cell {cell_id} has no description")
             shutil.rmtree(folder.path, ignore_errors=True)
             (unpacked / cell_id).rename(folder.path)
             added += 1

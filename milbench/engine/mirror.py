@@ -161,12 +161,13 @@ def _forget_lost_runs(root: Root, plan: Plan) -> None:
     for cell in plan.cells:
         folder = root.cell(cell.id)
         if (known := folder.mirrored()).get("uri") == uri:
-            client = client or _client(root, uri)
             try:
+                client = client or _client(root, uri)
                 client.get_run(known["run"])
             except Exception as error:  # noqa: BLE001 the classes of errors differ between stores
-                if "RESOURCE_DOES_NOT_EXIST" in str(getattr(error, "error_code", "")):
-                    folder.keep_mirrored({})
+                if "RESOURCE_DOES_NOT_EXIST" not in str(getattr(error, "error_code", "")):
+                    return  # a server that is away: the mirror will say so, and each cell would wait for it
+                folder.keep_mirrored({})
 
 
 class _Run:

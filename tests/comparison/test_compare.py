@@ -98,7 +98,7 @@ def test_a_class_of_a_notebook_is_compared(root: Path) -> None:
     assert set(found.frame["status"]) == {"done"}
 
 
-SCRIPT = """
+SCRIPT = f"""
 import milbench
 
 print("the top level is run")
@@ -108,7 +108,7 @@ class Mine(type(milbench.load_loss("noisy-or"))):
     name = "mine"
 
 
-found = milbench.compare(["exact", Mine], {"synthetic-bags": {"bags_per_epoch": 64}}, recipe={"epochs": 1}, jobs=1)
+found = milbench.compare(["exact", Mine], {TINY!r}, recipe={{"epochs": 1}}, jobs=1)
 print(*sorted(set(found.results.frame["status"])))
 """
 """A script as README has it: without the guard that processes of multiprocessing need elsewhere."""
