@@ -18,7 +18,7 @@ from milbench.errors import UsageError
 
 PLAN = "comparison.json"
 MOST_BYTES = 50_000_000_000
-MOST_FILES = 1_000_000
+MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
 MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
 """The names of files of cells in an archive: nothing else is unpacked."""
 FORGOTTEN = ("mlflow.json", "progress.json")
@@ -102,6 +102,8 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
         raise UsageError(f"{file} is no export of milbench: it has no {PLAN}")
     if len(members) > MOST_FILES or (size := sum(member.file_size for member in members)) > MOST_BYTES:
         raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {MOST_BYTES:,}")
+    if archive.getinfo(PLAN).file_size > MOST_PLAN_BYTES:
+        raise UsageError(f"{file}: {PLAN} is larger than {MOST_PLAN_BYTES:,} bytes")
     plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", plan.name):
         raise UsageError(f"{file}: {plan.name!r} is no name of a comparison")

@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -135,7 +136,10 @@ class CellFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for path in (self.error, self.hang):
             path.unlink(missing_ok=True)
-        _write_json(self._cell, {"label": label, "cell": asdict(cell), "provenance": dict(provenance)})
+        # A cell that is computed anew is another run in MLflow; one that goes on is not.
+        attempt = (_read_json(self._cell) or {}).get("attempt", uuid.uuid4().hex)
+        about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
+        _write_json(self._cell, about)
         self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -189,8 +193,12 @@ class CellFolder:
         return dict((_read_json(self._cell) or {}).get("provenance", {}))
 
     def label(self) -> str:
-        """Return the cell in words, as its comparison names it."""
-        return str((_read_json(self._cell) or {}).get("label") or self.cell())
+        """Return the cell in words, as its comparison names it, "" where the folder does not tell."""
+        return str((_read_json(self._cell) or {}).get("label", ""))
+
+    def attempt(self) -> str:
+        """Return what tells this computation of the cell from earlier ones of the same cell."""
+        return str((_read_json(self._cell) or {}).get("attempt", ""))
 
     def result(self) -> dict[str, Any]:
         """Return what `finish` was given, {} where the cell is not done."""

@@ -26,7 +26,6 @@ from milbench.errors import UsageError
 
 SUM_TOLERANCE = 1e-3
 """How far from 1 the probabilities of a position may add up in single precision."""
-_NOWHERE = Path(os.devnull).open("w")  # noqa: SIM115 for the traces of checks that take too long
 LIMIT = 120.0
 """Seconds after which a check is given up: the cells will tell."""
 
@@ -68,31 +67,39 @@ def check(job: Job) -> tuple[str, str]:
     cell = job.cell
     where = f"{cell.loss} on the first batch of {cell.task}"
     set_torch_defaults(job.threads)
-    if not job.in_process:
-        faulthandler.dump_traceback_later(LIMIT, exit=True, file=_NOWHERE)
-    try:
-        register(job.classes)
-        task, bags = _first_batch(_Key(job))
-        check_max_labels(task, bags)
-        loss = loss_for(cell, task)
-        network = network_for(loss, task, cell.seed)
-        if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
-            network.start_at_prior(task.positions)
-        with torch.no_grad():
-            logits = network(bags.instances).float()
-        warning = _check_training(loss, network, bags, logits)
-        with torch.no_grad():
-            _check_scores(loss, bags, logits)
-    except UsageError as error:
-        return f"{where}: {error}", ""
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and job.in_process:
-            raise
-        return "", ""
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        set_torch_defaults(job.threads)
+    with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
+        if not job.in_process:
+            faulthandler.dump_traceback_later(LIMIT, exit=True, file=nowhere)
+        try:
+            warning = _try_out(job)
+        except UsageError as error:
+            return f"{where}: {error}", ""
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and job.in_process:
+                raise
+            return "", ""
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            set_torch_defaults(job.threads)
     return "", f"{where}: {warning}" if warning else ""
+
+
+def _try_out(job: Job) -> str:
+    """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
+    cell = job.cell
+    register(job.classes)
+    task, bags = _first_batch(_Key(job))
+    check_max_labels(task, bags)
+    loss = loss_for(cell, task)
+    network = network_for(loss, task, cell.seed)
+    if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
+        network.start_at_prior(task.positions)
+    with torch.no_grad():
+        logits = network(bags.instances).float()
+    warning = _check_training(loss, network, bags, logits)
+    with torch.no_grad():
+        _check_scores(loss, bags, logits)
+    return warning
 
 
 def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:

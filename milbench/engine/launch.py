@@ -153,8 +153,8 @@ class _Launch:
         wanted = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("missing", "failed", "done")}
         rerun = wanted[self.how.rerun]
         draws = plan.search.draws if plan.search and over else {}
-        cells = shard(plan.cells, self.how.shard)
-        to_run = [cell for cell in cells if states[cell.id].status in rerun and cell.id not in draws]
+        cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
+        to_run = [cell for cell in cells if states[cell.id].status in rerun]
         display = self._display(plan, states, to_run)
         if self.dry_run:
             from milbench.engine.estimate import outlook

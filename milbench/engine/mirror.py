@@ -43,6 +43,8 @@ STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running"
 """How MLflow calls what has become of a cell."""
 CELL = "milbench.cell"
 """The tag of a run that holds the id of its cell."""
+ATTEMPT = "milbench.attempt"
+"""The tag of a run that tells it from runs of the same cell that was computed before."""
 RELATIVE = "mlflow-artifacts:/"
 """MLflow's address for artifacts in whichever folder its server serves: it stays true when a root is moved."""
 
@@ -193,9 +195,14 @@ class _Run:
 
     def _created(self) -> dict[str, Any]:
         """Return what is known of the run, which is made if no earlier try has made it."""
-        found = self.client.search_runs([self.experiment], f"tags.`{CELL}` = '{self.cell.id}'", max_results=1)
+        found = self.client.search_runs(
+            [self.experiment], f"tags.`{ATTEMPT}` = '{self.folder.attempt()}'", max_results=1
+        )
         provenance = self.folder.provenance()
-        tags = {f"milbench.{key}": value for key, value in provenance.items()} | {CELL: self.cell.id}
+        tags = {f"milbench.{key}": value for key, value in provenance.items()} | {
+            CELL: self.cell.id,
+            ATTEMPT: self.folder.attempt(),
+        }
         if provenance.get("code"):
             tags["mlflow.source.git.commit"] = provenance["code"]
         start = int(1000 * (self.folder.begun or self.folder.result().get("finished", time.time())))

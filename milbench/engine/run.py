@@ -126,7 +126,7 @@ def _death(error: Exception, client: Any) -> str:
 
     if isinstance(error, KilledWorker):
         return "each worker that computed it died"
-    if client.status != "running" or isinstance(error, OSError):
+    if client.status != "running":
         raise ClusterLost from None
     return ""
 
