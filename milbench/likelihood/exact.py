@@ -63,7 +63,7 @@ def bag_log_prob(
         milbench.errors.UsageError: the C+1 probabilities of a position must sum to 1 ... got 0.3679 at bag 0, ...
 
     Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where the series is
-    certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On an accelerator
+    certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On a GPU
     8 bytes * B K 2^n, about 12 times, and at most 12 GiB for its intermediate results. Second derivatives store about
     20 n B K 2^n numbers.
 
