@@ -62,13 +62,12 @@ def bag_log_prob(
         Traceback (most recent call last):
         milbench.errors.UsageError: the C+1 probabilities of a position must sum to 1 ... got 0.3679 at bag 0, ...
 
-    Peak memory, with n = |L|, K positions and groups of G bags of one |L|, G K 2^n <= 2^21 or G = 1. On the CPU for
-    n <= 8: 8 bytes * (2 B (C+1) K + B K (n+1) + 2 G K 2^n), the last term G K (5 n + 5 * 2^n) where bags are scanned;
-    for n > 8: 8 bytes * 6 * 2^21, and 8 bytes * 4^n K / 2^21 more where bags are scanned. On an accelerator: 8 bytes *
-    B K 2^n, about 12 times, and for n <= 6 another 2 (n + 1) times. For second derivatives: about 8 B K 3^n numbers of
-    the input's type for n <= 6, 4 n B K 2^n for larger n.
+    Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where the series is
+    certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On a GPU
+    8 bytes * B K 2^n, about 12 times, and at most 12 GiB for its intermediate results. Second derivatives store about
+    20 n B K 2^n numbers.
 
-    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, summed without alternating signs; see docs/likelihood.md.
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
     log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
     return _log_prob(log_probs, labels, mask, slots, normalise=False)
