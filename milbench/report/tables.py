@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from milbench.api.metric_info import describe
-from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant
+from milbench.report.formatting import NOTHING, counted, interval, measured, number, p_value, significant, with_unit
 from milbench.report.statistics.differences import LEVEL, compare_pair, holm
 from milbench.report.study import Study, rows_of
 
@@ -188,10 +189,18 @@ def pairs_table(study: Study, task: str) -> Table | None:
         "95 % interval": [interval((low, high), d, metric, True) for d, (low, high) in zip(worse, bounds, strict=True)],
         "common seeds": list(map(str, rows["seeds"])),
     }, index=pd.Index(rows["second"], name=f"beside {best}"))  # fmt: skip
+    margin = study.plan.margin.get(study.primary(task))
+    if margin is not None:
+        shown[f"within {with_unit(margin, metric)}"] = [YES if _within(bound, margin) else NO for bound in bounds]
     covers = f"seeds and the {rows['items'].iloc[0]:,} test items" if (rows["items"] > 0).all() else "seeds alone"
     points = " Points of a percentage." if metric.percent else ""
     note = f"Paired seed by seed; each interval stands for itself and covers {covers}.{points}"
     return Table(f"Differences in {metric.label} on {task}", shown, note)
+
+
+def _within(bounds: Iterable[float], margin: float) -> bool:
+    """Return whether an interval lies within a margin that was given in advance: two one-sided tests at once."""
+    return all(-margin < bound < margin for bound in bounds)
 
 
 def contrasts_table(study: Study) -> Table | None:
@@ -208,19 +217,24 @@ def contrasts_table(study: Study) -> Table | None:
             i, j = (list(table.index).index(name) for name in names)
             noise = study.noise(task, study.primary(task), table)
             found = compare_pair(table.to_numpy(), i, j, noise, study.info(task).overlap)
-            rows.append((contrast.name, task, f"{names[0]} less {names[1]}", found))
+            margin = (study.plan.margin | contrast.margin).get(study.primary(task))
+            rows.append((contrast.name, task, f"{names[0]} less {names[1]}", found, margin))
     if not rows:
         return None
-    adjusted = holm([found.p for *_, found in rows])
+    adjusted = holm([found.p for *_, found, _ in rows])
     frame = pd.DataFrame({
-        "task": [task for _, task, _, _ in rows],
-        "difference of": [names for _, _, names, _ in rows],
-        "difference": [number(f.difference, 2, study.metric(t), signed=True) for _, t, _, f in rows],
-        "95 % interval": [interval(f.interval, f.difference, study.metric(t), True) for _, t, _, f in rows],
+        "task": [task for _, task, *_ in rows],
+        "difference of": [names for _, _, names, *_ in rows],
+        "difference": [number(f.difference, 2, study.metric(t), signed=True) for _, t, _, f, _ in rows],
+        "95 % interval": [interval(f.interval, f.difference, study.metric(t), True) for _, t, _, f, _ in rows],
         "p (Holm)": [p_value(p) for p in adjusted],
-        "seeds": [str(f.seeds) for *_, f in rows],
+        "seeds": [str(f.seeds) for *_, f, _ in rows],
     }, index=pd.Index([name for name, *_ in rows], name="question"))  # fmt: skip
-    labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, _, _ in rows))
+    labels = " and ".join(dict.fromkeys(study.metric(task).label for _, task, *_ in rows))
+    if any(margin is not None for *_, margin in rows):
+        frame["within the margin"] = [
+            NOTHING if margin is None else YES if _within(f.interval, margin) else NO for *_, f, margin in rows
+        ]
     note = f"In {labels}. Intervals stand for themselves; p values are adjusted for all {len(rows)} by Holm's method."
     shown = frozenset(k for k, p in enumerate(adjusted) if p < 1 - LEVEL)
     return Table("What the comparison was made for", frame, note, shown)

@@ -75,6 +75,14 @@ def test_differences_are_students_of_the_pairs() -> None:
     assert shown.frame.loc["b", "worse by"] == "+11.00"
 
 
+@pytest.mark.parametrize(("margin", "within"), [(0.01, "✓"), (0.002, "–")])
+def test_a_margin_that_was_given_in_advance_is_compared_with_the_interval(margin: float, within: str) -> None:
+    values = {("a", k): [(0.0, 0.1)] for k in range(3)} | {("b", k): [(0.0, 0.101 + 0.001 * k)] for k in range(3)}
+    shown = pairs_table(Study(constant(values, margin={"set_error": margin})), "t")
+    assert shown is not None
+    assert shown.frame[f"within {100 * margin:g} %"]["b"] == within
+
+
 def test_contrasts_are_adjusted_by_holm() -> None:
     pairs = {"first": ("exact", "max-pooling"), "second": ("exact", "noisy-or")}
     contrasts = [Contrast(name, a, b, variants={TASK: ((a, ""), (b, ""))}) for name, (a, b) in pairs.items()]

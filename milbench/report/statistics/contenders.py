@@ -7,11 +7,8 @@ C. W. Dunnett, "A multiple comparison procedure for comparing several treatments
 American Statistical Association 50, 1955, pp. 1096-1121.
 
 Three seeds show the variance of one loss badly, and that of many losses well. Each variance is therefore moderated
-towards what is typical of all (G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential
-expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3, 2004,
-doi 10.2202/1544-6115.1027), but never below its own nor below the typical one: a loss that varies more than the others
-keeps its variance, and one that seems to vary less gains nothing. docs/reports.md has what this costs and how often
-the set is wrong, counted on simulated losses.
+towards what is typical of all (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004,
+doi 10.2202/1544-6115.1027), but never below its own nor the typical one. docs/reports.md: how often the set is wrong.
 """
 
 from __future__ import annotations
@@ -90,10 +87,7 @@ def contenders(
 def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
     """Return the one-sided quantile of the largest of several differences from one mean, all of one variance.
 
-    Args:
-        rivals: the number of differences; each two have a correlation of 1/2.
-        freedom: degrees of freedom of the variance.
-        level: the probability that the largest one is smaller.
+    Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance.
 
     Examples:
         >>> round(dunnett(1, 10), 2), round(dunnett(4, 20), 2)  # Student's 1.81; Dunnett's table: 2.30
