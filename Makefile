@@ -15,12 +15,12 @@ TEST := -m pytest -n 3 --dist worksteal
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo         four losses x three seeds on handwritten digits, and the report (reports/demo/index.html)"
+	@echo "make demo         four losses x three seeds on handwritten digits, and reports/demo/index.html"
 	@echo "make test         the test suite"
 	@echo "make test-lowest  the test suite with the oldest dependencies that pyproject.toml allows"
-	@echo "make test-kills   25 launches killed at random moments, a cluster that ends (a quarter of an hour)"
+	@echo "make test-kills   a hundred launches killed at random moments"
 	@echo "make test-simulations  how often intervals and verdicts are wrong, counted on simulated losses (an hour)"
-	@echo "make lint         ruff: rules and formatting; import-linter: the doors between packages"
+	@echo "make lint         ruff: rules and formatting; import-linter: which package may import which"
 	@echo "make typecheck    mypy --strict"
 	@echo "make docs         the site, into site/: broken links and requests to other hosts are errors"
 	@echo "make release-check  wheel and sdist, each installed into an empty environment and used there (ten minutes)"

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CELL = ("run", "demo", "--loss", "exact", "--seeds", "0", "--name", "first-cell", "--threads", "1")
+CELL = ("run", "demo", "--loss", "exact", "--seeds", "0", "--name", "first-cell", "-p", "run.threads=1")
 """The demo's first cell: one of its losses, with one of its seeds."""
 NOT_THEIRS = ("PYTHON", "VIRTUAL_ENV", "MILBENCH", "MLFLOW")
 """Beginnings of the variables by which the caller's environment would reach into an empty one."""

@@ -1,18 +1,15 @@
 # %% [markdown]
 # # A loss of one's own
-# A loss is one class in a file. Here it is written next to this script, then compared with two built-in ones.
+# A loss is one class, in a notebook or in a file. Here it is compared with two built-in ones.
 
 # %%
 from pathlib import Path
 from tempfile import mkdtemp
 
-import milbench
-
-folder = Path(mkdtemp(prefix="milbench-example-"))
-(folder / "mean_pooling.py").write_text('''
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+import milbench
 from milbench import Loss, bag_sizes
 
 
@@ -27,29 +24,29 @@ class MeanPooling(Loss):
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
-''')
+
 
 # %% [markdown]
 # Three losses, three seeds, the same bags and initial weights for each. Few bags and steps: an example, not a result.
 
 # %%
 found = milbench.compare(
-    losses=[str(folder / "mean_pooling.py"), "exact", "one-vs-rest"],
+    losses=[MeanPooling, "exact", "one-vs-rest"],
     tasks={"synthetic-bags": {"bags_per_epoch": 320}},
     seeds=range(3),
     recipe={"epochs": 4},
     name="own-loss",
-    root=folder,
+    root=Path(mkdtemp(prefix="milbench-example-")),
     in_process=True,
     progress=False,
 )
 
 # %%
-print(*found.findings, sep="\n")
+print(*found.sentences, sep="\n")
 print(found.table())
 
 # %% [markdown]
-# The page of the report, and the same numbers as a tidy frame:
+# The page of the report, and what was measured as a tidy frame:
 
 # %%
 print(found.report())

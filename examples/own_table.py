@@ -40,10 +40,10 @@ found = milbench.compare(
     in_process=True,
     progress=False,
 )
-print(found.table("set_error"))
+print(found.table(metric="set_error"))
 
 # %% [markdown]
 # The difference between the losses, with an interval that knows that folds share training bags:
 
 # %%
-print(found.differences[["loss", "other_loss", "difference", "low", "high", "verdict"]])
+print(found.differences(metric="set_error"))

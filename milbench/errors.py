@@ -5,9 +5,6 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-RENAMED = {"tier": "supervision", "tiers": "supervision"}
-"""Earlier names of parameters and options, with those of today."""
-
 
 class UsageError(ValueError):
     """A mistake in what the user gave. The message is one line that names it and what was expected."""
@@ -16,18 +13,8 @@ class UsageError(ValueError):
         super().__init__(" ".join(message.split()))
 
 
-class StoreError(UsageError):
-    """The store of runs cannot be read or written: a full disk, a database that is locked, a server that refuses."""
-
-
-class StoreAwayError(StoreError):
-    """The server of the store does not answer, or says that it cannot work at the moment."""
-
-
-def store_failure(error: BaseException) -> str:
-    """Return in one line how the store of runs, or the disk below it, has failed; "" for an error of another kind."""
-    if isinstance(error, StoreError):
-        return str(error)
+def disk_failure(error: BaseException) -> str:
+    """Return in one line how the disk has failed, "" for an error of another kind."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     return ""
@@ -51,10 +38,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:
-    """Return what `name` is called today, else the choice that is spelled most like it, None where none is near."""
-    choices = list(choices)
-    if (today := RENAMED.get(name)) in choices:
-        return today
+    """Return the choice that is spelled most like a name, None where none is near."""
     return next(iter(difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)), None)
 
 

@@ -46,17 +46,16 @@ class ExtendedDigits(NestedDigits):
 
     name = "extended-digits"
     sizes = (16, 24)
+    digit_side = 8
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (400, 100)
-
-    added_later = ("bags_per_epoch", "canvas", "batch_bags")
 
     def __init__(
         self,
         digits_per_bag: Annotated[int, Field(ge=1)] = 2,
         split: Literal["seed", "fixed"] = "seed",
-        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
         canvas: Literal["fixed", "proportional"] = "fixed",
         batch_bags: Annotated[int, Field(ge=1)] = 32,
     ) -> None:

@@ -39,6 +39,7 @@ class ExtendedMNIST(NestedDigits):
 
     name = "extended-mnist"
     sizes = (56, 84)
+    digit_side = 28
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     eval_batches = (500, 50)

@@ -11,24 +11,33 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
+from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split
-from milbench.data.tables.bag_table import BagTable, Columns, load_bag_table
-from milbench.data.tables.checks import check_bags, fatal
-from milbench.data.tables.new_bags import load_new_bags
+from milbench.data.new_bags import finite, new_bags
+from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
-from milbench.likelihood import EXACT_LABEL_LIMIT
+from milbench.families.table_bags import (
+    Batches,
+    Count,
+    FoldCount,
+    Share,
+    TableBags,
+    TestShare,
+    by_size,
+    in_turn,
+)
 from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 64
 _GALLERY = 8
+_GALLERY_NUMBERS = 1 << 24
+"""Features in all bags of a gallery, 64 MB; a single bag may have more."""
 
 
 class FeatureBags(TableBags):
@@ -36,7 +45,8 @@ class FeatureBags(TableBags):
 
     The table is a file .csv, .tsv, .parquet, .arrow or .feather. It has a row an instance with the columns `bag`,
     `labels` (classes with ";" between them, empty for none, the same in all rows of a bag) and features; or a row a bag
-    and a column with the path of a file of features (instances by features: .npy, .npz, .h5, or .pt with tensors).
+    and a file of its features (instances by features: .npy, .npz, .h5, .safetensors, or .pt with tensors). Instances
+    are packed once into a cache beside the table and mapped, or mapped where they lie if all files are .npy.
     Where it has them, these columns are used: `instance_label` (a class, empty for background), to evaluate on and
     never to train on; `group` (such as a patient), whose bags stay together in a split; `split` (train, validation,
     test). Features are standardised with the mean and the standard deviation of the training instances.
@@ -49,10 +59,11 @@ class FeatureBags(TableBags):
         table: path of the table, from the current folder or the folder of the data.
         bag: the column of the names of bags.
         labels: the column of label sets; or a pattern such as "has_*", or a list with ";", of columns with 0 and 1.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers; "@file": the
-            column `file` has paths of files with features, from the folder of the table.
+        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files, from
+            the folder of the table: "@file", the column `file` has their paths; "h5_files/*.h5", "*" is the bag's name.
         classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        key: of the features in files that hold several arrays.
+        key: of the features in files that hold several arrays; "": the only one, or `features`.
+        coords: two columns, "x;y", of where instances are in the plane; "": none, or `coords` in files that have it.
         folds: the number of folds; 0: none.
         repeats: how often the bags are put into folds.
         folds_file: a JSON file, beside the table: repetitions, each a list of folds, each a list of test bags. "*" in
@@ -62,10 +73,16 @@ class FeatureBags(TableBags):
             of all bags, from those that are not tested on.
         hidden: the width of each hidden layer of the network, which is the same for every instance.
         layers: the number of hidden layers.
-        batch_bags: the number of bags in a training batch.
+        batch_bags: the number of bags in a training batch, at most.
+        batch_instances: the number of instances in a batch to train or evaluate on, at most, the padding of smaller
+            bags counted; a training batch has as many bags as fit at the size of the largest, and one at least.
+        instances: at most so many instances of a bag, drawn anew in every epoch, are trained on, the same for every
+            loss; 0: all. The label set is that of the bag, whose classes need not all be in the sample. All instances
+            are evaluated.
     """
 
     name = "feature-bags"
+    kind = "features"
 
     def __init__(
         self,
@@ -75,6 +92,7 @@ class FeatureBags(TableBags):
         features: str = "",
         classes: str = "",
         key: str = "",
+        coords: str = "",
         folds: FoldCount = 0,
         repeats: Count = 1,
         folds_file: str = "",
@@ -83,44 +101,54 @@ class FeatureBags(TableBags):
         hidden: Count = 64,
         layers: Annotated[int, Field(ge=0)] = 1,
         batch_bags: Count = 8,
+        batch_instances: Count = 65_536,
+        instances: FoldCount = 0,
     ) -> None:
         super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
-        self.columns = Columns(bag, labels, features, classes, key)
+        self.columns = Columns(bag, labels, features, classes, key, coords)
+        self.batch_instances = batch_instances
+        self.instances = instances
         self.hidden = [hidden] * layers
 
-    def read_table(self, data_dir: Path | None) -> BagTable:
-        return load_bag_table(self.found(self.table, data_dir), self.columns)
+    def own_bags(self, data_dir: Path | None) -> OwnBags:
+        return load_features(self.found(self.table, data_dir), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
-        table = self.read_table(data_dir)
-        for problem in fatal(check_bags(table, EXACT_LABEL_LIMIT)):
-            raise UsageError(f"{table.path}: {problem}")
-        digest = self.with_folds(table, table.digest)
-        counts = f"{len(table):,} bags, {len(table.features):,} instances, {len(table.class_names)} classes"
-        return f"{table.path.name}: {counts}, sha256 {digest[:16]}"
+        caption = super().check_data(data_dir)
+        if self.instances:
+            most = int(self.own_bags(data_dir).labels.sum(axis=1).max())
+            if self.instances < most:
+                raise UsageError(
+                    f"{self.name}: instances = {self.instances} are fewer than the {most} classes of a bag"
+                )
+            caption += f"; {self.instances:,} instances of a bag a step, label sets hold for the whole bag"
+        return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Read the table and split its bags by the seed."""
-        self._table = table = self.read_table(data_dir)
-        split = self.split_bags(table)
-        self.positions = max(1, round(float(table.sizes[split.train].mean())))
+        """Open the bags and split them by the seed; instances stay in their files until they are used."""
+        self._own = own = self.own_bags(data_dir)
+        split = self.split_bags(own)
+        sizes = own.store.sizes[split.train]
+        sizes = np.minimum(sizes, self.instances) if self.instances else sizes
+        self.positions = max(1, round(float(sizes.mean())))
+        self.batch_bags = max(1, min(self.batch_bags, self.batch_instances // int(sizes.max())))
         self._device = device
-        self._features = torch.from_numpy(table.features)
-        self._feature_names = table.feature_names
-        trained_on = self._features[self._rows(split.train)].double()
-        self._standard = trained_on.mean(dim=0), trained_on.std(dim=0, unbiased=False)
-        self._labels = torch.from_numpy(table.labels)
+        self._feature_names = own.feature_names
+        mean, spread = own.store.standard(split.train)
+        self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
+        self._labels = torch.from_numpy(own.labels)
         parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._evaluated: dict[Split, NDArray[np.int64]] = {part: bags for part, bags in parts.items() if len(bags)}
-        self._eval_splits = {part: self._eval_split(bags) for part, bags in self._evaluated.items()}
+        self._eval_splits = {
+            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in self._evaluated.items()
+        }
         self._calibrated_on = None if len(split.validation) else split.train
         self._calibration = None if len(split.validation) else self._batches(split.train)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the training bags in random order."""
-        for numbers in self.shuffled(rng):
-            yield replace(self.bags(numbers), truth=None)
+        """Yield the training bags in random order, each with all instances or those that are drawn of them."""
+        yield from prefetched(self._filled(numbers, rng) for numbers in self.shuffled(rng))
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
@@ -133,7 +161,7 @@ class FeatureBags(TableBags):
 
     def memory(self) -> dict[str, Any]:
         """Return the classes and the names of the features; what standardises these is among the weights."""
-        return {**super().memory(), "features": self._feature_names}
+        return {**super().memory(), "features": list(self._feature_names)}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Set the classes and the names of the features."""
@@ -144,15 +172,19 @@ class FeatureBags(TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield the bags of tables and of files of features; instances are counted from 0 in each bag."""
-        found = load_new_bags(paths, self.columns, self._feature_names)
-        for start in range(0, len(found), _EVAL_BATCH):
-            some = found[start : start + _EVAL_BATCH]
-            sizes = torch.tensor([len(bag.features) for bag in some])
-            mask = torch.arange(int(sizes.max())) < sizes.unsqueeze(1)
-            parts = [torch.from_numpy(bag.features) for bag in some]
+        found = new_bags(paths, self.columns, self._feature_names)
+        sizes = np.array([bag.shape[0] for bag in found])
+        for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
+            some = [found[number] for number in numbers]
+            mask = torch.arange(int(sizes[numbers].max())) < torch.from_numpy(sizes[numbers]).unsqueeze(1)
+            parts = [torch.from_numpy(finite(bag)) for bag in some]
             instances = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
             labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
+            coords = [bag.coords() for bag in some if bag.coords is not None]
+            if len(coords) == len(some):
+                plane = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(at) for at in coords], batch_first=True)
+                places |= {"x": plane[..., 0], "y": plane[..., 1]}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
             yield NamedBags(self.columns.bag, [bag.name for bag in some], bags, places)
 
@@ -172,8 +204,10 @@ class FeatureBags(TableBags):
         return kept
 
     def gallery(self) -> Bags:
-        """Return the first test bags."""
-        return self.bags(self._split.test[:_GALLERY])
+        """Return the first test bags, as many of them as are no more numbers than a gallery keeps, and one at least."""
+        sizes = self._own.store.sizes[self._split.test[:_GALLERY]]
+        kept = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
+        return self.bags(self._split.test[: max(1, int(kept.sum()))])
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
         """Return bags of the table as one batch, those with fewer instances than the largest masked.
@@ -181,46 +215,50 @@ class FeatureBags(TableBags):
         Args:
             numbers: (B,) of the bags, in the order of the table.
         """
-        sizes = torch.from_numpy(self._table.sizes[numbers])
-        mask = torch.arange(int(sizes.max())) < sizes.unsqueeze(1)
-        rows = torch.zeros(mask.shape, dtype=torch.int64)
-        rows[mask] = torch.from_numpy(self._rows(numbers))
-        instances = self._features[rows] * mask.unsqueeze(2)
-        labels = self._labels[torch.from_numpy(numbers)]
-        truth = self._truth(rows, mask)
-        whole = bool(mask.all())
-        return Bags(instances, labels, None if whole else mask, truth).to(self._device)
+        bags = self._filled(numbers)
+        return replace(bags, truth=self._truth(numbers, bags.instances.shape[1]))
 
-    def _truth(self, rows: Tensor, mask: Tensor) -> Truth | None:
+    def _filled(self, numbers: NDArray[np.int64], rng: torch.Generator | None = None) -> Bags:
+        """Return bags without truth, with as many of their instances as training takes if these are drawn by `rng`."""
+        store = self._own.store
+        sizes = store.sizes[numbers]
+        if drawn := rng is not None and self.instances > 0:
+            sizes = np.minimum(sizes, self.instances)
+        instances = torch.zeros(len(numbers), int(sizes.max()), store.width)
+        for place, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
+            chosen = None
+            if drawn and size < store.sizes[number]:
+                chosen = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
+            store.copy(number, place[:size], chosen)
+        mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
+        labels = self._labels[torch.from_numpy(numbers)]
+        return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
+
+    def _truth(self, numbers: NDArray[np.int64], positions: int) -> Truth | None:
         """Return the classes of instances, None where the table does not have them."""
-        if self._table.instance_classes is None:
+        if self._own.instance_classes is None:
             return None
-        known = torch.from_numpy(self._table.instance_classes)[rows].masked_fill(~mask, self.num_classes)
+        known = torch.full((len(numbers), positions), self.num_classes)
+        for place, number in zip(known, numbers.tolist(), strict=True):
+            start, stop = self._own.store.offsets[number : number + 2].tolist()
+            place[: stop - start] = torch.from_numpy(np.array(self._own.instance_classes[start:stop]))
+        known = known.to(self._device)
         return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 
-    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the instances of some bags, one bag after the other."""
-        starts = self._table.starts
-        return np.concatenate([np.arange(starts[b], starts[b + 1]) for b in numbers])
-
-    def _batches(self, numbers: NDArray[np.int64]) -> list[Bags]:
-        """Return bags in batches of about equal size, so that little of them is masked."""
-        ordered = numbers[np.argsort(self._table.sizes[numbers], kind="stable")]
-        return [self.bags(ordered[start : start + _EVAL_BATCH]) for start in range(0, len(ordered), _EVAL_BATCH)]
-
-    def _eval_split(self, numbers: NDArray[np.int64]) -> EvalSplit:
-        bags = self._batches(numbers)
-        return EvalSplit(self._lone(numbers), bags)
+    def _batches(self, numbers: NDArray[np.int64]) -> Batches:
+        return Batches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
-        if self._table.instance_classes is None:
+        offsets, classes, packed = self._own.store.offsets, self._own.instance_classes, self._own.store.packed
+        if classes is None or packed is None:
             return ()
-        rows = self._rows(numbers)
-        classes = torch.from_numpy(self._table.instance_classes[rows])
-        kept = classes < self.num_classes
-        if not kept.any():
-            return ()
-        instances = self._features[torch.from_numpy(rows)[kept]].unsqueeze(1)
-        labels = torch.nn.functional.one_hot(classes[kept], self.num_classes).bool()
-        return [Bags(instances, labels).to(self._device)]
+        rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in numbers])
+        rows = rows[classes[rows] < self.num_classes]
+
+        def lone(some: NDArray[np.int64]) -> Bags:
+            known = torch.from_numpy(classes[some])
+            labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
+            return Bags(torch.from_numpy(packed[some]).unsqueeze(1), labels).to(self._device)
+
+        return Batches([rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone)

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
-from milbench.data.rendering.generate import manifest
+from milbench.data.house_numbers import manifest
 from milbench.families.street_numbers import PixelContrast, StreetNumbers
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,18 +18,17 @@ from milbench._utils.digests import file_digest
 from milbench._utils.images import colours, grey
 from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
+from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split
-from milbench.data.tables.checks import check_images, fatal
-from milbench.data.tables.image_table import ImageTable, load_image_table
-from milbench.data.tables.new_images import decode_all, new_images
-from milbench.data.tables.pixel_cache import COLOURS, SIDE, Pixels, fitted_boxes, load_pixels, unfitted
+from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted
+from milbench.data.new_bags import decode_all, new_images
+from milbench.data.own_bags import OwnBags, load_images
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.flip_and_crop import flip_and_crop
-from milbench.families.image_bags import LazyBatches, to_picture
-from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
-from milbench.likelihood import EXACT_LABEL_LIMIT
+from milbench.families.image_bags import to_picture
+from milbench.families.table_bags import Batches, Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
 from milbench.networks.convolutional import standardised
 from milbench.networks.house_numbers import WIDTHS
@@ -81,6 +79,7 @@ class ImageBags(TableBags):
     """
 
     name = "image-bags"
+    kind = "images"
 
     def __init__(
         self,
@@ -116,25 +115,19 @@ class ImageBags(TableBags):
         self.weights = weights
         self.augmentation: dict[str, Any] = {"flip": flip, "crop": crop}
 
-    def read_table(self, data_dir: Path | None) -> ImageTable:
-        return load_image_table(self.found(self.table, data_dir), **self.columns)
+    def own_bags(self, data_dir: Path | None) -> OwnBags:
+        where = self.found(self.table, data_dir)
+        return load_images(where, **self.columns, size=self.size, channels=self.channels)
 
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest of table, images and weights.
 
-        The images are decoded now if they were not before.
-
         Raises:
             UsageError: an image, a row or the file of weights is no use.
         """
-        table = self.read_table(data_dir)
-        pixels = self._pixels_of(table)
-        for problem in fatal(check_images(table, pixels, EXACT_LABEL_LIMIT)):
-            raise UsageError(f"{table.path}: {problem}")
-        self._check_network(table, self._network(len(table.class_names), 0, self._tensors(data_dir)))
-        digest = hashlib.sha256(f"{table.digest} {pixels.digest}".encode()).hexdigest()
-        caption = f"{table.path.name}: {len(table):,} images, {len(table.class_names)} classes"
-        caption += f", sha256 {self.with_folds(table, digest)[:16]}"
+        caption = super().check_data(data_dir)
+        bags = self.own_bags(data_dir)
+        self._check_network(bags, self._network(len(bags.class_names), 0, self._tensors(data_dir)))
         if self.weights:
             path = self.found(self.weights, data_dir, "weights")
             caption += f", weights {path.name}, sha256 {file_digest(path, 'sha256')[:16]}"
@@ -142,18 +135,17 @@ class ImageBags(TableBags):
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Open the images and split them by the seed; pixels stay in the file until they are used."""
-        table = self.read_table(data_dir)
-        pixels = self._pixels_of(table)
-        split = self.split_bags(table)
+        bags = self.own_bags(data_dir)
+        split = self.split_bags(bags)
         self._device = device
-        self._images = torch.from_numpy(pixels.images)
-        self._labels = torch.from_numpy(table.labels)
-        self._classes, self._boxes = _truth_of(table, pixels, self.size)
+        self._images = np.empty(0) if bags.store.packed is None else bags.store.packed
+        self._labels = torch.from_numpy(bags.labels)
+        self._classes, self._boxes = _truth_of(bags, self.size)
         self._tensors_read = self._tensors(data_dir)
         network = self.network(0)
-        self.positions = self._check_network(table, network)
+        self.positions = self._check_network(bags, network)
         self._centres = network.position_centres(self.size, self.size)
-        boxed = table.boxed()
+        boxed = bags.marked()
         self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
         parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._eval_splits = {
@@ -164,10 +156,11 @@ class ImageBags(TableBags):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training images in random order, mirrored and shifted where that is asked for, without boxes."""
-        for numbers in self.shuffled(rng):
-            images = flip_and_crop(self._pixels(torch.from_numpy(numbers)), rng, **self.augmentation)
-            labels = to_device(self._labels[torch.from_numpy(numbers)], self._device)
-            yield Bags(images / _WHITE, labels)
+        yield from prefetched(self._augmented(numbers, rng) for numbers in self.shuffled(rng))
+
+    def _augmented(self, numbers: NDArray[np.int64], rng: torch.Generator) -> Bags:
+        images = flip_and_crop(self._pixels(numbers), rng, **self.augmentation)
+        return Bags(images / _WHITE, to_device(self._labels[torch.from_numpy(numbers)], self._device))
 
     def network(self, seed: int) -> Network:
         """Return the network of the parameter's name; one that is not torchvision's gets standardised images."""
@@ -210,21 +203,19 @@ class ImageBags(TableBags):
         """Return an image (channels, H, W) as a picture."""
         return to_picture(instances, _WHITE)
 
-    def _pixels_of(self, table: ImageTable) -> Pixels:
-        return load_pixels(table, self.size, self.channels)
-
-    def _pixels(self, numbers: Tensor) -> Tensor:
+    def _pixels(self, numbers: NDArray[np.int64]) -> Tensor:
         """Return images (B, channels, size, size) uint8 on the device."""
-        return to_device(self._images[numbers], self._device)
+        return to_device(torch.from_numpy(self._images[numbers]), self._device)
 
-    def _bags(self, numbers: Tensor, *, truth: bool) -> Bags:
+    def _bags(self, numbers: NDArray[np.int64], *, truth: bool) -> Bags:
         """Return images as they are, each a bag, with their boxes if these are known."""
-        known = Truth(self._classes[numbers], self._boxes[numbers]) if truth else None
-        rest = Bags(self._pixels(numbers) / _WHITE, self._labels[numbers], truth=known)
-        return rest.to(self._device)
+        at = torch.from_numpy(numbers)
+        known = Truth(self._classes[at], self._boxes[at]) if truth else None
+        return Bags(self._pixels(numbers) / _WHITE, self._labels[at], truth=known).to(self._device)
 
-    def _batches(self, numbers: Any, *, truth: bool) -> Sequence[Bags]:
-        return LazyBatches(torch.from_numpy(numbers), _EVAL_BATCH, partial(self._bags, truth=truth))
+    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Batches:
+        starts = range(0, len(numbers), _EVAL_BATCH)
+        return Batches([numbers[n : n + _EVAL_BATCH] for n in starts], partial(self._bags, truth=truth))
 
     def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""
@@ -249,7 +240,7 @@ class ImageBags(TableBags):
         network.register_forward_pre_hook(standardised)
         return network
 
-    def _check_network(self, table: ImageTable, network: Network) -> int:
+    def _check_network(self, bags: OwnBags, network: Network) -> int:
         """Return the number of positions of an image. Raises UsageError for fewer than an image has classes."""
         shape = network.output_shape(self.size, self.size)
         if shape is None:
@@ -257,10 +248,10 @@ class ImageBags(TableBags):
                 f"{self.name} needs a network for images that knows its output shape, as {self.network_name}"
             )
         positions = max(shape[0], 0) * max(shape[1], 0)
-        counts = table.labels.sum(axis=1)
+        counts = bags.labels.sum(axis=1)
         if positions < max(most := int(counts.max()), 1):
             raise UsageError(
-                f"{table.path}: {table.bags[int(counts.argmax())]} has {most} classes, and {self.network_name} "
+                f"{bags.path}: {bags.bags[int(counts.argmax())]} has {most} classes, and {self.network_name} "
                 f"{positions} positions in {self.size}x{self.size} pixels: choose a larger size or a smaller stride"
             )
         return positions
@@ -278,13 +269,15 @@ def _network_name(given: str) -> tuple[str, bool]:
     return name, True
 
 
-def _truth_of(table: ImageTable, pixels: Pixels, size: int) -> tuple[Tensor, Tensor]:
+def _truth_of(bags: OwnBags, size: int) -> tuple[Tensor, Tensor]:
     """Return the classes (B, M), -1 where an image has fewer, and boxes (B, M, 4) in pixels of the squares."""
-    boxes = table.boxes or []
-    most = max([1, *(len(classes) for classes, _ in boxes)])
-    known, places = torch.full((len(table), most), -1), torch.zeros(len(table), most, 4)
-    for image, (classes, sides) in enumerate(boxes):
-        width, height = pixels.sizes[image].tolist()
-        known[image, : len(classes)] = torch.from_numpy(classes)
-        places[image, : len(classes)] = torch.from_numpy(fitted_boxes(sides, width, height, size))
+    marks = bags.marks or []
+    most = max([1, *map(len, marks)])
+    known, places = torch.full((len(bags), most), -1), torch.zeros(len(bags), most, 4)
+    for image, boxes in enumerate(marks):
+        if boxes and bags.sizes is not None:
+            width, height = bags.sizes[image].tolist()
+            sides = np.array([box.place for box in boxes], np.float32)
+            known[image, : len(boxes)] = torch.tensor([box.cls for box in boxes])
+            places[image, : len(boxes)] = torch.from_numpy(fitted_boxes(sides, width, height, size))
     return known, places

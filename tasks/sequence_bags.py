@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,27 +12,16 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from milbench._utils.digests import read_digest, remembered
 from milbench.api.bags import Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
 from milbench.api.task import Network, Split
-from milbench.data.tables.checks import check_sequences, fatal
-from milbench.data.tables.new_sequences import new_sequences
-from milbench.data.tables.sequence_files import (
-    BANDS,
-    FRAMES_PER_SECOND,
-    STRIDE,
-    FrameSettings,
-    LoadedFrames,
-    Stride,
-    load_frames,
-)
-from milbench.data.tables.sequence_table import SequenceTable, load_sequence_table
-from milbench.errors import UsageError
-from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
+from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, FrameSettings, Stride
+from milbench.data.new_bags import new_sequences
+from milbench.data.own_bags import OwnBags, load_sequences
+from milbench.families.sequences import Architecture, MappedFrames, Sequences, SequenceSplits, SequenceTask
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
-from milbench.likelihood import EXACT_LABEL_LIMIT
+from milbench.networks.instance import divisors
 from milbench.networks.sequence import block_count
 
 
@@ -69,6 +58,7 @@ class SequenceBags(SequenceTask, TableBags):
     """
 
     name = "sequence-bags"
+    kind = "sequences"
     revision = 3  # features of any unit are standardised
 
     def __init__(
@@ -98,35 +88,24 @@ class SequenceBags(SequenceTask, TableBags):
         """Return one-cycle AdamW, with more epochs than `sound-events` has, as tables are often small."""
         return Recipe(lr=5e-3, epochs=30, evaluate_every=10, precision="float32")
 
-    def read_table(self, data_dir: Path | None) -> SequenceTable:
-        return load_sequence_table(self.found(self.table, data_dir), **self.columns)
+    def own_bags(self, data_dir: Path | None) -> OwnBags:
+        return load_sequences(self.found(self.table, data_dir), **self.columns, settings=self.settings)
 
-    def check_data(self, data_dir: Path | None) -> str:
-        """Return the name of the table with what it holds and a digest of table and files.
-
-        All files are read where that was not done before.
-
-        Raises:
-            UsageError: a file or a row is no use, or one recording is in two parts of a split.
-        """
-        table = self.read_table(data_dir)
-        kind = f"checked sequences {self.settings} {self.stride} {self.columns}"
-        files = remembered(kind, [table.path, *table.files], lambda: self._checked(table))
-        digest = hashlib.sha256(f"{table.digest} {files}".encode()).hexdigest()
-        counts = f"{len(table):,} sequences, {len(table.class_names)} classes"
-        return f"{table.path.name}: {counts}, sha256 {self.with_folds(table, digest)[:16]}"
+    def positions_of(self, bags: OwnBags) -> NDArray[np.int64]:
+        return -(-bags.store.sizes // self.stride)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Read the table and its files, and split the sequences by the seed."""
-        table = self.read_table(data_dir)
-        loaded = load_frames(table.path, table.bags, self.settings)
-        self.frames_per_second, self._kind = loaded.frames_per_second, loaded.kind
-        split = self.split_bags(table)
+        """Open the sequences and split them by the seed."""
+        bags = self.own_bags(data_dir)
+        self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
+        split = self.split_bags(bags)
+        mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
         parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         return SequenceSplits(
-            _sequences(table, loaded, split.train),
-            {part: _sequences(table, loaded, bags) for part, bags in parts.items()},
-            {part: _sequences(table, loaded, _with_one_event(table, bags)) for part, bags in parts.items()},
+            _sequences(bags, split.train),
+            {part: _sequences(bags, some) for part, some in parts.items()},
+            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in parts.items()},
+            (mean.float(), divisors(mean, spread).float()),
         )
 
     def memory(self) -> dict[str, Any]:
@@ -144,45 +123,35 @@ class SequenceBags(SequenceTask, TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield the sequences of tables, folders and files; a position has its start and its end, in seconds."""
-        scale = self._scale[0].cpu(), self._scale[1].cpu()
-        for names, loaded in new_sequences(paths, self.columns["file"], self.settings, self._kind):
-            for start in range(0, len(names), self.bags_per_eval_batch):
-                frames = loaded.frames[start : start + self.bags_per_eval_batch]
-                labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
-                bags = Sequences(frames, labels, scale=scale).bags(self.stride)
-                first = torch.arange(block_count(bags.instances.shape[-1], self.stride)) * self.stride
-                ends = torch.tensor([one.shape[1] for one in frames]).unsqueeze(1)
-                places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
-                seconds = {name: frame / loaded.frames_per_second for name, frame in places.items()}
-                yield NamedBags(self.columns["file"], names[start : start + len(frames)], bags, seconds)
-
-    def _checked(self, table: SequenceTable) -> str:
-        """Return a digest of the files of sequences. Raises UsageError where they are no use."""
-        loaded = load_frames(table.path, table.bags, self.settings)
-        positions = np.array([block_count(length, self.stride) for length in loaded.lengths])
-        for problem in fatal(check_sequences(table, loaded, positions, EXACT_LABEL_LIMIT)):
-            raise UsageError(f"{table.path}: {problem}")
-        digests = [read_digest(path, "sha256") for path in table.files]
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
+        found = new_sequences(paths, self.columns["file"], self.settings, self._kind)
+        while some := list(islice(found, self.bags_per_eval_batch)):
+            names, values, rates = zip(*some, strict=True)
+            frames = [torch.from_numpy(one).T for one in values]
+            labels = torch.zeros(len(frames), self.num_classes, dtype=torch.bool)
+            bags = Sequences(frames, labels, scale=self._scale).bags(self.stride)
+            first = torch.arange(block_count(bags.instances.shape[-1], self.stride)) * self.stride
+            ends = torch.tensor([one.shape[1] for one in frames]).unsqueeze(1)
+            places = {"start": first.expand(len(frames), -1), "end": (first + self.stride).minimum(ends)}
+            seconds = {name: frame / rates[0] for name, frame in places.items()}
+            yield NamedBags(self.columns["file"], list(names), bags, seconds)
 
 
-def _with_one_event(table: SequenceTable, bags: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.array([b for b in bags if table.events and len(table.events[b]) == 1], np.int64)
+def _with_one_event(bags: OwnBags, some: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([b for b in some if bags.marks and len(bags.marks[b]) == 1], np.int64)
 
 
-def _sequences(table: SequenceTable, loaded: LoadedFrames, bags: NDArray[np.int64]) -> Sequences:
+def _sequences(bags: OwnBags, some: NDArray[np.int64]) -> Sequences:
     """Return bags of the table, with their events where they are known of all of them."""
-    frames = [loaded.frames[b] for b in bags]
-    labels = torch.from_numpy(table.labels[bags])
-    if table.events is None or not len(bags) or not table.timed()[bags].all():
+    frames = MappedFrames(bags.store, some)
+    labels = torch.from_numpy(bags.labels[some])
+    if bags.marks is None or not len(some) or not bags.marked()[some].all():
         return Sequences(frames, labels)
-    events: Sequence[Sequence[tuple[int, float, float]]] = [table.events[b] for b in bags]
+    events = [bags.marks[b] for b in some]
     most = max(map(len, events))
-    classes, boxes = torch.full((len(bags), most), -1), torch.zeros(len(bags), most, 4)
-    for number, (some, one) in enumerate(zip(events, frames, strict=True)):
-        features, length = one.shape
-        for place, (cls, start, end) in enumerate(some):
-            left, right = start * loaded.frames_per_second, min(end * loaded.frames_per_second, length)
+    classes, boxes = torch.full((len(some), most), -1), torch.zeros(len(some), most, 4)
+    for number, (marks, length) in enumerate(zip(events, frames.lengths.tolist(), strict=True)):
+        for place, (cls, (start, end)) in enumerate(marks):
+            left, right = start * bags.frames_per_second, min(end * bags.frames_per_second, length)
             classes[number, place] = cls
-            boxes[number, place] = torch.tensor([left, 0, right, features])
+            boxes[number, place] = torch.tensor([left, 0, right, bags.store.width])
     return Sequences(frames, labels, Truth(classes, boxes))

@@ -51,7 +51,6 @@ class SoundEvents(SequenceTask):
     """
 
     name = "sound-events"
-    added_later = ("bags_per_epoch",)
     amount = "train_bags"
     num_classes = len(CLASSES)
     frames_per_second = FRAMES.frames_per_second
@@ -65,7 +64,7 @@ class SoundEvents(SequenceTask):
         snr_db: Annotated[float, Field(ge=-40, le=60)] = -5.0,
         max_events: Annotated[int, Field(ge=1, le=16)] = 4,
         train_bags: Annotated[int, Field(ge=1)] = 5000,
-        bags_per_epoch: Annotated[int, Field(ge=1)] | None = None,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
     ) -> None:
         super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
         self.snr_db = snr_db

@@ -105,10 +105,6 @@ class SyntheticBags(Task):
     revision = 2
     eval_bags: ClassVar[dict[Split, int]] = {"validation": 1000, "test": 4000}
     amount = "training_bags"
-    added_later = (
-        *("label_sets", "labels_per_bag", "imbalance", "empty_share", "labels_dropped", "labels_added", "context"),
-        *("context_without", "context_swapped", "test_sizes", "test_label_sets", "training_bags"),
-    )
 
     def __init__(
         self,
@@ -119,7 +115,7 @@ class SyntheticBags(Task):
         class_rate: Annotated[float, Field(gt=0, lt=1)] = 0.06,
         separation: Positive = 5.0,
         background_scale: Positive = 2.0,
-        bags_per_epoch: Annotated[int, Field(ge=1)] = 3200,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] = 3200,
         label_sets: LabelSets = "independent",
         labels_per_bag: Annotated[int, Field(ge=1)] | None = None,
         imbalance: Annotated[float, Field(ge=1, le=1e4)] = 1.0,
@@ -131,7 +127,7 @@ class SyntheticBags(Task):
         context_swapped: bool = False,
         test_sizes: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}-[1-9]\d{0,3}$")] | None = None,
         test_label_sets: LabelSets | None = None,
-        training_bags: Annotated[int, Field(ge=0)] = 0,
+        training_bags: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
     ) -> None:
         if min_size > max_size:
             raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
@@ -171,7 +167,18 @@ class SyntheticBags(Task):
         self._means, self._scales = clusters(num_classes, dimension, separation, background_scale, context=has_context)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a constant, because no data are read."""
+        """Return a constant, because no data are read. Raises UsageError for more bags than memory holds."""
+        import psutil
+
+        bags = max(self.training_bags, *self.eval_bags.values())
+        needed, held = (
+            4 * bags * max(*self.size_range, *self.test_range) * self.dimension,
+            psutil.virtual_memory().total,
+        )
+        if needed > held:
+            raise self._wrong(
+                f"{bags:,} bags of this size would take {needed:,} bytes of memory, of which {held:,} are here"
+            )
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002

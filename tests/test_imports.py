@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -19,18 +22,51 @@ for package in (milbench, milbench.losses, milbench.specs, milbench.tasks):
             names.add(module.name)
 print(*sorted(names))
 """
+HEAVY = ("torch", "torchvision", "mlflow", "pandas", "numpy", "scipy", "sklearn", "matplotlib", "joblib")
+
+
+def imported(code: str) -> set[str]:
+    """Return the names of the modules that a process has imported when it has run the code."""
+    code += "\nimport sys; sys.stdout.flush(); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {*done.stderr.split()}
 
 
 def test_every_module_is_imported_without_modules_that_only_unix_has() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {"milbench._utils.locks", "milbench.engine.trainer", "milbench.losses.exact", "milbench.tasks.svhn"} <= set(
+    assert {"milbench._utils.locks", "milbench.engine.train", "milbench.losses.exact", "milbench.tasks.svhn"} <= set(
         done.stdout.split()
     )
 
 
-def test_losses_tasks_and_the_runner_are_imported_without_the_compiler_of_torch() -> None:
-    code = "import sys, milbench.cli.run, milbench.engine.runner, milbench.losses.exact, milbench.tasks.svhn\n"
-    code += "assert 'torch' in sys.modules and 'torch._dynamo' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_losses_tasks_and_training_are_imported_without_the_compiler_of_torch() -> None:
+    found = imported("import milbench.cli.run, milbench.engine.train, milbench.losses.exact, milbench.tasks.svhn")
+    assert "torch" in found
+    assert "torch._dynamo" not in found
+
+
+@pytest.mark.parametrize("words", [["status"], ["--help"]])
+def test_status_and_help_import_no_large_library(words: list[str], tmp_path: Path) -> None:
+    """On a store with a cell, whose state is read from its folder."""
+    code = f"""
+from pathlib import Path
+from milbench.api.plan import Cell, Plan
+from milbench.engine.folders import Root
+
+root = Root(Path({str(tmp_path)!r})).make()
+cell = Cell("exact", {{}}, "1", "set", "tiny", {{}}, "1", "data", {{"epochs": 1}}, 0)
+root.keep(Plan({{"name": "mine"}}, [cell]))
+root.cell(cell.id).begin(cell, "a cell", {{}}, anew=False)
+
+import sys
+from milbench.cli.main import app
+
+sys.argv = ["milbench", *{words + ["--root", str(tmp_path)] * (words != ["--help"])!r}]
+code = app(standalone_mode=False)
+assert code == {1 if words == ["status"] else 0}, code
+"""
+    found = imported(code)
+    assert not {name for name in HEAVY if name in found}
+    assert len(found) < 1000

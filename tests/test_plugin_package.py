@@ -64,18 +64,18 @@ def test_what_a_package_adds_is_listed_with_its_origin(
 def test_a_cell_of_all_four_runs(milbench: Milbench, installed: None) -> None:
     ran = milbench("run", "--loss", "lowest-mean", "--task", "two-heaps", "--smoke")
     assert ran.code == 0, ran
-    assert "1 of 1 cells run from end to end" in ran.out
+    assert "1 of 1 cells done" in ran.out
 
 
 def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
     def cell(recipe: dict[str, str]) -> dict[str, object]:
         spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["two-heaps"], "recipe": recipe})
-        return make_plan(spec, None).cells[0].recipe
+        return make_plan(spec).cells[0].recipe
 
     assert cell({})["optimizer"] == "signs"
     assert cell({})["optimizer_origin"] == "somebodys-bags 1.2"
     assert cell({"optimizer_origin": "another 9"}) == cell({})
-    assert "optimizer_origin" not in cell({"optimizer": "adamw"})
+    assert cell({"optimizer": "adamw"})["optimizer_origin"] == ""
 
 
 def test_unknown_names_say_the_closest(milbench: Milbench, installed: None) -> None:

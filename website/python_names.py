@@ -8,7 +8,7 @@ import milbench
 from milbench import likelihood, testing
 
 GROUPS = {
-    "Comparisons": ("compare", "results", "changes", "Comparison", "UsageError"),
+    "Comparisons": ("compare", "results", "Comparison", "UsageError"),
     "Losses": ("load_loss", "Loss", "Head", "Supervision", "TargetKind", "bag_sizes"),
     "Bags": ("Bags", "Truth", "label_matrix", "generator"),
     "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),

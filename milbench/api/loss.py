@@ -75,8 +75,7 @@ class Loss(torch.nn.Module, ABC):
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
     forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
     couples_bags: bool = True
-    """Whether the loss of a bag may depend on the other bags of its batch. False lets a batch that does not fit into
-    memory be computed in parts, with the loss; otherwise with the network alone, and with psgd not at all."""
+    """Whether the loss of a bag may depend on the other bags of its batch; the contract tests hold a loss to it."""
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
     waits for the device."""

@@ -132,11 +132,13 @@ class SearchRecord:
         draws: cell id -> the keys "loss" and "task" (labels), "draw" (a number from 0), "settings" (by name) and
             "asked" (how many draws were asked for).
         chosen: "LOSS|TASK" (labels) -> the draw that was chosen; empty before all draws are done.
+        compared: cell id -> the labels of loss and task of a cell with a chosen draw.
     """
 
     metric: str
     draws: dict[str, dict[str, Any]]
     chosen: dict[str, int] = field(default_factory=dict)
+    compared: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class Plan:
         search: for a tuned comparison, the search.
         command: the command of the last launch.
         launched: when that was, in UTC.
+        precision: what the precision `auto` is in these cells, also for later launches that add to them.
     """
 
     spec: dict[str, Any]
@@ -162,6 +165,7 @@ class Plan:
     search: SearchRecord | None = None
     command: str = ""
     launched: str = ""
+    precision: str = ""
 
     @property
     def name(self) -> str:
@@ -201,10 +205,12 @@ class Plan:
     @cached_property
     def labels(self) -> dict[str, tuple[str, str, str]]:
         """Cell id -> names of its loss, task and recipe, see `labels`; the recipe of a draw is its number."""
-        named = labels(self.compared)
-        for cell_id, draw in (self.search.draws if self.search else {}).items():
-            named[cell_id] = (draw["loss"], draw["task"], f"draw {draw['draw'] + 1}")
-        return named
+        if self.search is None:
+            return labels(self.cells)
+        draws = {
+            cell: (draw["loss"], draw["task"], f"draw {draw['draw'] + 1}") for cell, draw in self.search.draws.items()
+        }
+        return draws | {cell: (loss, task, "") for cell, (loss, task) in self.search.compared.items()}
 
     @property
     def compared(self) -> list[Cell]:
@@ -232,7 +238,10 @@ class Plan:
             replaced = {*earlier.search.draws} - {*old}
             names = {cell.id: earlier.labels[cell.id][:2] for cell in kept}
             kept = [cell for cell in kept if cell.id not in replaced and names[cell.id] not in mine]
-            search = replace(search, draws=old | search.draws, chosen=earlier.search.chosen | search.chosen)
+            compared = {cell: arm for cell, arm in earlier.search.compared.items() if tuple(arm) not in mine}
+            search = SearchRecord(
+                search.metric, old | search.draws, earlier.search.chosen | search.chosen, compared | search.compared
+            )
         cells = {cell.id: cell for cell in [*kept, *self.cells]}
         return replace(self, cells=list(cells.values()), tasks=earlier.tasks | self.tasks, search=search)
 
@@ -291,26 +300,34 @@ def labels(cells: Iterable[Cell]) -> dict[str, tuple[str, str, str]]:
     return names
 
 
-def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, list[str]]:
-    """Return, by name, parameters that tell apart all that differ; one that adds nothing to others is left out."""
+def _distinguishing(named: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return, by name, the parameters that tell apart all that differ, with a text for each value.
+
+    A parameter that adds nothing to others is left out.
+    """
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for name, params in {(name, id(params)): (name, params) for name, params in named}.values():  # cells share them
         by_name.setdefault(name, {})[repr(params)] = params
-    found = {}
+    found: dict[str, dict[str, dict[str, str]]] = {}
     for name, variants in by_name.items():
-        shown: list[str] = []
+        shown: dict[str, dict[str, str]] = {}
         apart = 1
         for key in dict.fromkeys(key for params in variants.values() for key in params):
             groups = len({repr([p.get(k, "absent") for k in (*shown, key)]) for p in variants.values()})
             if groups > apart:
-                shown, apart = [*shown, key], groups
+                shown[key], apart = _texts({str(p[key]) for p in variants.values() if key in p}), groups
         found[name] = shown
     return found
 
 
-def _named(name: str, params: Mapping[str, Any], shown: list[str]) -> str:
-    """Return a name with some parameters; of a table, the stem alone, in place of the name of its task."""
-    values = {k: PurePath(v).stem if isinstance(v, str) and "/" in v else v for k, v in params.items() if k in shown}
-    table = values.pop("table", None)
-    own = PurePath(str(table)).stem if table else name
-    return " ".join([own, *(f"{k}={v}" for k, v in values.items())]).strip()
+def _texts(values: set[str]) -> dict[str, str]:
+    """Return a text for each value: of paths the stems, where these tell them apart."""
+    stems = {value: PurePath(value).stem if "/" in value else value for value in values}
+    return stems if len(set(stems.values())) == len(values) else {value: value for value in values}
+
+
+def _named(name: str, params: Mapping[str, Any], shown: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a name with some parameters; a table stands in place of the name of its task."""
+    values = {key: shown[key][str(value)] for key, value in params.items() if key in shown}
+    own = values.pop("table", name)
+    return " ".join([own, *(f"{key}={value}" for key, value in values.items())]).strip()

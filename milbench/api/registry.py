@@ -6,6 +6,7 @@ listed and suggested without importing torch, and a broken plug-in does not affe
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -65,7 +66,8 @@ class RegistryEntry(Generic[T]):
         module: the name of the module that holds it.
         source_digest: identifies the code of what is not milbench's own: the SHA-256 of a file, or " of " with the name
             and version of a package.
-        is_file: whether it comes from a file given by its path.
+        source: the path of a file or the name of a module by which a user has named it, "" for built-in and installed
+            ones.
     """
 
     name: str
@@ -73,7 +75,12 @@ class RegistryEntry(Generic[T]):
     load: Callable[[], T]
     module: str
     source_digest: str = ""
-    is_file: bool = False
+    source: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it comes from a file given by its path."""
+        return self.source.endswith(".py")
 
 
 class Names(Generic[T]):
@@ -165,6 +172,7 @@ class Registry(Names[type[T]]):
 
     def __init__(self, kind: str, plural: str, base: Callable[[], type[T]]) -> None:
         self.base = base
+        self._classes: dict[str, type[T]] = {}
         package = f"milbench.{plural}"
         modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
         names = [module.name for module in modules if not module.name.startswith("_")]
@@ -176,7 +184,60 @@ class Registry(Names[type[T]]):
         Raises:
             UsageError: there is no such entry or file, or the file does not hold exactly one class.
         """
-        return self._add_file(Path(name)) if name.endswith(".py") else super().entry(name)
+        if name.endswith(".py"):
+            return self._add_file(Path(name))
+        if name not in self.entries and re.fullmatch(r"[A-Za-z_][\w.]*(:\w+)?", name) and ("." in name or ":" in name):
+            return self._add_module(name)
+        return super().entry(name)
+
+    def add_class(self, cls: type[T], digest: str = "") -> str:
+        """Register a class that a user of Python gives, and return its name, or its module where one holds it.
+
+        Args:
+            cls: a class of a module, or one that was defined in a notebook or a script, of which a worker gets a copy.
+            digest: of the source of such a copy; "": it is made here.
+
+        Raises:
+            UsageError: it is no such class, or its source cannot be found.
+        """
+        if not (inspect.isclass(cls) and issubclass(cls, self.base())):
+            raise UsageError(f"{self.kind} = {cls!r}: expected a name, a path or a subclass of {self.base().__name__}")
+        module = sys.modules.get(cls.__module__)
+        if not digest and cls.__module__ != "__main__" and getattr(module, cls.__qualname__, None) is cls:
+            known = next((e for e in self.entries.values() if e.module == cls.__module__ and not e.source), None)
+            return known.name if known else f"{cls.__module__}:{cls.__qualname__}"
+        name = str(getattr(cls, "name", ""))
+        check_name(name, f"the {self.kind} {cls.__name__}: ")
+        try:
+            digest = digest or hashlib.sha256(_source(cls).encode()).hexdigest()
+        except OSError:
+            raise UsageError(f"the source of {cls.__name__} cannot be found: put it into a file, NAME.py") from None
+        if name in self._classes:
+            del self.entries[name]
+        self._classes[name] = cls
+        self._add(RegistryEntry(name, f"class {cls.__name__}", lambda: cls, cls.__module__, digest))
+        return name
+
+    def local_class(self, name: str) -> type[T] | None:
+        """Return a class that `add_class` has registered by its name alone, None for any other name."""
+        return self._classes.get(name)
+
+    def _add_module(self, name: str) -> RegistryEntry[type[T]]:
+        """Import a module that a user has named, as MODULE or MODULE:CLASS, and register its class."""
+        if entry := next((entry for entry in self.entries.values() if entry.source == name), None):
+            return entry
+        path, _, wanted = name.partition(":")
+        with _import_errors(f"the {self.kind} module {path}", path), _torch_as_before():
+            module = importlib.import_module(path)
+        cls = getattr(module, wanted, None) if wanted else self._only_class(module)
+        if cls is None:
+            raise unknown(f"{self.kind} in {path}", wanted, [n for n, c in vars(module).items() if inspect.isclass(c)])
+        digest = hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+        known = str(getattr(cls, "name", ""))
+        check_name(known, f"the {self.kind} in {path}: ")
+        entry = RegistryEntry[type[T]](known, name, lambda: cls, path, digest, source=name)
+        self._add(entry)
+        return entry
 
     def cls(self, name: str) -> type[T]:
         """Return the class of a name or file.
@@ -245,7 +306,7 @@ class Registry(Names[type[T]]):
         module.__file__ = str(path)
         sys.modules[module_name] = module
         try:
-            with _import_errors(f"the {self.kind} file {path}", module_name):
+            with _import_errors(f"the {self.kind} file {path}", module_name), _torch_as_before():
                 loader.exec_module(module)
         except BaseException:
             del sys.modules[module_name]
@@ -255,7 +316,7 @@ class Registry(Names[type[T]]):
         if not isinstance(name, str):
             raise UsageError(f"the class {cls.__name__} in {path} has no `name`")
         check_name(name, f"the {self.kind} in {path}: ")
-        entry = RegistryEntry(name, origin, lambda: cls, module_name, digest, is_file=True)
+        entry = RegistryEntry(name, origin, lambda: cls, module_name, digest, source=origin)
         self._add(entry)
         return entry
 
@@ -274,6 +335,19 @@ class Registry(Names[type[T]]):
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
         return found[0]
+
+
+def _source(cls: type) -> str:
+    """Return the source of a class. Raises OSError if it cannot be found.
+
+    `inspect` does not find the classes of a notebook, whose methods know the cell that they are from.
+    """
+    files = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
+    for text in ("".join(linecache.getlines(file)) for file in sorted(files)):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                return ast.get_source_segment(text, node) or text
+    raise OSError("source code not available")
 
 
 class _Loader(SourceFileLoader):
@@ -318,6 +392,19 @@ def _import_errors(what: str, module: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("milbench."):
             reason += "; plug-ins import public names from milbench itself, such as: from milbench import Loss, Task"
         raise UsageError(f"cannot import {what}: {reason}{place}") from error
+
+
+@contextmanager
+def _torch_as_before() -> Iterator[None]:
+    """Leave torch's default device and type as they are: a file that sets them would change the other losses."""
+    import torch
+
+    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_device(None if device == torch.device("cpu") else device)
+        torch.set_default_dtype(dtype)
 
 
 def _place(error: BaseException, module: str) -> tuple[str, str]:

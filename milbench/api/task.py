@@ -97,15 +97,6 @@ class Network(torch.nn.Module, ABC):
     head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
 
-    @property
-    def couples_bags(self) -> bool:
-        """Whether in training the logits of a bag depend on its batch; here, whether a layer normalises over batches.
-
-        Where they do not, a batch that does not fit into memory is computed in parts.
-        """
-        kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
-        return any(isinstance(module, kinds) for module in self.modules())
-
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
 
@@ -215,9 +206,6 @@ class Task(ABC):
     evaluated as a whole."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-    added_later: ClassVar[tuple[str, ...]] = ()
-    """Parameters that earlier versions of the task lack. With its default such a parameter is left out of what is
-    stored, so that the same bags keep the content hashes of their cells and the results."""
     uses: str = ""
     """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
     cells, so that another version is another cell. "" for what is milbench's own or the task's own."""

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench._utils.seeding import generator
-from milbench.bench.files import Row, Seconds
-from milbench.engine.profiling import paired_timings, peak_bytes
+from milbench.bench.profiling import paired_timings, peak_bytes
 from milbench.likelihood import bag_log_prob_from_logits
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 Value = Callable[[Tensor, Tensor], Tensor]
 
-
-TIMINGS = "timings"
-"""A column with what the others are computed from, by the name of the function: it is not printed."""
 SPREAD = "± fwd+bwd"
 
 
@@ -98,8 +94,7 @@ def measure(device: str = "cpu", *, quick: bool = False) -> pd.DataFrame:
 
     Returns:
         Bags per second, half the width of the middle half of the time forward and backward as a share of its median
-        (SPREAD), ratios of times (medians; the functions are called in turn), peak memory in MiB, and the column
-        TIMINGS.
+        (SPREAD), ratios of times (medians; the functions are called in turn), and peak memory in MiB.
     """
     import pandas as pd
 
@@ -128,7 +123,6 @@ def _row(config: Config, dtype: torch.dtype, device: str, repeats: int) -> dict[
     taken = {name: timing.median for name, timing in timings.items()}
     loop, loop_both = taken.get("loop forward", float("nan")), taken.get("loop both", float("nan"))
     return {
-        TIMINGS: timings,
         "configuration": f"{config.label()}, {str(dtype).removeprefix('torch.')}",
         "bags/s": config.bags / taken["forward"],
         "bags/s fwd+bwd": config.bags / taken["both"],
@@ -158,15 +152,3 @@ def _both(value: Value, logits: Tensor, labels: Tensor) -> Callable[[], object]:
         value(leaf, labels).mean().backward()
 
     return call
-
-
-def as_rows(frame: pd.DataFrame) -> list[Row]:
-    """Return what `measure` returned as rows of a file."""
-    return [
-        Row(
-            record["configuration"],
-            {name: Seconds.of(timing) for name, timing in record[TIMINGS].items()},
-            {"exact": 2**20 * record["MiB"], "log-softmax": 2**20 * record["softmax MiB"]},
-        )
-        for record in frame.to_dict("records")
-    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,56 +9,43 @@ import typer
 
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
-from milbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from milbench.bench.files import Measured
+    import pandas as pd
 
 app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
-STANDARD_OUTPUT = Path("-")
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="Write the measurements to this file; -: print them instead of the table.")
-]
-
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Fewer repetitions, without the largest bags.")]
 
 
 @app.command()
 def training(
     loss: SeveralNames = None,
     task: SeveralNames = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-p", "--set", help="As of `milbench run`, such as recipe.precision=float32.")
-    ] = None,
+    setting: options.SettingOption = None,
     data_dir: options.DataDirOption = None,
     device: options.DeviceOption = "auto",
     threads: ThreadsOption = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter repetitions.")] = False,
-    as_json: JsonOption = None,
+    quick: QuickOption = False,
 ) -> int:
-    """Measure whole training steps, by their parts, and evaluations, beside a plain float32 loop.
+    """Measure training steps by their parts, and evaluations, beside a plain float32 step of the same network.
 
     Without --task: the tasks that need no files, and extended-mnist where its files are here. Without --loss: all
     losses that are given label sets alone.
     """
-    import torch
-
     from milbench._utils.devices import resolve
     from milbench.bench import training as benchmark
-    from milbench.bench.files import Measured, machine
-    from milbench.cli.bench_tables import print_training
-    from milbench.engine.precision import check_precision
+    from milbench.engine.worker import set_torch_defaults
 
-    _check_target(as_json)
     place = resolve(device)
-    torch.set_num_threads(threads)
-    planned = benchmark.plan(names(loss), names(task), setting or [], data_dir)
-    check_precision(planned.cells, [str(place)])
-    facts = machine(str(place), threads)
-    rows = benchmark.measure(planned, place, data_dir, quick=quick)
-    if as_json != STANDARD_OUTPUT:
-        print_training(rows, threads)
-    _write(Measured("training", facts, rows), as_json)
+    set_torch_defaults(threads)
+    planned = benchmark.plan(names(loss), names(task), setting or [], data_dir, str(place))
+    _print(
+        benchmark.measure(planned, place, data_dir, quick=quick),
+        f"training steps, {threads} threads: medians ± half the width of the middle half",
+        "data to optimiser: ms of a step; data: the mean of an epoch's batches. MiB: the most that the tensors of a "
+        "step occupy.\nplain/ours: time of a step in float32 with AdamW, in that of ours, without data.",
+    )
     return 0
 
 
@@ -68,93 +53,55 @@ def training(
 def losses(
     device: options.DeviceOption = "auto",
     threads: ThreadsOption = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, without the largest bags.")] = False,
-    as_json: JsonOption = None,
+    quick: QuickOption = False,
 ) -> int:
     """Measure the exact likelihood from logits. Time and peak memory, beside a plain loop and a log-softmax."""
-    import torch
-
     from milbench._utils.devices import resolve
     from milbench.bench import likelihood as benchmark
-    from milbench.bench.files import Measured, machine
-    from milbench.cli.bench_tables import print_losses
+    from milbench.engine.worker import set_torch_defaults
 
-    _check_target(as_json)
     place = str(resolve(device))
-    torch.set_num_threads(threads)
-    facts = machine(place, threads)
-    measured = benchmark.measure(device=place, quick=quick)
-    if as_json != STANDARD_OUTPUT:
-        print_losses(measured, threads)
-    _write(Measured("losses", facts, benchmark.as_rows(measured)), as_json)
+    set_torch_defaults(threads)
+    frame = benchmark.measure(device=place, quick=quick)
+    _print(
+        frame.assign(**{benchmark.SPREAD: frame[benchmark.SPREAD].map("{:.0%}".format)}),
+        f"exact likelihood from logits: bags x classes x positions, {threads} threads, medians ± half the width of the "
+        "middle half",
+    )
     return 0
+
+
+def _print(frame: pd.DataFrame, title: str, explanation: str = "") -> None:
+    """Print a table of measurements, names in its first column."""
+    from rich.table import Table
+
+    from milbench._utils.console import PlainConsole
+
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(frame.columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in frame.itertuples(index=False):
+        table.add_row(*(cell if isinstance(cell, str) else _rounded(cell) for cell in row))
+    wide = PlainConsole(width=220)
+    wide.print(table, markup=False)
+    if explanation:
+        wide.print(explanation, markup=False)
+
+
+def _rounded(value: float) -> str:
+    """Format with three significant digits and no exponent; not a number is left empty."""
+    if value != value:
+        return ""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @app.command()
-def runner(
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Cells computed at a time.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="10 and 50 cells instead of 10 to 5,000.")] = False,
-    as_json: JsonOption = None,
+def data(
+    torchmil: Annotated[Path | None, typer.Option(help="The Python of an environment that has torchmil.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small slides and tables.")] = False,
 ) -> int:
-    """Measure the runner. Seconds a cell that does next to nothing, and how plan, status and report grow."""
-    from milbench.bench import runner as benchmark
-    from milbench.bench.files import Measured, machine
-    from milbench.cli.bench_tables import print_runner
+    """Measure bags at real sizes: 100 slides beside torchmil, tables beside pandas. 10 GB of disk, five minutes."""
+    from milbench.bench.data import measure
 
-    _check_target(as_json)
-    measured = benchmark.measure(jobs, quick=quick)
-    if as_json != STANDARD_OUTPUT:
-        print_runner(measured, jobs)
-    if as_json:
-        # Not asked before: the memory of a process that starts another, here with torch, counts as that of the other.
-        facts = machine("cpu", max(1, (os.cpu_count() or 1) // jobs))
-        _write(Measured("runner", facts, benchmark.as_rows(measured)), as_json)
+    _print(measure(torchmil, quick=quick), "Seconds from the command on, and MiB of memory shared with no file")
     return 0
-
-
-@app.command()
-def compare(
-    before: Annotated[Path, typer.Argument(help="A file of --json.", show_default=False)],
-    after: Annotated[Path, typer.Argument(help="Another one, of the same benchmark.", show_default=False)],
-) -> int:
-    """Compare two measurements. The ratio of each time, memory and rate, the second file's by the first one's."""
-    from milbench.bench.files import read
-    from milbench.cli.bench_tables import print_comparison
-
-    print_comparison(read(before), read(after))
-    return 0
-
-
-def _check_target(target: Path | None) -> None:
-    """Check that a file can be written, before anything is measured for it.
-
-    Args:
-        target: the file; None where none is wanted.
-
-    Raises:
-        UsageError: its folder is missing or read-only, or it is a folder or read-only itself.
-    """
-    if target is None or target == STANDARD_OUTPUT:
-        return
-    folder = target.parent
-    if not folder.is_dir():
-        raise UsageError(f"cannot write --json {target}: there is no folder {folder}; expected one that exists")
-    if target.is_dir():
-        raise UsageError(
-            f"cannot write --json {target}: it is a folder; expected a file, such as {target / 'bench.json'}"
-        )
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise UsageError(f"cannot write --json {target}: permission denied; expected a place that you may write to")
-
-
-def _write(measured: Measured, target: Path | None) -> None:
-    """Write a file, or what would be in it to the standard output. Raises UsageError where it cannot be written."""
-    from milbench.bench.files import as_text
-
-    if target == STANDARD_OUTPUT:
-        sys.stdout.write(as_text(measured))
-    elif target is not None:
-        try:
-            target.write_text(as_text(measured), "utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write --json {target}: {error.strerror or error}") from None

@@ -12,8 +12,7 @@ from milbench.cli import options
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
-    from milbench.data.tables.checks import Finding
-    from milbench.data.tables.sequence_table import SequenceTable
+    from milbench.data.checks import Finding
 
 app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them; check your own table.")
 
@@ -66,9 +65,10 @@ def check(
     labels: Annotated[
         str, typer.Option(help="The column of label sets, or columns of 0 and 1: 'has_*', 'a;b'.")
     ] = "labels",
-    features: Annotated[str, typer.Option(help="Columns of features, 'f*' or 'a;b', or '@COLUMN' of files.")] = "",
+    features: Annotated[str, typer.Option(help="Columns, 'f*' or 'a;b', or files: '@COLUMN', 'features/*.h5'.")] = "",
     classes: Annotated[str, typer.Option(help="The classes in their order, 'cat;dog'.")] = "",
     key: Annotated[str, typer.Option(help="Of the features in files of several arrays.")] = "",
+    coords: Annotated[str, typer.Option(help="Two columns of where instances are, 'x;y'.")] = "",
     image: Annotated[str, typer.Option(help="The column of images, in a table without a column of bags.")] = "image",
     file: Annotated[str, typer.Option(help="The column of sequences, in a table without either.")] = "file",
     stride: Annotated[int | None, typer.Option(min=1, help="Of sequences: frames in a position.")] = None,
@@ -78,34 +78,33 @@ def check(
 ) -> int:
     """Check a table for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
 
-    Exit code 2 if it is no use. Images are decoded into the cache that the task image-bags uses with its defaults;
-    sequences are read with those of sequence-bags where the options do not say otherwise.
+    Exit code 2 if it is no use. What is read goes into the cache that the tasks use: images with the defaults of
+    image-bags, sequences with those of sequence-bags where the options do not say otherwise.
     """
     from rich.table import Table
 
     from milbench._utils.console import console
-    from milbench.data.tables.bag_table import Columns, load_bag_table
-    from milbench.data.tables.checks import check_bags, check_images, fatal
-    from milbench.data.tables.image_table import is_image_table, load_image_table
-    from milbench.data.tables.pixel_cache import COLOURS, SIDE, load_pixels
-    from milbench.data.tables.sequence_table import is_sequence_table, load_sequence_table
+    from milbench.data.checks import check_bags, fatal
+    from milbench.data.own_bags import Columns, load_features, load_images
+    from milbench.data.table import column_names
     from milbench.likelihood import EXACT_LABEL_LIMIT
 
-    of_bags: dict[str, object] = {"--features": features, "--key": key}
+    of_bags: dict[str, object] = {"--features": features, "--key": key, "--coords": coords}
     of_sequences: dict[str, object] = {
         "--stride": stride, "--frames-per-second": frames_per_second, "--bands": bands, "--sample-rate": sample_rate
     }  # fmt: skip
-    if is_image_table(table, image, bag):
+    names = column_names(table)
+    if bag not in names and image in names:
         _refuse(table, "images", of_bags | of_sequences)
-        images = load_image_table(table, image, labels, classes)
-        found = check_images(images, load_pixels(images, SIDE, COLOURS), EXACT_LABEL_LIMIT)
-    elif is_sequence_table(table, file, (bag, image)):
+        found = check_bags(load_images(table, image, labels, classes), "images", EXACT_LABEL_LIMIT)
+    elif bag not in names and file in names:
         _refuse(table, "sequences", of_bags)
         settings = {"frames_per_second": frames_per_second, "bands": bands, "sample_rate": sample_rate}
-        found = _check_sequences(load_sequence_table(table, file, labels, classes), stride, settings)
+        found = _check_sequences(table, (file, labels, classes), stride, settings)
     else:
         _refuse(table, "bags of features", of_sequences)
-        found = check_bags(load_bag_table(table, Columns(bag, labels, features, classes, key)), EXACT_LABEL_LIMIT)
+        columns = Columns(bag, labels, features, classes, key, coords)
+        found = check_bags(load_features(table, columns), "features", EXACT_LABEL_LIMIT)
     shown = Table(title=str(table), title_justify="left")
     for heading in ("", "what", "found"):
         shown.add_column(heading, overflow="fold")
@@ -127,12 +126,11 @@ def make(
 ) -> int:
     """Render a data set of house numbers in SVHN's format, without a download."""
     from milbench._utils.console import console
-    from milbench.data import catalog
-    from milbench.data.rendering import generate
+    from milbench.data import catalog, house_numbers
 
     with as_usage():
         root = _directory_to_fill(data_dir)
-        place = generate.make(root, seed, train, test)
+        place = house_numbers.make(root, seed, train, test)
         remark = catalog.DATASETS[name].remark(root)
     console.print(f"{name} is present in {place}: {remark}", soft_wrap=True, markup=False)
     return 0
@@ -144,21 +142,20 @@ def _refuse(table: Path, kind: str, options: Mapping[str, object]) -> None:
         raise UsageError(f"{given[0]} has no meaning for {table}, a table of {kind}")
 
 
-def _check_sequences(table: SequenceTable, stride: int | None, settings: dict[str, Any]) -> list[Finding]:
+def _check_sequences(
+    table: Path, columns: tuple[str, str, str], stride: int | None, settings: dict[str, Any]
+) -> list[Finding]:
     """Return what is to be known of sequences; a setting that is None is the default of the task."""
-    import numpy as np
-
-    from milbench.data.tables.checks import check_sequences
-    from milbench.data.tables.sequence_files import STRIDE, FrameSettings, Stride, load_frames
+    from milbench.data.bag_files import STRIDE, FrameSettings, Stride
+    from milbench.data.checks import check_bags
+    from milbench.data.own_bags import load_sequences
     from milbench.likelihood import EXACT_LABEL_LIMIT
-    from milbench.networks.sequence import block_count
 
     if stride is not None and stride not in get_args(Stride):
         raise UsageError(f"--stride {stride}: expected {', '.join(map(str, get_args(Stride)))}")
     given = {name: value for name, value in settings.items() if value is not None}
-    loaded = load_frames(table.path, table.bags, FrameSettings(**given))
-    positions = np.array([block_count(length, stride or STRIDE) for length in loaded.lengths])
-    return check_sequences(table, loaded, positions, EXACT_LABEL_LIMIT)
+    bags = load_sequences(table, *columns, FrameSettings(**given))
+    return check_bags(bags, "sequences", EXACT_LABEL_LIMIT, -(-bags.store.sizes // (stride or STRIDE)))
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:

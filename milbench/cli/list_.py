@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from milbench.cli import options
+from milbench.engine.folders import Root
 from milbench.errors import UsageError
-from milbench.store.existing import existing_workspace
 
 
 def list_(
@@ -37,12 +37,13 @@ def list_(
 
 
 def _add_comparisons(table: Any, root: Path) -> None:
-    from milbench.store.reader import StoreReader
-
-    for heading in ("comparison", "launches", "last launch"):
+    place = Root(root)
+    for heading in ("comparison", "cells", "done", "launched"):
         table.add_column(heading)
-    for row in StoreReader(existing_workspace(root)).names().itertuples():
-        table.add_row(str(row.name), str(row.launches), str(row.last))
+    for name in place.names():
+        plan = place.plan(name)
+        done = sum(place.cell(cell.id).is_done for cell in plan.cells)
+        table.add_row(name, str(len(plan.cells)), str(done), plan.launched)
 
 
 def _add_specs(table: Any) -> None:

@@ -21,7 +21,6 @@ from milbench.cli import (
     bench,
     data,
     list_,
-    model,
     new,
     predict,
     report,
@@ -30,9 +29,8 @@ from milbench.cli import (
     status,
     tour,
     transfer,
-    tune,
 )
-from milbench.errors import RENAMED, UsageError, store_failure
+from milbench.errors import UsageError, disk_failure
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
@@ -47,17 +45,17 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run.run,
-    "tune": tune.tune,
+    "tune": run.tune,
     "reproduce": run.reproduce,
     "report": report.report,
     "export": transfer.export,
     "import": transfer.import_,
     "list": list_.list_,
     "status": status.status,
+    "sync": status.sync,
     "ui": serve.ui,
     "predict": predict.predict,
     "figure": predict.figure,
-    "model": model.model,
 }
 """In the order of `milbench --help`."""
 for name, command in COMMANDS.items():
@@ -81,14 +79,13 @@ def main() -> NoReturn:
             typer.echo(error.format_message())
             code = 2
         else:
-            _suggest_new_name(error)
             code = _refuse(error.format_message())
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
         code = 0
     except OSError as error:
-        if not (failure := store_failure(error) or _no_access(error)):
+        if not (failure := disk_failure(error) or _no_access(error)):
             raise
         code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
@@ -167,13 +164,6 @@ def top(
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
         tour.show()
-
-
-def _suggest_new_name(error: Any) -> None:
-    """Let the message about an option that was renamed name the new one."""
-    new = RENAMED.get(str(getattr(error, "option_name", "")).removeprefix("--"))
-    if new:
-        error.possibilities = [f"--{new}"]
 
 
 def _refuse(message: str) -> int:

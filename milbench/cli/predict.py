@@ -12,8 +12,8 @@ import typer
 
 from milbench._utils.files import write_atomically
 from milbench.cli import options
+from milbench.engine.folders import Root
 from milbench.errors import UsageError, as_usage
-from milbench.store.existing import existing_workspace
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -55,7 +55,7 @@ def predict(
             help="Pictures of any size; or tables, files or folders of bags as the task has them, to write a table."
         ),
     ],
-    run: options.TrainedRunOption,
+    cell: options.TrainedCellOption,
     out: Annotated[
         Path, typer.Option(help="Folder to write NAME.png and NAME.json, or NAME.csv, to; or the table to write.")
     ] = Path("predictions"),
@@ -80,7 +80,7 @@ def predict(
     """
     request = PredictRequest(
         images=images,
-        run=run,
+        run=cell,
         out=out,
         device=device,
         decoder=decoder,
@@ -100,7 +100,7 @@ def figure(
         Literal["1", "2", "4"],
         typer.Argument(help="1: crops of house numbers and their maps; 2: scattered digits; 4: whole house numbers."),
     ],
-    run: options.TrainedRunOption,
+    cell: options.TrainedCellOption,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed by which the test images are drawn.")] = 0,
     decoder: options.DecoderOption = None,
@@ -120,7 +120,7 @@ def figure(
         _check_folder(out.parent, out)
     if scale is not None and number != "4":
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
-    model = _load(run, root, device, data_dir)
+    model = _load(cell, root, device, data_dir)
     page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
     with as_usage():
         _save(out, page)
@@ -159,7 +159,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         _check_out(request, names)
     for path in request.images:
         _check_size(model, request, path, scale)
-    table = Table(title=f"{model.name}, run {model.run_id}", title_justify="left")
+    table = Table(title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     for heading in ("image", "read at", "reads", "label set", "probability", "written"):
         table.add_column(heading)
     correct = []
@@ -229,10 +229,9 @@ def _refuse_options_of_pictures(request: PredictRequest) -> None:
 def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
-    from milbench.store.reader import StoreReader
 
     where = resolve(device)
-    return load_trained(StoreReader(existing_workspace(root)), run, where, data_dir, needs_data=needs_data)
+    return load_trained(Root(root), run, where, data_dir, needs_data=needs_data)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:

@@ -33,7 +33,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
         UsageError: a file is no use, or `out` would replace one of them.
     """
     from milbench._utils.console import console
-    from milbench.data.tables.writing import write_table
+    from milbench.data.table import write_table
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
     from milbench.inference.temperature import fit_temperature
@@ -58,7 +58,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
     """Return the files of the two tables. Raises UsageError where one cannot be written."""
-    from milbench.data.tables.reading import is_table
+    from milbench.data.table import is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
         raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
@@ -76,7 +76,7 @@ def _summary(model: Trained, found: pd.DataFrame) -> object:
     """Return the first rows for the terminal."""
     from rich.table import Table
 
-    table = Table(title=f"{model.name}, run {model.run_id}", title_justify="left")
+    table = Table(title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     kind = str(found.columns[0])
     for heading in (kind, "label set", "probability"):
         table.add_column(heading)

@@ -1,8 +1,7 @@
-"""`milbench run` and `milbench reproduce`: plan the cells of a comparison and compute those that are missing."""
+"""`milbench run`, `tune` and `reproduce`: compute the cells of a comparison that are missing."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,134 +11,116 @@ import typer
 from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
+from milbench.engine.launch import launch, requested_spec
 from milbench.errors import UsageError
-from milbench.launch.compute import compute
-from milbench.launch.request import RunRequest
+
+SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]
+"""The settings of a cell that only tries if everything works."""
 
 
 def run(
     spec: Annotated[str | None, typer.Argument(help="A TOML file, or a built-in spec such as demo.")] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
-    seeds: Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-p", "--set", help="loss.KEY=V, loss.NAME.KEY=V, task.KEY=V or recipe.KEY=V; V1,V2 makes an axis."
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Preset of a spec that has several, such as paper or quick.")
-    ] = None,
-    supervision: Annotated[
-        str | None, typer.Option(help="Kinds of supervision that are compared on purpose, such as set,position.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Same as -p recipe.epochs=N.")] = None,
-    steps_per_epoch: Annotated[int | None, typer.Option(help="Same as -p recipe.steps_per_epoch=N.")] = None,
+    seeds: options.SeedsOption = None,
+    setting: options.SettingOption = None,
+    preset: options.PresetOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
     data_dir: options.DataDirOption = None,
-    device: options.DevicesOption = "auto",
+    device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
-    jobs_per_device: options.JobsPerDeviceOption = None,
-    threads: options.ThreadsOption = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(help="Address of a dask scheduler, or local:N for N processes here (needs milbench[dask])."),
+        str | None, typer.Option(help="Address of a dask scheduler, or local:N (needs milbench[dask]).")
     ] = None,
-    in_process: options.InProcessOption = False,
-    timeout: options.TimeoutOption = None,
-    rerun: options.RerunOption = "missing",
+    shard: Annotated[str | None, typer.Option(help="i/n: every n-th cell, for job arrays on a shared disk.")] = None,
+    rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failed cell.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    dry_run: options.DryRunOption = False,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Try every cell on a few bags, in a store that is thrown away.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures alone.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object an event, for scripts.")] = False,
+    output: options.OutputOption = "text",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Compute the cells of a comparison that are not done yet. Exit code 1 if some fail, 130 after Ctrl-C."""
-    given: dict[str, Any] = {
-        "losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name, "supervision": names(supervision)
+    """Compute the cells of a comparison that are not done yet.
+
+    Exit code 1 if some fail, 130 after Ctrl-C; the same command goes on. Example: milbench run --loss exact,noisy-or
+    --task extended-digits --seeds 0-2
+    """
+    given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
+    given["run"] = {
+        "data_dir": data_dir, "device": device, "jobs": jobs, "cluster": cluster, "shard": shard, "rerun": rerun,
+        "log_models": log_models or None,
     }  # fmt: skip
-    shorthands = {"recipe.epochs": epochs, "recipe.steps_per_epoch": steps_per_epoch}
-    if in_process and cluster is not None:
-        raise UsageError("--in-process and --cluster exclude each other")
-    options.refuse_timeout_in_process(timeout, in_process=in_process)
-    if as_json and quiet:
-        raise UsageError("--json and --quiet exclude each other")
-    request = RunRequest(
-        command=options.command_line(),
-        spec=spec,
-        preset=preset,
-        values={key: value for key, value in given.items() if value is not None},
-        settings=[*(setting or []), *(f"{key}={number}" for key, number in shorthands.items() if number is not None)],
-        data_dir=data_dir,
-        device=device,
-        jobs=jobs,
-        jobs_per_device=jobs_per_device,
-        threads=threads,
-        cluster=cluster,
-        rerun=rerun,
-        timeout=timeout,
-        in_process=in_process,
-        log_models=log_models,
-        fail_fast=fail_fast,
-        dry_run=dry_run,
-        smoke=smoke,
-        output="json" if as_json else "quiet" if quiet else "text",
-    )
-    return _try_out(request) if smoke else compute(request, root)
+    settings = [*(setting or []), *(SMOKE if smoke else [])]
+    wanted = requested_spec(spec, preset, given, settings)
+    if not smoke:
+        return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
+    wanted = wanted.model_copy(update={"tune": None, "companions": []})  # it tries losses and tasks
+    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
+        return launch(wanted, Path(folder), options.command_line(), output=output, dry_run=dry_run)
+
+
+def tune(
+    spec: Annotated[str, typer.Argument(help="A TOML file with a table [tune], or a built-in spec with one.")],
+    draws: Annotated[int | None, typer.Option(min=1, help="Same as tune.draws: settings tried for every loss.")] = None,
+    loss: SeveralNames = None,
+    task: SeveralNames = None,
+    seeds: options.SeedsOption = None,
+    setting: options.SettingOption = None,
+    preset: options.PresetOption = None,
+    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's.")] = None,
+    data_dir: options.DataDirOption = None,
+    device: options.DevicesOption = None,
+    jobs: options.JobsOption = None,
+    rerun: options.RerunOption = None,
+    dry_run: options.DryRunOption = False,
+    output: options.OutputOption = "text",
+    root: options.RootOption = options.HERE,
+) -> int:
+    """Search settings for every loss on every task, then compare the losses with those that were chosen.
+
+    Every loss has the same number of draws from one space. The best draw is the one with the smallest error of label
+    sets on validation bags. The comparison trains it with fresh seeds. The same command goes on where it was stopped,
+    and with more --draws extends the search. Example: milbench tune joint-or-marginal --draws 4
+    """
+    from milbench.engine.spec import spec_values
+
+    given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
+    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
+    searched = spec_values(spec, preset).get("tune")
+    if draws is not None and isinstance(searched, dict):
+        given["tune"] = {**searched, "draws": draws}
+    wanted = requested_spec(spec, preset, given, setting or [])
+    if wanted.tune is None:
+        raise UsageError(f"spec {wanted.name} has no table [tune], which says what is searched; or use milbench run")
+    return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
 
 
 def reproduce(
     study: Annotated[str, typer.Argument(help="A spec with presets, such as supplementary-a.")],
-    preset: Annotated[
-        str | None, typer.Option(help="Such as paper or quick; default: the first preset of the spec.")
-    ] = None,
+    preset: options.PresetOption = None,
     loss: SeveralNames = None,
-    seeds: Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")] = None,
+    seeds: options.SeedsOption = None,
     data_dir: options.DataDirOption = None,
-    device: options.DevicesOption = "auto",
+    device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
-    jobs_per_device: options.JobsPerDeviceOption = None,
-    threads: options.ThreadsOption = None,
-    rerun: options.RerunOption = "missing",
+    rerun: options.RerunOption = None,
+    dry_run: options.DryRunOption = False,
     gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Rebuild a published comparison and its report.
 
     Its missing cells are computed, those of some losses and seeds where these are given, then the report is written.
-    The same command continues where it was stopped.
+    The same command goes on where it was stopped. Example: milbench reproduce supplementary-a --preset quick
     """
     from milbench.cli.report import write_report
-    from milbench.engine.spec import read_spec
 
-    comparison = read_spec(study, preset).name
-    given = {"losses": names(loss), "seeds": seeds}
-    request = RunRequest(
-        command=options.command_line(),
-        spec=study,
-        preset=preset,
-        values={key: value for key, value in given.items() if value is not None},
-        data_dir=data_dir,
-        device=device,
-        jobs=jobs,
-        jobs_per_device=jobs_per_device,
-        threads=threads,
-        rerun=rerun,
-    )
-    code = compute(request, root)
-    if code != INTERRUPTED:  # a report is useful as well where some cells failed
-        write_report(comparison, root, gallery=gallery)
+    given: dict[str, Any] = {"losses": names(loss), "seeds": seeds}
+    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
+    wanted = requested_spec(study, preset, given)
+    code = launch(wanted, root, options.command_line(), dry_run=dry_run)
+    if code != INTERRUPTED and not dry_run:  # a report is useful as well where some cells failed
+        write_report(wanted.name, root, gallery=gallery)
     return code
-
-
-def _try_out(request: RunRequest) -> int:
-    """Compute every cell of a comparison in small, in a store that is thrown away; return the exit code."""
-    # Not on the server that the environment may name: these numbers mean nothing.
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
-        return compute(request, Path(folder))

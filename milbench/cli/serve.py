@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import warnings
 from typing import Annotated
 
 import typer
 
 from milbench.cli import options
+from milbench.engine.folders import Root
 from milbench.errors import UsageError
-from milbench.store.existing import existing_workspace
 
 
 def ui(
@@ -18,15 +20,34 @@ def ui(
 ) -> int:
     """Serve MLflow's own pages on the store, until Ctrl-C."""
     from milbench._utils.console import console
-    from milbench.store.reader import StoreReader
+    from milbench.engine.mirror import address, shown
 
-    store = StoreReader(existing_workspace(root))
-    if not store.is_local:
-        raise UsageError(f"the store is on a server of its own: open {store.address}")
+    place = Root(root)
+    uri = address(place)
+    if not uri.startswith("sqlite:"):
+        raise UsageError(f"MLflow is on a server of its own: open {shown(uri)}")
+    if not place.database.exists():
+        raise UsageError(f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it")
     with _listener(port) as listener:
-        console.print(f"MLflow's pages: http://127.0.0.1:{port}, until Ctrl-C")
-        store.serve(listener)
+        console.print(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
+        _serve(uri, place, listener)
     return 0
+
+
+def _serve(uri: str, place: Root, listener: socket.socket) -> None:
+    """Serve the pages in this very process: those of `mlflow server` start later and outlive a killed parent."""
+    import uvicorn
+    from mlflow.server import constants
+
+    # In these variables `mlflow server` hands its options on to the process that answers.
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
+    os.environ[constants.ARTIFACTS_DESTINATION_ENV_VAR] = place.artifacts.as_uri()
+    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
+    warnings.simplefilter("ignore")  # about libraries that MLflow uses
+    # A request that is still open does not keep a server alive that was told to stop.
+    config = uvicorn.Config("mlflow.server.fastapi_app:app", log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listener(port: int) -> socket.socket:

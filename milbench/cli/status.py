@@ -1,127 +1,105 @@
-"""`milbench status`: what has become of the cells of a comparison, once or as it goes on."""
+"""`milbench status` and `milbench sync`: what became of the cells of a comparison, and what MLflow shows of them."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milbench.cli import options
-from milbench.store.existing import existing_workspace
+from milbench.engine.folders import Root
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from milbench.api.plan import Cell, Plan
-    from milbench.store.reader import StoreReader
-    from milbench.store.states import CellState
+    from milbench.api.plan import Plan
+    from milbench.engine.cell import State
 
 WATCH_INTERVAL = 2.0
 """Seconds between two looks at the store."""
-ORDER = ("done", "running", "queued", "interrupted", "failed", "missing")
+ORDER = ("done", "running", "failed", "missing")
 
 
 def status(
     name: options.ComparisonArgument = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell runs or waits.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell is computed.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
     """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
     from milbench._utils.console import console
-    from milbench.store.reader import StoreReader
-    from milbench.store.states import cell_states
-    from milbench.store.superseded import superseded_note
 
-    store = StoreReader(existing_workspace(root))
-    plan, _, launched = store.plan(name)
+    place = Root(root)
+    plan = place.plan(name)
     if watch:
-        _watch(store, plan)
-    states = cell_states(store, plan)
-    console.print(_table(plan, states, launched), markup=False)
-    left_out = [note] if (note := superseded_note(store, name, "", store.cell_runs())) else []
-    for line in [*_tracebacks(store, states), *(f"lost: {loss}" for loss in store.lost), *left_out, _summary(states)]:
+        _watch(place, plan)
+    states = place.states(plan)
+    console.print(_table(plan, states, running_alone=False), markup=False)
+    failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+        line = f"where it failed: {place.cell(failed[0]).error}{more}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(_summary(states), markup=False, highlight=False, soft_wrap=True)
     return 0 if all(state.status == "done" for state in states.values()) else 1
 
 
-def _detail(state: CellState) -> str:
-    """Return why a cell failed, or how far it is."""
-    from milbench.launch.progress import duration
+def sync(
+    name: options.ComparisonArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every comparison of the store.")] = False,
+    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
+    root: options.RootOption = options.HERE,
+) -> int:
+    """Bring to MLflow what it does not have of a comparison: after a server was away, or its database was deleted."""
+    from milbench._utils.console import console
+    from milbench.engine.mirror import address, shown, synchronise
 
-    if state.status != "running":
-        return state.reason
-    if (progress := state.progress) is None or progress.epoch == 0:
-        return "" if progress is None else "it has begun"
-    left = progress.seconds_left(time.time())
-    return f"epoch {progress.epoch} of {progress.epochs}" + (
-        f", about {duration(left)} left" if left is not None else ""
+    place = Root(root)
+    names = place.names() if everything else [place.plan(name).name]
+    left = synchronise(place, names, log_models=log_models)
+    console.print(
+        left or f"MLflow has all of {', '.join(names)}: {shown(address(place))}", markup=False, soft_wrap=True
     )
+    return int(bool(left))
 
 
-def _table(plan: Plan, states: dict[str, CellState], launched: str) -> Table:
-    """Return one row a cell."""
+def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> Table:
+    """Return one row a cell, or those that are computed now, with why a cell failed or how far it is."""
     from rich.table import Table
 
-    table = Table(title=f"{plan.name}, launched {launched}", title_justify="left")
-    for heading in ("task", "loss", "recipe", "seed", "status", "run", "epoch or reason"):
+    from milbench.engine.display import where
+
+    title = f"{plan.name}: {_summary(states)}" if running_alone else f"{plan.name}, launched {plan.launched}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("task", "loss", "recipe", "seed", "cell", "status", "how far, or why"):
         table.add_column(heading)
     for cell in plan.cells:
         loss, task, recipe = plan.labels[cell.id]
         state = states[cell.id]
-        row = (task, loss, recipe, str(cell.seed), state.status, state.run_id, _detail(state))
-        table.add_row(*row)
+        if state.status == "running" or not running_alone:
+            detail = where(state.progress) if state.progress else state.reason
+            table.add_row(task, loss, recipe, str(cell.seed), cell.id, state.status, detail)
     return table
 
 
-def _tracebacks(store: StoreReader, states: dict[str, CellState]) -> list[str]:
-    """Return where the tracebacks of failed cells are."""
-    from milbench.store.artifacts import TRACEBACK
-
-    failed = [state.run_id for state in states.values() if state.status == "failed"]
-    more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
-    if not store.is_local:  # a copy of the file would be gone when this command ends
-        runs = (run_id for run_id in failed if TRACEBACK in store.artifact_sizes(run_id))
-        where = (f"{TRACEBACK} of run {run_id} on {store.address}" for run_id in runs)
-        return [f"where it failed: {place}{more}" for place in itertools.islice(where, 1)]
-    paths = (path for run_id in failed if (path := store.artifact(run_id, TRACEBACK)))
-    return [f"where it failed: {path}{more}" for path in itertools.islice(paths, 1)]
-
-
-def _summary(states: dict[str, CellState]) -> str:
-    counts = Counter(state.status for state in states.values())
+def _summary(states: Mapping[str, State]) -> str:
+    counts: Counter[str] = Counter(state.status for state in states.values())
     others = "".join(f", {counts[status]} {status}" for status in ORDER[1:] if counts[status])
     return f"{counts['done']} of {len(states)} cells done{others}"
 
 
-def _watch(store: StoreReader, plan: Plan) -> None:
-    """Show counts, and the cells that are computed, until no cell runs or waits."""
+def _watch(place: Root, plan: Plan) -> None:
+    """Show the cells that are computed until there are none."""
     from rich.live import Live
 
     from milbench._utils.console import console
-    from milbench.store.states import cell_states
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            states = cell_states(store, plan)
-            live.update(_now(plan, states), refresh=True)
-            if not any(state.status in ("running", "queued") for state in states.values()):
+            states = place.states(plan)
+            live.update(_table(plan, states, running_alone=True), refresh=True)
+            if not any(state.status == "running" for state in states.values()):
                 return
             time.sleep(WATCH_INTERVAL)
-
-
-def _now(plan: Plan, states: dict[str, CellState]) -> Table:
-    """Return the cells that are computed now, under the counts of all."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from milbench._utils.console import plain
-    from milbench.launch.progress import cell_label
-
-    table = Table(title=f"{plan.name}: {_summary(states)}", title_justify="left", show_header=False)
-    running: list[Cell] = [cell for cell in plan.cells if states[cell.id].status == "running"]
-    for cell in running:
-        table.add_row(Text(plain(cell_label(plan, cell))), Text(_detail(states[cell.id])))
-    return table

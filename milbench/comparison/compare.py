@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from types import ModuleType
+from typing import Any, Literal, get_args
 
 from milbench._utils.interrupts import INTERRUPTED
 from milbench.api import registry
 from milbench.comparison.comparison import Comparison
+from milbench.engine import folders
+from milbench.engine.launch import launch, requested_spec
 from milbench.errors import UsageError, unknown
-from milbench.launch.compute import compute
-from milbench.launch.request import Rerun, RunRequest
 
-Named = str | Iterable[str] | Mapping[str, Mapping[str, Any]]
-"""Names, or names with parameters of each."""
+One = str | Path | type | ModuleType
+Named = One | Iterable[One] | Mapping[Any, Mapping[str, Any]]
+"""Names, paths, classes or modules, or a mapping from these to parameters of each."""
+Rerun = Literal["missing", "failed", "all"]
 
 
 def compare(
@@ -36,7 +40,8 @@ def compare(
     """Compute the cells of a comparison that are not done yet, and return it; `milbench run` does the same.
 
     Args:
-        losses: names or paths of Python files; or a mapping from these to parameters, where a list makes an axis.
+        losses: names, paths of Python files, classes (also those of a notebook) or modules; or a mapping from these to
+            parameters, where a list makes an axis.
         tasks: likewise.
         seeds: such as range(3) or "0-9"; None: seed 0, or all folds of a task's cross-validation.
         recipe: changes to the recipes of the tasks, such as {"epochs": 5}.
@@ -71,30 +76,26 @@ def compare(
         registered.read_edited()
     chosen_losses, of_losses = _named(losses, registry.losses())
     chosen_tasks, of_tasks = _named(tasks, registry.tasks())
-    values: dict[str, Any] = {
-        "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks,
-        "recipe": recipe or {}, "supervision": list(supervision),
-    }  # fmt: skip
     if rerun not in (choices := get_args(Rerun)):
         raise unknown("rerun", str(rerun), choices)
     if recipe is not None and not isinstance(recipe, Mapping):
         raise UsageError(f'recipe = {recipe!r}: expected a mapping such as {{"epochs": 5}}')
-    values["recipe"] = dict(recipe or {})
     if isinstance(seeds, bool) or not (seeds is None or isinstance(seeds, str | int | Iterable)):
         raise UsageError(f'seeds = {seeds!r}: expected numbers, such as range(3), 3 or "0-9"')
-    if seeds is not None:
-        values["seeds"] = seeds if isinstance(seeds, str | int) else list(seeds)
-    if name is not None:
-        values["name"] = name
-    given = ", ".join(f"{key}={value!r}" for key, value in values.items() if value)
-    request = RunRequest(
-        spec=None, values=values, data_dir=None if data_dir is None else Path(data_dir), device=device, jobs=jobs,
-        rerun=rerun, in_process=in_process, output="text" if progress else "quiet",
-        command=f"milbench.compare({given})",
-    )  # fmt: skip
-    if compute(request, Path(root)) == INTERRUPTED:
+    given: dict[str, Any] = {
+        "losses": chosen_losses, "tasks": chosen_tasks, "loss": of_losses, "task": of_tasks, "name": name,
+        "recipe": dict(recipe or {}), "supervision": list(supervision),
+        "seeds": seeds if seeds is None or isinstance(seeds, str | int) else list(seeds),
+    }  # fmt: skip
+    said = ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
+    given["run"] = {
+        "data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun, "in_process": in_process
+    }  # fmt: skip
+    spec = requested_spec(None, None, given)
+    output: Literal["text", "quiet"] = "text" if progress else "quiet"
+    if launch(spec, Path(root), f"milbench.compare({said})", output=output) == INTERRUPTED:
         raise KeyboardInterrupt
-    return results(root, name or "+".join(Path(task).stem for task in chosen_tasks))
+    return results(root, spec.name)
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Comparison:
@@ -105,23 +106,27 @@ def results(root: Path | str = ".", name: str | None = None) -> Comparison:
         name: of the comparison; None: the one launched last.
 
     Raises:
-        UsageError: there is no store, or no such comparison in it.
+        UsageError: there is no such comparison.
     """
-    from milbench.engine.folders import results as results_of
-
-    return Comparison(results_of(Path(root), name), Path(root) / "reports")
+    return Comparison(folders.results(root, name), Path(root) / "reports")
 
 
 def _named(given: Named, kinds: registry.Registry[Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return names, and the parameters of those that have some, by the names under which a spec has them."""
-    if isinstance(given, str | Path):
-        return [str(given)], {}
-    if not isinstance(given, Iterable):
+    chosen: Any = [given] if isinstance(given, str | Path | ModuleType) or inspect.isclass(given) else given
+    if not isinstance(chosen, Iterable):
         raise UsageError(f"{kinds.kind} = {given!r}: expected a name, several, or a mapping from names to parameters")
-    if not isinstance(given, Mapping):
-        return [str(name) for name in given], {}
-    for name, params in given.items():
+    if not isinstance(chosen, Mapping):
+        return [_name(one, kinds) for one in chosen], {}
+    for one, params in chosen.items():
         if not isinstance(params, Mapping | None):
-            raise UsageError(f'{kinds.kind} {name!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
-    names = [str(name) for name in given]
-    return names, {kinds.entry(str(name)).name: dict(params) for name, params in given.items() if params}
+            raise UsageError(f'{kinds.kind} {one!r}: {params!r} are no parameters, expected such as {{"KEY": VALUE}}')
+    names = {_name(one, kinds): params for one, params in chosen.items()}
+    return [*names], {kinds.entry(name).name: dict(params) for name, params in names.items() if params}
+
+
+def _name(one: Any, kinds: registry.Registry[Any]) -> str:
+    """Return the name by which a spec has a loss or a task that is given by its name, path, class or module."""
+    if isinstance(one, ModuleType):
+        return one.__name__
+    return kinds.add_class(one) if inspect.isclass(one) else str(one)

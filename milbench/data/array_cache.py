@@ -1,8 +1,8 @@
-"""A folder of arrays that took long to make: made once, checked, and memory-mapped afterwards.
+"""A folder of arrays that took long to make: made once, and memory-mapped afterwards.
 
-A cache is a folder of .npy files and `cache.json`, which holds the format, a digest of the inputs, the parameters by
-which the arrays were made and the SHA-256 of every array. It is written to a temporary folder and moved to its place
-when it is complete. Nothing is unpickled.
+A cache is a folder of .npy files and `cache.json`, which holds what is known of the arrays and of what they were made
+from, and the SHA-256 of every array. It is written to a temporary folder and moved to its place when it is complete. It
+may be removed at any time, and is made anew where it is outdated or damaged. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,10 @@ from milbench._utils import digests
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
-Writer = Callable[[Path], str]
+Known = dict[str, Any]
+"""What is known of arrays, as data that JSON can hold."""
+LARGE = 1 << 26
+"""Bytes; of an array that is larger the length alone is checked, as to read it would take longer than to use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,115 +36,108 @@ class ArrayCache:
 
     Args:
         place: its folder.
-        schema: the names of the arrays and their types; None: fixed-width text.
-        version: of the layout; a cache of another version is refused and kept.
-        remedy: what happens when a cache is removed, such as "the crops are made again", for messages.
+        version: of the layout.
+        mode: how arrays are mapped: "r", to be read alone, or "c", to be changed in memory.
     """
 
     place: Path
-    schema: Mapping[str, str | None]
     version: int
-    remedy: str
+    mode: Literal["r", "c"] = "r"
 
-    def load(self, inputs: str, parameters: Any, writer: Callable[[], Writer]) -> tuple[dict[str, NDArray[Any]], str]:
-        """Return the arrays, mapped into memory, and the digest of what they were made from.
+    def load(
+        self, is_current: Callable[[Known], bool], write: Callable[[Path], Known]
+    ) -> tuple[dict[str, NDArray[Any]], Known]:
+        """Return the arrays, mapped into memory, and what is known of them.
 
         Args:
-            inputs: a digest of the files that the arrays are made from, which changes with a file and may read none.
-            parameters: how they are made, as data that JSON can hold.
-            writer: returns the function that writes NAME.npy for every array into a folder, and returns the digest. It
-                is called where there is no current cache, and what it refuses leaves no trace. When several processes
-                ask at once, one of them writes.
+            is_current: whether a cache of which this is known is still that of the files it was made from.
+            write: writes NAME.npy for every array into a folder, and returns what is known of them. It is called where
+                there is no current cache, and what it refuses leaves no trace. When several processes ask at once, one
+                of them writes.
 
         Raises:
-            UsageError: the cache is damaged or of another version. It is kept, because another version may need it.
             OSError: a file cannot be written or read; nothing is left of a new cache then.
         """
-        about = self._current(inputs, parameters) or self._made(inputs, parameters, writer())
-        return self._mapped(about), about["digest"]
-
-    def _open(self) -> dict[str, Any] | None:
-        """Return the part `about` of cache.json, None if there is no cache. Raises UsageError if it is damaged."""
-        path = self.place / "cache.json"
-        if not path.exists():
-            return None
+        if (found := self._current(is_current)) is not None:
+            return found
         try:
-            document = json.loads(path.read_bytes())
-            about: dict[str, Any] = document["about"]
-            version, whole = about["format"], document["sha256"] == _digest_of(about)
-        except (ValueError, KeyError, TypeError):
-            version, whole = self.version, False
-        if version != self.version:
-            raise UsageError(
-                f"{self.place} was written by another version of milbench (format {version}, not {self.version}); "
-                f"remove it, and {self.remedy}"
-            )
-        if not whole:
-            raise UsageError(f"{path} is damaged; remove {self.place}, and {self.remedy}")
-        return about
+            with scratch_folder(self.place.parent, self.place.name) as temporary:
+                found = self._current(is_current)  # another process may have made it while this one waited
+                if found is None:
+                    self._replace(write, temporary)
+        except BaseException:
+            with suppress(OSError):
+                self.place.parent.rmdir()  # which is empty where this was the first cache
+            raise
+        return found or self._mapped()
 
-    def _current(self, inputs: str, parameters: Any) -> dict[str, Any] | None:
-        """Return what `_open` returns, None also if the arrays were made from other files or with other parameters."""
-        about = self._open()
-        as_wanted = about is not None and (about["inputs"], about["parameters"]) == (inputs, parameters)
-        return about if as_wanted else None
+    def _current(self, is_current: Callable[[Known], bool]) -> tuple[dict[str, NDArray[Any]], Known] | None:
+        """Return arrays and what is known of them, None if there is no current cache that is whole."""
+        try:
+            arrays, known = self._mapped()
+            return (arrays, known) if is_current(known) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
-    def _made(self, inputs: str, parameters: Any, write: Writer) -> dict[str, Any]:
-        """Put a new cache into its place, replacing an outdated one, and return its `about`."""
-        with scratch_folder(self.place.parent, self.place.name) as temporary:
-            if about := self._current(inputs, parameters):  # another process made it while this one waited
-                return about
-            new = temporary / "new"
-            new.mkdir()
-            digest = write(new)
-            about = {
-                "format": self.version,
-                "inputs": inputs,
-                "parameters": parameters,
-                "digest": digest,
-                "files": {array: digests.read_digest(new / f"{array}.npy", "sha256") for array in self.schema},
-            }
-            (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}, indent=1))
-            if self.place.exists():
-                self.place.rename(temporary / "old")
-            new.rename(self.place)
-        return about
-
-    def _mapped(self, about: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        """Map the arrays after their digests are checked."""
+    def _mapped(self) -> tuple[dict[str, NDArray[Any]], Known]:
+        """Map the arrays after their digests are checked; raise any of the errors above where one is damaged."""
+        document = json.loads((self.place / "cache.json").read_bytes())
+        about: Known = document["about"]
+        if document["sha256"] != _digest_of(about) or about["format"] != self.version:
+            raise ValueError("damaged, or of another version")
         arrays = {}
-        for name, dtype in self.schema.items():
+        for name, seal in about["files"].items():
             path = self.place / f"{name}.npy"
-            try:
-                if digests.file_digest(path, "sha256") != about["files"][name]:
-                    raise ValueError("SHA-256 differs")
-                array = np.load(path, mmap_mode="c", allow_pickle=False)
-                if dtype is not None and array.dtype != dtype:
-                    raise ValueError(f"{array.dtype} instead of {dtype}")
-            except (OSError, ValueError, KeyError) as error:
-                message = f"{path} is damaged ({error}); remove {self.place}, and {self.remedy}"
-                raise UsageError(message) from error
-            arrays[name] = array
-        return arrays
+            if seal is not None and digests.file_digest(path, "sha256") != seal:
+                raise ValueError("damaged")
+            arrays[name] = np.load(path, mmap_mode=self.mode, allow_pickle=False)
+        return arrays, about["known"]
+
+    def _replace(self, write: Callable[[Path], Known], temporary: Path) -> None:
+        """Put a new cache into its place, and an outdated or damaged one out of the way."""
+        new = temporary / "new"
+        new.mkdir()
+        known = write(new)
+        about = {"format": self.version, "known": known, "files": {p.stem: _seal(p) for p in new.glob("*.npy")}}
+        (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}))
+        if self.place.exists():
+            self.place.rename(temporary / "old")
+        new.rename(self.place)
 
 
 def cache_place(path: Path, kind: str) -> Path:
     """Return the folder of caches: beside a file or folder, or in the user's cache folder if that is read-only.
 
-    A folder whose permissions allow nobody to write is read-only for root as well.
+    A folder whose permissions allow nobody to write is read-only for root as well. The environment variable
+    MILBENCH_CACHE names another place for all of them.
 
     Args:
         path: what the arrays are made from.
         kind: such as "crops", the name of the folder, which is hidden beside the path.
     """
     parent = path.parent
+    own = hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+    if elsewhere := os.environ.get("MILBENCH_CACHE"):
+        return Path(elsewhere).absolute() / kind / own
     if parent.is_dir() and parent.stat().st_mode & 0o222 and os.access(parent, os.W_OK):
         return parent / f".{kind}"
     from platformdirs import user_cache_path
 
-    user = user_cache_path("milbench", appauthor=False)
-    return user / kind / hashlib.sha256(str(parent.resolve()).encode()).hexdigest()[:16]
+    return user_cache_path("milbench", appauthor=False) / kind / own
 
 
-def _digest_of(about: dict[str, Any]) -> str:
+def check_room(folder: Path, needed: int, what: str) -> None:
+    """Raise UsageError where the disk of a folder has too little room for arrays of `needed` bytes."""
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise UsageError(
+            f"{what} need {needed:,} bytes in {folder.parent.parent}, where {free:,} are free; the environment "
+            "variable MILBENCH_CACHE names a folder elsewhere"
+        )
+
+
+def _seal(path: Path) -> str | None:
+    return digests.read_digest(path, "sha256") if path.stat().st_size <= LARGE else None
+
+
+def _digest_of(about: Known) -> str:
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,9 +17,8 @@ from typing import Literal, Protocol
 
 from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
-from milbench.data.download import STALLED
-from milbench.data.rendering.generate import RenderedNumbers
-from milbench.data.svhn import SvhnFiles
+from milbench.data.house_numbers import RenderedNumbers
+from milbench.data.svhn import SvhnFiles, stalled_connections_end
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
@@ -132,7 +130,7 @@ class Dataset:
         """If a file is missing or damaged, download all to a temporary folder, check them and move them into place."""
         if not (self.missing(root) or self.problems(root)):
             return
-        with scratch_folder(root, self.name) as folder, _socket_timeout():
+        with scratch_folder(root, self.name) as folder, stalled_connections_end():
             if not (self.missing(root) or self.problems(root)):  # another process has had the lock and fetched them
                 return
             self.download(folder)
@@ -268,17 +266,6 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
         return DatasetStatus(dataset.name, path, "present", dataset.identity(root), dataset.remark(root))
     except UsageError as error:
         return DatasetStatus(dataset.name, path, "damaged", "", str(error))
-
-
-@contextmanager
-def _socket_timeout() -> Iterator[None]:
-    """Give up connections without an answer for `STALLED` seconds: torchvision opens them without a time limit."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(STALLED)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _download_mnist(folder: Path) -> None:

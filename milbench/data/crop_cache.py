@@ -14,17 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench.data import array_cache, digit_struct
-from milbench.data.array_cache import ArrayCache, Writer
+from milbench.data.array_cache import ArrayCache
 from milbench.data.crops import CROP_SIDE, Crop, CropVariant, Protocol, crop, crop_parameters
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 """Version of the layout of a cache."""
 KIND = "crops"
 """Name of the folder of caches beside a folder of pictures, where it is hidden."""
-SCHEMA = {"crops": "uint8", "classes": "int8", "boxes": "float32", "windows": "int32", "names": None}
-"""The arrays of a cache and their types; None: fixed-width text."""
 How = tuple[CropVariant, Protocol]
 """How pictures are cropped."""
 AT_ONCE = 256
@@ -75,20 +73,21 @@ def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protoco
         The crops of all pictures of the folder, mapped into memory from the cache.
 
     Raises:
-        UsageError: the folder, a record or a picture is damaged; the disk is full, and nothing is left then; or the
-            cache is damaged or of another format. Such a cache is kept, because another version may need it.
+        UsageError: the folder, a record or a picture is damaged; or the disk is full, and nothing is left then.
     """
     kind = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
     place = cache_place(folder) / kind
     how = variant, protocol
-    cache = ArrayCache(place, SCHEMA, CACHE_FORMAT, "the crops are made again")
+    cache = ArrayCache(place, CACHE_FORMAT, mode="c")
+    made_from = {"inputs": _fingerprint(folder), "parameters": crop_parameters(*how)}
     try:
-        arrays, digest = cache.load(
-            _fingerprint(folder), crop_parameters(*how), lambda: _writer(folder, how, most_digits)
+        arrays, known = cache.load(
+            lambda known: {key: known[key] for key in made_from} == made_from,
+            lambda new: made_from | {"digest": _write(folder, new, how, most_digits)},
         )
     except OSError as error:
         raise UsageError(f"cannot keep crops of {folder} in {place}: {error.strerror or error}") from error
-    crops = Crops(**arrays, digest=digest)
+    crops = Crops(**arrays, digest=known["digest"])
     if crops.classes.shape[1] > most_digits:
         raise UsageError(f"{folder} has a number of {crops.classes.shape[1]} digits, {_too_many(most_digits)}")
     return crops
@@ -135,19 +134,14 @@ def _too_many(most_digits: int) -> str:
     return f"more than the network has positions ({most_digits})"
 
 
-def _writer(folder: Path, how: How, most_digits: int) -> Writer:
-    """Return the function that crops every picture, after the records are checked."""
-    records = digit_struct.read(folder / digit_struct.FILE)
-    _check_records(folder, records, most_digits)
-    return lambda new: _write(folder, new, records, how)
-
-
-def _write(folder: Path, new: Path, records: Sequence[Record], how: How) -> str:
-    """Write the arrays and return the digest of what they were made from.
+def _write(folder: Path, new: Path, how: How, most_digits: int) -> str:
+    """Crop every picture, write the arrays and return the digest of what they were made from.
 
     Crops are appended to the file batch by batch: a full disk is then an error that can be caught, while writing to
     mapped memory would kill the process.
     """
+    records = digit_struct.read(folder / digit_struct.FILE)
+    _check_records(folder, records, most_digits)
     most = max(len(record.classes) for record in records)
     classes = np.full((len(records), most), -1, dtype=np.int8)
     boxes = np.zeros((len(records), most, 4), dtype=np.float32)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +20,12 @@ from milbench._utils import locks
 from milbench._utils.files import folder_digest, write_atomically
 from milbench.data import digit_struct
 from milbench.data.archives import unpack
-from milbench.data.download import download
 from milbench.errors import UsageError
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
 """The folder of the archives."""
+STALLED = 30.0
+"""Seconds without an answer after which a connection is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +178,20 @@ class SvhnFiles:
             )
 
     def _fetch_part(self, root: Path, part: str, archive: Archive) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.console import Console
+        from torchvision.datasets.utils import download_url
 
-        given = self.place(root) / f"{part}.tar.gz"
-        path = given if given.exists() else self._downloads(root) / f"{part}.tar.gz"
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-        with Progress(*columns) as bars:
-            bar = bars.add_task(f"{part}.tar.gz", total=archive.size)
-            if path == given:
-                _check_given(given, archive)
-            else:
-                url = f"{self.address}{part}.tar.gz"
-                download(url, path, archive.size, archive.sha256, lambda done: bars.update(bar, completed=done))
-            bars.update(bar, completed=archive.size, description=f"{part}: unpacking")
+        name = f"{part}.tar.gz"
+        given, path = self.place(root) / name, self._downloads(root) / name
+        if given.exists():
+            path = given
+        else:
+            path.unlink(missing_ok=True)  # of a download that was interrupted
+            with stalled_connections_end():
+                download_url(self.address + name, str(path.parent), name)
+        _check_archive(path, archive)
+        with Console(stderr=True).status(f"unpacking {name}"):
             unpack(path, self._folder(root, part), lambda folder: self._accept(root, part, archive, folder))
-            bars.update(bar, description=part)
         if path != given:
             path.unlink()
 
@@ -222,7 +223,7 @@ class SvhnFiles:
         return receipt
 
 
-def _check_given(path: Path, archive: Archive) -> None:
+def _check_archive(path: Path, archive: Archive) -> None:
     size = path.stat().st_size
     if size != archive.size:
         raise UsageError(f"{path} is truncated or damaged: expected {archive.size:,} bytes, found {size:,}")
@@ -230,6 +231,17 @@ def _check_given(path: Path, archive: Archive) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != archive.sha256:
         raise UsageError(f"{path} is damaged: expected SHA-256 {archive.sha256}, found {found}")
+
+
+@contextmanager
+def stalled_connections_end() -> Iterator[None]:
+    """Give up connections without an answer for `STALLED` seconds: torchvision opens them without a time limit."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALLED)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _check_count(folder: Path, archive: Archive) -> None:

@@ -1,4 +1,4 @@
-"""Training: a spec becomes a plan of cells, a runner distributes them over processes, and a worker computes each.
+"""Training: a spec becomes a plan of cells, joblib distributes them over processes, and a worker computes each.
 
-It may import `milbench.store`, `milbench.networks`, `milbench.evaluation` and what these may import.
+It may import `milbench.networks`, `milbench.evaluation` and what these may import.
 """

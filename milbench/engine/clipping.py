@@ -59,6 +59,7 @@ class Clipping:
 
     def _limit(self, length: Tensor, quantile: float) -> Tensor:
         """Return the limit for a gradient of this length, and remember the length."""
+        self._lengths = self._lengths.to(length.device)
         if self._steps >= len(self._lengths):
             room = torch.zeros(max(2 * self._steps, 1024), device=length.device)
             room[: self._steps] = self._lengths[: self._steps]
@@ -71,7 +72,7 @@ class Clipping:
         """Return what the rule remembers, for a checkpoint."""
         return {"lengths": self._lengths[: self._steps].cpu()}
 
-    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Set what the rule remembers to what `state_dict` returned."""
-        self._lengths = state["lengths"].to(device)
+        self._lengths = state["lengths"]
         self._steps = len(self._lengths)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from milbench.api.recipe import Recipe
 from milbench.api.registry import Functions
-from milbench.engine.clipping import Clipping
 from milbench.engine.muon import Muon
 from milbench.engine.psgd import KroneckerPSGD
 from milbench.errors import UsageError, unknown
@@ -25,9 +24,11 @@ Schedule = Callable[[int, int], float]
 checkpoints need not hold it."""
 
 
-def _adamw(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
-    """AdamW, as torch has it."""
-    return torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
+def _of_torch(cls: Any, model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+    """Return an optimiser of torch with its own defaults besides learning rate and weight decay."""
+    given: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    known = inspect.signature(cls).parameters
+    return cls(model.parameters(), **{name: value for name, value in given.items() if name in known})  # type: ignore[no-any-return]
 
 
 def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -47,28 +48,19 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
     return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
-def _one_cycle(step: int, steps: int) -> float:
-    """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
-    peak = 0.3 * steps
-    if step < peak:
-        return _cosine(1 / 25, 1.0, step / peak)
-    return _cosine(1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1))
+def _torch_optimizers() -> dict[str, OptimizerMaker]:
+    """Return torch's optimisers by their names in lower case, without those that need a closure or sparse gradients."""
+    classes = {
+        name.lower(): cls
+        for name, cls in vars(torch.optim).items()
+        if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
+    }
+    return {name: partial(_of_torch, cls) for name, cls in classes.items() if name not in _UNSUITABLE}
 
 
-def _drop_at_half(step: int, steps: int) -> float:
-    return 1.0 if 2 * step < steps else 0.1
-
-
-def _drop_at_thirds(step: int, steps: int) -> float:
-    return 1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01
-
-
-def _constant(step: int, steps: int) -> float:  # noqa: ARG001 the signature of a schedule
-    return 1.0
-
-
-OPTIMIZERS: dict[str, OptimizerMaker] = {"adamw": _adamw, "sgd": _sgd, "muon": _muon, "psgd": _psgd}
-"""The optimisers of milbench itself."""
+_UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon")
+OPTIMIZERS: dict[str, OptimizerMaker] = {**_torch_optimizers(), "sgd": _sgd, "muon": _muon, "psgd": _psgd}
+"""The optimisers of torch, and those of milbench itself."""
 CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}
 """The fields of a recipe that set a rule for the length of a gradient, each with the value that sets none."""
 _ONE_LENGTH = {**CLIPPING, "normalize_gradient": True}
@@ -79,10 +71,26 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_rms": 0.1, **CLIPPING},
 }
 """The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """Rise from 1/25 by a cosine over the first 30 %, then fall to 1/250,000 by another (Smith and Topin 2017)."""
+    peak = 0.3 * steps
+    if step < peak:
+        return _cosine(1 / 25, 1.0, step / peak)
+    return _cosine(1.0, 4e-6, (step - peak) / max(steps - 1 - peak, 1))
+
+
+def _cosine(start: float, end: float, fraction: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2
+
+
 SCHEDULES: dict[str, Schedule] = {
-    "one-cycle": _one_cycle, "drop-at-half": _drop_at_half, "drop-at-thirds": _drop_at_thirds,
-    "constant": _constant,
-}  # fmt: skip
+    "one-cycle": _one_cycle,
+    "drop-at-half": lambda step, steps: 1.0 if 2 * step < steps else 0.1,
+    "drop-at-thirds": lambda step, steps: 1.0 if 3 * step < steps else 0.1 if 3 * step < 2 * steps else 0.01,
+    "constant": lambda step, steps: 1.0,  # noqa: ARG005
+}
 
 
 @cache
@@ -111,68 +119,16 @@ def clipping_rules(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser.
+    """Return the recipe's optimiser in its initial state, over the trainable parameters of a model.
 
     Args:
         model: whose trainable parameters are optimised.
         recipe: with the name of the optimiser and its settings.
         seed: of the random numbers that the optimiser draws.
-
-    Returns:
-        An optimiser in its initial state, over the trainable parameters of the model.
     """
     return optimizers().function(recipe.optimizer)(model, recipe, seed)
 
 
-def backward(optimizer: torch.optim.Optimizer, losses: Iterable[Tensor]) -> Tensor:
-    """Compute the gradient of a sum, one term at a time, so that the graph of one term alone is in memory.
-
-    Args:
-        optimizer: from `make_optimizer`; `optimizer_step` then uses the gradient.
-        losses: the terms, () each, with their graphs.
-
-    Returns:
-        (), the sum without its graph.
-    """
-    optimizer.zero_grad(set_to_none=True)
-    if isinstance(optimizer, KroneckerPSGD):
-        return optimizer.backward(losses)
-    total = torch.zeros(())
-    for loss in losses:
-        loss.backward()
-        total = total + loss.detach()
-        del loss  # with its graph, before the next one is made
-    return total
-
-
-def optimizer_step(optimizer: torch.optim.Optimizer, clipping: Clipping) -> Tensor:
-    """Make one step of an optimiser along the gradient that `backward` computed.
-
-    Args:
-        optimizer: from `make_optimizer`.
-        clipping: the rule for the length of the gradient.
-
-    Returns:
-        (), nonzero where the gradient or the step was shortened.
-    """
-    clipped = clipping.apply([p for group in optimizer.param_groups for p in group["params"]])
-    optimizer.step()
-    return clipped | (optimizer.clipped > 0) if isinstance(optimizer, KroneckerPSGD) else clipped
-
-
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
-    """Return the learning rate of one step (from 0) out of `steps`.
-
-    Args:
-        recipe: with the peak learning rate and the name of the schedule.
-        step: the number of the step, from 0 to `steps` - 1.
-        steps: the number of steps in the whole training.
-
-    Returns:
-        The learning rate of the step: the recipe's `lr` times the schedule's factor.
-    """
+    """Return the learning rate of one step (from 0) out of all steps of a training."""
     return recipe.lr * SCHEDULES[recipe.schedule](step, steps)
-
-
-def _cosine(start: float, end: float, fraction: float) -> float:
-    return end + (start - end) * (1 + math.cos(math.pi * min(fraction, 1.0))) / 2

@@ -9,17 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milbench.api.marks import Mark
 from milbench.api.metric_info import METRICS
-from milbench.api.plan import Cell, Plan, TaskInfo, labels
+from milbench.api.plan import Cell, Plan, TaskInfo, labels, task_key
 from milbench.api.registry import check_params, constructor_parameters, losses, tasks
 from milbench.api.validation import validated
-from milbench.engine.contrasts import check_losses, resolve
-from milbench.engine.marks import PassMark, check_metrics, task_of
+from milbench.engine.contrasts import resolve
 from milbench.engine.search_space import settings_of
 from milbench.engine.spec import CHANGED, Params, Spec, parse_seeds
 from milbench.errors import UsageError, as_usage, unknown
@@ -27,141 +25,137 @@ from milbench.errors import UsageError, as_usage, unknown
 if TYPE_CHECKING:
     from milbench.api.task import Task
 
-MOST_VARIANTS, MOST_CELLS = 10_000, 1_000_000
-"""How many combinations of axes and cells there may be: more are a slip, and would not fit into memory."""
+MOST_CELLS = 100_000
+"""How many cells, and combinations of axes, there may be: more are a slip."""
 
 
-def check_contrasts(spec: Spec) -> None:
-    """Raise UsageError where a contrast names a loss that a spec does not compare, or parameters that none has.
-
-    It is for a spec as its file has it, before flags leave out some of its losses.
-    """
-    if spec.contrasts:
-        found = [(losses().entry(name).name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
-        check_losses(spec.contrasts, found, f"spec {spec.name}")
-
-
-def make_plan(spec: Spec, data_dir: Path | None, device: str = "cpu") -> Plan:
+def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Expand a spec into its cells, with every name, parameter and data set checked.
 
     Args:
         spec: from `make_spec` or `read_spec`.
-        data_dir: the folder of the data; None: the default one.
         device: on which the cells are computed, for the precision `auto`.
+        precision: what `auto` is, where an earlier launch has decided it; "": what the device does decides.
 
     Raises:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
             without `spec.supervision`.
     """
+    data_dir = spec.run.data_dir
     if data_dir is not None:
         with as_usage():  # not around `check_data`, in which an OSError may be a defect of a plug-in
             data_dir.exists()
-    loss_fields = [_loss_fields(name, params) for name, params in _variants(losses(), spec.losses, spec.loss)]
+    loss_fields = [_loss_fields(name, params) for name, params, _ in _variants(losses(), spec.losses, spec.loss)]
     _check_supervision(spec)
     _check_order(spec)
     _check_metrics(spec)
-    for one in spec.published:
-        one.check()
-    found = _expanded(spec, loss_fields, data_dir, device)
+    found = _Tasks(spec, loss_fields, data_dir, device, precision)
+    for test in _tests(spec):
+        found.add(*test)
     named = labels(found.cells.values())
     # Searched settings are no part of a variant: what is compared has those that the search has chosen.
     of_variants = {cell: (loss, task, "") for cell, (loss, task, _) in named.items()} if spec.tune else named
     contrasts, left_out = resolve(spec.contrasts, found.cells.values(), of_variants, spec.source.endswith(CHANGED))
     return Plan(
-        name=spec.name,
-        title=spec.title,
-        source=spec.source,
+        spec=spec.model_dump(mode="json"),
         cells=list(found.cells.values()),
         tasks=found.infos,
-        labels=named,
-        preset=spec.preset,
-        notes=[*spec.notes, *left_out, *([_precision_note(device)] if found.auto else [])],
-        differences=[d.model_dump() for d in spec.differences],
-        selection=spec.selection,
-        margin=spec.margin,
-        compare_by=spec.compare_by,
+        notes=[*spec.notes, *left_out, *found.notes],
         contrasts=contrasts,
-        folds=found.folds,
-        overlaps=found.overlaps,
-        spec=spec.digest,
-        part=spec.part,
-        marks=found.marks,
+        precision=found.precision,
     )
 
 
 @dataclass
-class _Expanded:
-    """What the tasks of a spec come to; cells, folds and overlaps by the content hash of the cell."""
+class _Tasks:
+    """Collects the cells of the tasks of a spec, and what is known of each task."""
 
+    spec: Spec
+    loss_fields: list[Params]
+    data_dir: Path | None
+    device: str
+    precision: str
     cells: dict[str, Cell] = field(default_factory=dict)
     infos: dict[str, TaskInfo] = field(default_factory=dict)
-    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
-    overlaps: dict[str, float] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
-    auto: bool = False
-    """Whether some recipe has the precision `auto`."""
+    notes: list[str] = field(default_factory=list)
 
-
-def _expanded(spec: Spec, loss_fields: list[Params], data_dir: Path | None, device: str) -> _Expanded:
-    """Return the cells of every task of a spec and of its marks, and what is known of each task.
-
-    Raises:
-        UsageError: as `make_plan`.
-    """
-    out = _Expanded()
-    planned: set[str] = set()
-    for name, params, mark in _tests(spec):
+    def add(self, name: str, params: Params, task_name: str, marks: Any) -> None:
+        """Add the cells of a task with these parameters."""
         task = tasks().create(name, params)
-        task_fields = _task_fields(name, params, task, data_dir)
-        if mark is not None:
-            marks = mark.marks(task_fields["task"], task_fields["task_params"])
-            out.marks += [one for one in marks if one not in out.marks]  # parameters of a mark may be an axis as well
-        if repr(task_fields) in planned:
-            continue
-        planned.add(repr(task_fields))
-        beside = [one.entry() for one in spec.published if one.task == task.name]
-        info = TaskInfo.of(task, task_fields["task_params"]).compared_by(spec.compare_by).beside(beside)
-        out.infos[task.name] = info.beyond(out.infos.get(task.name))
-        recipes = _recipes(spec, task)
-        out.auto |= any(recipe["precision"] == "auto" for recipe in recipes)
-        recipes = [_resolved(recipe, device) for recipe in recipes]
-        cells = _cells(spec, task, recipes, loss_fields, task_fields, MOST_CELLS - len(out.cells))
-        out.cells |= cells
-        out.folds |= dict.fromkeys(cells, (task.folds.count, task.folds.repeats)) if task.folds else {}
-        overlap = task.overlap(data_dir)
-        out.overlaps |= dict.fromkeys(cells, overlap) if overlap else {}
-    return out
+        entry = tasks().entry(name)
+        key = task_key(entry.name, params)
+        bounds = marks.marks(entry.name, params) if marks else []
+        if key not in self.infos:
+            self.infos[key] = self._info(task, params)
+            for cell in self._cells(task, self._task_fields(name, params, task, task_name)):
+                self.cells[cell.id] = cell
+            if len(self.cells) > MOST_CELLS:
+                raise UsageError(f"{len(self.cells):,} cells are too many, expected at most {MOST_CELLS:,}")
+        known = self.infos[key].marks
+        self.infos[key] = replace(self.infos[key], marks=[*known, *(one for one in bounds if one not in known)])
+
+    def _info(self, task: Task, params: Params) -> TaskInfo:
+        first = self.spec.compare_by[0] if self.spec.compare_by else task.primary
+        beside = [
+            one.entry()
+            for one in self.spec.published
+            if one.task == task.name and all(params.get(k) == v for k, v in one.params.items())
+        ]
+        return TaskInfo(
+            primary=first,
+            chance=task.chance if first == task.primary else None,  # guessing is known for the task's own metric alone
+            amount=task.amount,
+            published=[*(asdict(published) for published in task.published), *beside],
+            folds=(task.folds.count, task.folds.repeats) if task.folds else None,
+            overlap=task.overlap(self.data_dir) or (task.folds.ratio if task.folds else 0.0),
+        )
+
+    def _task_fields(self, name: str, params: Params, task: Task, task_name: str) -> Params:
+        entry = tasks().entry(name)
+        return {
+            "task": entry.name,
+            "task_params": params,
+            "task_file": entry.source,
+            "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
+            "data": task.check_data(self.data_dir),
+            "task_name": task_name,
+        }
+
+    def _cells(self, task: Task, task_fields: Params) -> Iterator[Cell]:
+        """Yield every recipe with every loss and seed."""
+        seeds, recipes = _seeds_of(self.spec, task), [self._resolved(recipe) for recipe in _recipes(self.spec, task)]
+        if (count := len(recipes) * len(self.loss_fields) * len(seeds)) > MOST_CELLS:
+            raise UsageError(f"{count:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
+        for recipe, of_loss, seed in itertools.product(recipes, self.loss_fields, seeds):
+            yield Cell(**of_loss, **task_fields, recipe=recipe, seed=seed)
+
+    def _resolved(self, recipe: Params) -> Params:
+        """Return a recipe with the precision that `auto` is on the device, and note it for the report."""
+        if recipe["precision"] != "auto":
+            return recipe
+        if not self.precision:
+            import torch
+
+            from milbench.engine.precision import auto_precision
+            from milbench.engine.provenance import device_name
+
+            self.precision = auto_precision(torch.device(self.device))
+            does = "multiplies" if self.precision == "bfloat16" else "does not multiply"
+            self.notes.append(f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16.")
+        return recipe | {"precision": self.precision}
 
 
-def _tests(spec: Spec) -> Iterator[tuple[str, Params, PassMark | None]]:
-    """Yield every task with its parameters, those of the spec first and then those of each mark."""
-    for name, params in _variants(tasks(), spec.tasks, spec.task):
-        yield name, params, None
+def _tests(spec: Spec) -> Iterator[tuple[str, Params, str, Any]]:
+    """Yield every task with its parameters, its short name and a mark, those of the spec first, without one."""
+    for found in _variants(tasks(), spec.tasks, spec.task):
+        yield (*found, None)
+    chosen = {tasks().entry(given).name: given for given in spec.tasks}
     for mark in spec.marks:
-        given = task_of(mark, spec.tasks, tasks())
-        if given is not None:
-            name = tasks().entry(given).name
-            for _, params in _variants(tasks(), [given], {name: spec.task.get(name, {}) | mark.params}):
-                yield given, params, mark
-
-
-def _cells(
-    spec: Spec, task: Task, recipes: list[Params], loss_fields: list[Params], task_fields: Params, most: int
-) -> dict[str, Cell]:
-    """Return the cells of one task by their content hashes: every recipe with every loss and seed.
-
-    Raises:
-        UsageError: they are more than `most`.
-    """
-    seeds = _seeds_of(spec, task)
-    if (count := len(recipes) * len(loss_fields) * len(seeds)) > most:
-        total = count + MOST_CELLS - most
-        raise UsageError(f"{total:,} cells are too many for one comparison, expected at most {MOST_CELLS:,}")
-    cells: dict[str, Cell] = {}
-    for recipe, of_loss in itertools.product(recipes, loss_fields):
-        first = Cell(**of_loss, **task_fields, recipe=recipe, seed=seeds[0])
-        cells |= {cell.id: cell for cell in first.with_seeds(seeds)}
-    return cells
+        name = tasks().entry(mark.task or spec.tasks[0]).name
+        if name in chosen:  # else a flag has left it out
+            changed = [table | mark.params for table in spec.variants_of(name)]
+            for _, params, short in _variants(tasks(), [chosen[name]], {name: changed}):
+                yield chosen[name], params, short, mark
 
 
 def _seeds_of(spec: Spec, task: Task) -> list[int]:
@@ -182,9 +176,9 @@ def _check_supervision(spec: Spec) -> None:
     found = {losses().cls(name).supervision: losses().entry(name).name for name in spec.losses}
     if len(found) > 1 and not set(found) <= set(spec.supervision):
         listed = ", ".join(f"{name} has {supervision} supervision" for supervision, name in found.items())
-        kinds = ",".join(found)
         raise UsageError(
-            f"the losses do not have the same supervision: {listed}; if that is meant, add --supervision {kinds}"
+            f"the losses do not have the same supervision: {listed}; if that is meant, add "
+            f"-p supervision={','.join(found)}"
         )
 
 
@@ -201,14 +195,23 @@ def _check_order(spec: Spec) -> None:
 
 
 def _check_metrics(spec: Spec) -> None:
-    """Raise UsageError where a metric of the spec is none that milbench knows or a task of it has as its primary."""
+    """Raise UsageError where a metric, or a task of a published value, is unknown."""
     known = {*METRICS, *(tasks().cls(name).primary for name in spec.tasks)}
-    of_contrasts = [(f"margin of contrast {c.name!r}", [*c.margin]) for c in spec.contrasts]
-    for where, names in (("margin", [*spec.margin]), ("compare_by", spec.compare_by), *of_contrasts):
+    for one in spec.published:
+        parameters = constructor_parameters(tasks().cls(one.task))
+        for name in one.params:
+            if name not in parameters:
+                raise unknown(f"parameter of task {one.task} in [[published]]", name, parameters)
+    for where, names in (
+        ("margin", [*spec.margin]),
+        ("compare_by", spec.compare_by),
+        ("[[published]]", [one.metric for one in spec.published]),
+        *((f"margin of contrast {contrast.name!r}", [*contrast.margin]) for contrast in spec.contrasts),
+        *((f"mark {mark.name!r}", [*mark.at_most, *mark.at_least]) for mark in spec.marks),
+    ):
         for name in names:
             if name not in known:
-                raise unknown(f"metric in {where}", name, known)
-    check_metrics(spec.marks, known)
+                raise unknown(f"metric of {where}", name, known)
 
 
 def _loss_fields(name: str, params: Params) -> Params:
@@ -217,21 +220,9 @@ def _loss_fields(name: str, params: Params) -> Params:
     return {
         "loss": entry.name,
         "loss_params": params,
-        "loss_file": entry.origin if entry.is_file else "",
+        "loss_file": entry.source,
         "loss_revision": f"{cls.revision}{entry.source_digest}",
         "supervision": cls.supervision,
-    }
-
-
-def _task_fields(name: str, params: Params, task: Task, data_dir: Path | None) -> Params:
-    """Return the fields of a cell that a task determines, with the digest of its data."""
-    entry, defaults = tasks().entry(name), constructor_parameters(type(task))
-    return {
-        "task": entry.name,
-        "task_params": {k: v for k, v in params.items() if k not in task.added_later or v != defaults[k].default},
-        "task_file": entry.origin if entry.is_file else "",
-        "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
-        "data": task.check_data(data_dir),
     }
 
 
@@ -244,26 +235,6 @@ def _recipes(spec: Spec, task: Task) -> list[Params]:
     ]
 
 
-def _resolved(recipe: Params, device: str) -> Params:
-    """Return a recipe with the precision that `auto` is on a device."""
-    import torch
-
-    from milbench.engine.precision import auto_precision
-
-    return recipe | {"precision": auto_precision(torch.device(device))} if recipe["precision"] == "auto" else recipe
-
-
-def _precision_note(device: str) -> str:
-    import torch
-
-    from milbench.engine.precision import auto_precision
-    from milbench.store.provenance import device_name
-
-    chosen = auto_precision(torch.device(device))
-    does = "multiplies" if chosen == "bfloat16" else "does not multiply"
-    return f"Precision auto is {chosen} here: {device_name(device)} {does} bfloat16."
-
-
 def changed_recipe(defaults: Params, changes: Params) -> Params:
     """Return a recipe, such as that of a task, with changes; "none" stands for None.
 
@@ -273,26 +244,33 @@ def changed_recipe(defaults: Params, changes: Params) -> Params:
     Raises:
         UsageError: a change is unknown or wrong, or has no effect.
     """
-    from milbench.api.recipe import ADDED_LATER, Recipe
+    from milbench.api.recipe import Recipe
     from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe, optimizers
 
     changes = {k: None if v == "none" else v for k, v in changes.items()}
     other = changes.get("optimizer", defaults["optimizer"])
     settings = SETTINGS.get(other, {}) if other != defaults["optimizer"] and isinstance(other, str) else {}
     replaced = CLIPPING if CLIPPING.keys() & changes else {}
-    recipe: Recipe = validated("the recipe", Recipe, {**ADDED_LATER, **defaults, **settings, **replaced, **changes})
+    recipe: Recipe = validated("the recipe", Recipe, {**defaults, **settings, **replaced, **changes})
     check_recipe(recipe)
     origin = optimizers().entry(recipe.optimizer).source_digest.removeprefix(" of ")
     return recipe.model_copy(update={"optimizer_origin": origin}).model_dump()
 
 
-def _variants(registry: Any, chosen: Sequence[str], sections: dict[str, Params]) -> Iterator[tuple[str, Params]]:
-    """Yield the entries with their complete parameters, one for every combination of axes."""
+def _variants(registry: Any, chosen: Sequence[str], sections: Params) -> Iterator[tuple[str, Params, str]]:
+    """Yield the entries with complete parameters, for every combination of axes, and a short name, "" for none."""
     for given in dict.fromkeys(chosen):
         entry = registry.entry(given)
         cls = registry.cls(given)
-        for params in _axes(sections.get(entry.name, {})):
-            yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params))
+        tables = sections.get(entry.name, {})
+        names = [str(table["name"]) for table in tables if "name" in table] if isinstance(tables, list) else []
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"two variants of {registry.kind} {entry.name} are named {twice!r}")
+        for table in tables if isinstance(tables, list) else [tables]:
+            short = str(table.get("name", "")) if isinstance(tables, list) else ""
+            named = {key: value for key, value in table.items() if key != "name" or not isinstance(tables, list)}
+            for params in _axes(named):
+                yield given, check_params(f"{registry.kind} {entry.name}", cls, settings_of(params)), short
 
 
 def _axes(params: Params) -> Iterator[Params]:
@@ -300,8 +278,8 @@ def _axes(params: Params) -> Iterator[Params]:
         if value == []:
             raise UsageError(f"{key} = [] is an axis without values")
     values = [v if isinstance(v, list) else [v] for v in params.values()]
-    if (count := math.prod(map(len, values))) > MOST_VARIANTS:
+    if (count := math.prod(map(len, values))) > MOST_CELLS:
         axes = ", ".join(key for key, value in params.items() if isinstance(value, list))
-        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_VARIANTS:,}")
+        raise UsageError(f"the axes {axes} have {count:,} combinations, expected at most {MOST_CELLS:,}")
     for combination in itertools.product(*values):
         yield dict(zip(params, combination, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
     The directions are drawn from a generator that is seeded by `seed` and the number of the step, so that two losses
     get the same ones and a resumed run continues with the next.
 
-    Other than with torch's optimisers, `backward([loss])` replaces `loss.backward()` and must be called before `step`.
+    Other than with torch's optimisers, `backward(loss)` replaces `loss.backward()` and must be called before `step`.
 
     Args:
         model: whose trainable parameters are optimised, grouped by layer.
@@ -59,25 +59,13 @@ class KroneckerPSGD(torch.optim.Optimizer):
             self.state[weight]["left"] = torch.eye(rows, device=weight.device, dtype=weight.dtype)
             self.state[weight]["right"] = torch.eye(columns, device=weight.device, dtype=weight.dtype)
 
-    def backward(self, losses: Iterable[Tensor]) -> Tensor:
-        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a sum of losses.
-
-        Args:
-            losses: the terms, () each, with their graphs; one graph at a time is in memory.
-
-        Returns:
-            (), the sum without its graph.
-        """
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of all parameters, and the Hessian-vector products for `step`, of a loss ()."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         first = self.state[self.param_groups[0]["params"][0]]
         rng = generator("curvature probe", self.seed, int(first["step"]))
         directions = _directions(parameters, rng)
-        totals: list[Tensor] = []
-        for loss in losses:
-            terms = [loss.detach(), *_derivatives(loss, parameters, directions)]
-            totals = [a + b for a, b in zip(totals, terms, strict=True)] if totals else terms
-            del loss  # with its graph, before the next one is made
-        value, *both = totals
+        both = _derivatives(loss, parameters, directions)
         gradients, products = both[: len(parameters)], both[len(parameters) :]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -87,7 +75,6 @@ class KroneckerPSGD(torch.optim.Optimizer):
             end = start + len(group["params"])
             self._curvature.append((directions[start:end], products[start:end]))
             start = end
-        return value
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Specs: what to run, from a TOML file or from flags. `milbench.engine.planning` makes plans of cells of them."""
+"""The spec: everything that a user can say of a comparison, whether in a TOML file, by flags or in Python."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
 from milbench.api.registry import Registry, constructor_parameters, losses, tasks
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
-from milbench.engine.contrasts import Margin, NamedContrast
-from milbench.engine.literature import Literature
-from milbench.engine.marks import PassMark, checked_marks
 from milbench.engine.search_space import Search
+from milbench.engine.tables import Difference, Literature, Margin, NamedContrast, PassMark, Table
 from milbench.errors import UsageError, as_usage, unknown
 
 Params = dict[str, Any]
@@ -30,46 +28,59 @@ MOST_SEEDS = 100_000
 """How many seeds there may be: more are a slip, and would not fit into memory."""
 
 
-class Difference(BaseModel):
-    """A point in which a publication and its code differ.
+class Execution(Table):
+    """Where and how cells are computed, which changes no result.
 
     Args:
-        topic: what differs.
-        paper: what the publication states.
-        code: what its code does.
-        here: the parameter that chooses between the two, and what this comparison uses.
+        device: auto, cpu, cuda (every GPU) or cuda:N.
+        jobs: how many cells are computed at a time; None: one a core, or one a GPU.
+        jobs_per_device: how many on each GPU.
+        threads: of each cell; None: cores / jobs.
+        data_dir: the folder of the data sets; None: the default one.
+        cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
+        shard: "i/n": compute every n-th cell, from the i-th on, for job arrays on a shared disk.
+        rerun: compute missing cells, failed ones as well, or all anew.
+        timeout: seconds after which a cell fails; None: never.
+        in_process: compute in this very process, one cell at a time, for a debugger.
+        log_models: log every network as an MLflow model too.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    device: str = "auto"
+    jobs: int | None = Field(default=None, ge=1)
+    jobs_per_device: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    data_dir: Path | None = None
+    cluster: str | None = None
+    shard: str | None = Field(default=None, pattern=r"^\d+/\d+$")
+    rerun: Literal["missing", "failed", "all"] = "missing"
+    timeout: float | None = Field(default=None, ge=1, le=10_000_000)
+    in_process: bool = False
+    log_models: bool = False
 
-    topic: str
-    paper: str
-    code: str
-    here: str
 
-
-class Spec(BaseModel):
+class Spec(Table):
     """A comparison: every loss on every task with every seed, under one recipe or several.
 
     Args:
         name: of the comparison, see `milbench.api.plan.COMPARISON_NAME`.
         title: of its report, "" for none.
-        losses: names of losses or paths of files, at least one.
-        tasks: names of tasks or paths of files, at least one.
+        losses: names of losses, modules or paths of files, at least one.
+        tasks: likewise.
         seeds: a number, a list of numbers, or text such as "0-9" or "0,2,5". None: seed 0, or all folds of a task's
             cross-validation.
-        loss: the name of a loss -> arguments of its constructor.
-        task: the name of a task -> arguments of its constructor.
+        loss: the name of a loss -> arguments of its constructor. An argument given as a list is an axis.
+        task: the name of a task -> arguments of its constructor, or a list of tables of them, a variant each, which may
+            have a short `name`.
         recipe: changes to the recipes of all tasks, and in a table under the name of a task, to that of this task.
+        run: where and how cells are computed.
         supervision: the kinds of supervision that are compared on purpose, where there are several.
         selection: the rule that chooses the epoch by which losses are compared: "last", or "validation", the smallest
             validation set error. No result depends on it.
         compare_by: the metrics that losses are compared by, the first of which takes the place of each task's primary
             one; empty: the primary one alone.
         margin: metric -> the largest difference that counts as none, in the unit of the metric (0.01 is one point of an
-            error); losses closer than that can be found equivalent. No result depends on it.
-        contrasts: the differences between two variants that the comparison is made for, named in advance; reports show
-            them first, with intervals of their own. No result depends on them.
+            error); losses closer than that can be found equivalent.
+        contrasts: the differences between two variants that the comparison is made for, named in advance.
         preset: the preset that was chosen, "" for none.
         notes: remarks for the reader of the report, such as the limits of a preset.
         differences: between a publication and its code.
@@ -81,16 +92,15 @@ class Spec(BaseModel):
         part: whether flags chose some of its losses or tasks, or others.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
     seeds: str | int | list[int] | None = None
     loss: dict[str, Params] = Field(default_factory=dict)
-    task: dict[str, Params] = Field(default_factory=dict)
+    task: dict[str, Params | list[Params]] = Field(default_factory=dict)
     recipe: Params = Field(default_factory=dict)
+    run: Execution = Field(default_factory=Execution)
     supervision: list[Supervision] = Field(default_factory=list)
     selection: Selection = "last"
     margin: dict[str, Margin] = Field(default_factory=dict)
@@ -106,15 +116,33 @@ class Spec(BaseModel):
     companions: list[str] = Field(default_factory=list)
     part: bool = False
 
-    @property
-    def digest(self) -> str:
-        """A digest of what two launches have in common that are parts of one comparison; "" for flags alone."""
-        if self.source == "flags":
-            return ""
-        remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "companions"}
-        own = remarks | {"losses", "tasks", "seeds", "source", "part"}
-        said = self.model_dump(exclude=own) | {"preset": ""}  # what a preset changes is said by the other fields
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    def variants_of(self, task: str) -> list[Params]:
+        """Return the tables of parameters of a task, one for each variant that has a table of its own."""
+        given = self.task.get(task, {})
+        return given if isinstance(given, list) else [given]
+
+
+def joins(new: Params, old: Params) -> bool:
+    """Return whether a launch adds to what an earlier one of the same name has computed.
+
+    It does where both come from flags, where flags chose losses or tasks of a spec that says the same otherwise, and
+    where the same spec is launched again, as in shards.
+
+    Args:
+        new: the fields of a `Spec`.
+        old: those of the earlier launch.
+    """
+    if new["source"] == "flags" or old["source"] == "flags":
+        return bool(new["source"] == old["source"])
+    same = ("losses", "tasks", "seeds")
+    return _digest(new) == _digest(old) and (bool(new["part"]) or all(new[key] == old[key] for key in same))
+
+
+def _digest(spec: Params) -> str:
+    remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "companions", "preset"}
+    own = remarks | {"losses", "tasks", "seeds", "source", "part", "run"}
+    said = {key: value for key, value in spec.items() if key not in own}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read_spec(given: str, preset: str | None = None) -> Spec:
@@ -127,6 +155,11 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
     Raises:
         UsageError: there is no such spec or preset, or something in the spec is wrong.
     """
+    return make_spec(spec_values(given, preset), owner=f"spec {given}")
+
+
+def spec_values(given: str, preset: str | None = None) -> Params:
+    """Return the values of the fields of a spec as it is written, see `read_spec`."""
     path = Path(given)
     with as_usage():
         is_file = path.is_file()
@@ -143,27 +176,38 @@ def read_spec(given: str, preset: str | None = None) -> Spec:
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits, tables in tables without end
         raise UsageError(f"{given} is not TOML: {error}") from None
     values = {"name": stem, **_with_preset(values, preset, given), "source": source}
-    return make_spec(values, owner=f"spec {given}")
+    _name_tasks_of_marks(values, given)
+    return values
+
+
+def _name_tasks_of_marks(values: Params, given: str) -> None:
+    """Write into every mark the only task of a spec where it names none: flags may choose other tasks."""
+    marks, chosen = values.get("marks", []), values.get("tasks", [])
+    for mark in marks if isinstance(marks, list) else []:
+        if isinstance(mark, dict) and not mark.get("task"):
+            if not isinstance(chosen, list) or len(chosen) != 1:
+                raise UsageError(f"spec {given}: mark {mark.get('name')!r} names no task, and there are several")
+            mark["task"] = chosen[0]
 
 
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
     found = values.pop("presets", {})
     if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
         raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
-    if not found and chosen is None:
-        return values
     if not found:
-        raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+        if chosen is not None:
+            raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
+        return values
     chosen = next(iter(found)) if chosen is None else chosen
     if chosen not in found:
         raise unknown(f"preset of {given}", chosen, found)
-    return {**_merged(values, found[chosen]), "preset": chosen}
+    return {**merged(values, found[chosen]), "preset": chosen}
 
 
-def _merged(values: Params, changes: Params) -> Params:
+def merged(values: Params, changes: Params) -> Params:
     """Return `values` with `changes`; tables in both are merged."""
     both = {
-        k: _merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
+        k: merged(values[k], v) for k, v in changes.items() if isinstance(v, dict) and isinstance(values.get(k), dict)
     }
     return {**values, **changes, **both}
 
@@ -186,12 +230,14 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     """
     from milbench.api.recipe import Recipe
 
-    if "marks" in values:
-        values = {**values, "marks": checked_marks(values["marks"], owner)}
     spec: Spec = validated(owner, Spec, values)
     for name in spec.companions:
         if not Path(name).is_file() and name.removesuffix(".toml") not in built_in_specs():
             raise unknown(f"companion of {owner} (no such file, and no built-in spec)", name, built_in_specs())
+    for kind, given in (("marks", spec.marks), ("contrasts", spec.contrasts)):
+        names = [one.name for one in given]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"{owner}: two {kind} are named {twice!r}")
     tables = [key for key, value in spec.recipe.items() if isinstance(value, dict)]
     for kind, sections, chosen, registry in (
         ("loss", list(spec.loss), spec.losses, losses()),
@@ -234,47 +280,56 @@ def parse_seeds(given: str | int | list[int] | None) -> list[int]:
     return sorted(set().union(*ranges))
 
 
-def parse_setting(spec_values: Params, setting: str) -> None:
+def parse_setting(values: Params, setting: str) -> None:
     """Change the values of a spec by one setting of the command line (`-p`).
 
     Args:
-        spec_values: the values of the fields of `Spec`, with "losses" and "tasks"; changed in place.
+        values: of the fields of `Spec`, with "losses" and "tasks"; changed in place.
         setting: recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss
-            that has such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise). Commas between values make an axis.
+            that has such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how
+            cells are computed, KEY=VALUE for another field of the spec. Commas between values make an axis.
 
     Raises:
         UsageError: the setting has another form, or no chosen loss or task has such a parameter.
     """
     key, equals, text = setting.partition("=")
     place = key.strip().split(".")
-    if not equals or place[0] not in ("recipe", "loss", "task") or not 2 <= len(place) <= 3 or not all(place):
+    parsed = [_scalar(part.strip()) for part in text.split(",")]
+    value = parsed if len(parsed) > 1 else parsed[0]
+    kind, *names = place
+    if equals and len(place) == 1 and kind in ("supervision", "compare_by", "selection", "title", "notes"):
+        values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
+        return
+    if not equals or kind not in ("recipe", "loss", "task", "run") or not 2 <= len(place) <= 3 or not all(place):
         raise UsageError(
             f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-            "task.KEY=VALUE or task.NAME.KEY=VALUE"
+            "task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE"
         )
-    values = [_scalar(part.strip()) for part in text.split(",")]
-    value = values if len(values) > 1 else values[0]
-    kind, *names, parameter = place
-    if kind == "recipe":
-        spec_values["recipe"] = _with_setting(spec_values.get("recipe", {}), names, {parameter: value})
-        return
-    sections = spec_values.setdefault(kind, {})
-    for name in _takers(spec_values, kind, names, parameter, setting):
-        sections[name] = {**sections.get(name, {}), parameter: value}
+    *names, parameter = names
+    if kind == "run":
+        values["run"] = {**values.get("run", {}), parameter: value}
+    elif kind == "recipe":
+        values["recipe"] = _with_setting(values.get("recipe", {}), names, {parameter: value})
+    else:
+        sections = values.setdefault(kind, {})
+        for name in _takers(values, kind, names, parameter, setting):
+            of_name = sections.get(name, {})
+            changed = [{**one, parameter: value} for one in (of_name if isinstance(of_name, list) else [of_name])]
+            sections[name] = changed if isinstance(of_name, list) else changed[0]
 
 
 def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
     """Return a spec's recipe with a change for one task, or for all, which replaces the changes of single tasks."""
     if task:
-        return _merged(recipe, {task[0]: change})
+        return merged(recipe, {task[0]: change})
     of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}
     return {**recipe, **of_tasks, **change}
 
 
-def _takers(spec_values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
+def _takers(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
     """Return the chosen losses or tasks that a setting is for: the one it names, else all with such a parameter."""
     registry: Registry[Any] = losses() if kind == "loss" else tasks()
-    chosen = [registry.entry(name).name for name in spec_values["losses" if kind == "loss" else "tasks"]]
+    chosen = [registry.entry(name).name for name in values["losses" if kind == "loss" else "tasks"]]
     if names:
         if names[0] not in chosen:
             raise unknown(f"{kind} of this run in -p {setting}", names[0], chosen)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from milbench.api.plan import Cell, Plan, SearchRecord
@@ -20,48 +19,44 @@ from milbench.errors import UsageError, unknown
 Params = dict[str, Any]
 
 
-def search_plan(spec: Spec, data_dir: Path | None, device: str = "cpu") -> Plan:
-    """Return the plan of the draws of a search: every draw of every arm with every seed of the search.
+def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
+    """Return the plan of the draws of a search: every draw of every loss on every task with every seed of the search.
 
     Args:
         spec: with a table [tune].
-        data_dir: the folder of the data; None: the default one.
         device: for the precision `auto`.
+        precision: as for `make_plan`.
 
     Raises:
         UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
             no loss or task; a seed of the search is one of the comparison.
     """
     search = _checked(spec)
-    base = make_plan(spec, data_dir, device)
+    base = make_plan(spec, device, precision)
     _check_names(search, base)
     seeds = parse_seeds(search.seeds)
     _check_seeds(seeds, base)
     cells: list[Cell] = []
     draws: dict[str, Params] = {}
-    labels: dict[str, tuple[str, str, str]] = {}
-    for arm, first in enumerate(_arms(base)):
+    for (loss, task), first in _arms(base).items():
         for number, (settings, drawn) in enumerate(_draws(search, first)):
-            for cell in drawn.with_seeds(seeds):
-                if cell.id in draws:
-                    continue  # two draws of few values may be the same
-                cells.append(cell)
-                draws[cell.id] = {"arm": arm, "draw": number, "settings": settings, "asked": search.draws}
-                labels[cell.id] = (*base.labels[first.id][:2], f"draw {number + 1}")
-    record = SearchRecord(draws, metric=f"validation/{search.metric}")
-    return base.with_cells(cells, labels=labels, search=record)
+            for seed in seeds:
+                cell = replace(drawn, seed=seed)
+                if cell.id not in draws:  # two draws of few values may be the same
+                    cells.append(cell)
+                    draws[cell.id] = {
+                        "loss": loss, "task": task, "draw": number, "settings": settings, "asked": search.draws
+                    }  # fmt: skip
+    return replace(base, cells=cells, search=SearchRecord(f"validation/{search.metric}", draws))
 
 
-def tuned_plan(
-    spec: Spec, draws: Plan, values: Mapping[str, float], data_dir: Path | None, device: str = "cpu"
-) -> Plan:
-    """Return the plan of the comparison, the draws among its cells: each arm with its best draw and fresh seeds.
+def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str = "cpu") -> Plan:
+    """Return the plan of the comparison, the draws among its cells: each loss with its best draw and fresh seeds.
 
     Args:
         spec: as for `search_plan`.
         draws: what that returned.
         values: cell id -> the metric of the search; a draw whose cell is absent, or has no finite value, is the worst.
-        data_dir: as for `search_plan`.
         device: as for `search_plan`.
 
     Raises:
@@ -75,19 +70,21 @@ def tuned_plan(
                 f"no draw on task {task} has a {draws.search.metric} to choose settings by: none is done, or the task "
                 "does not evaluate validation bags"
             )
-    base = make_plan(spec, data_dir, device)
-    by_arm: dict[int, dict[int, list[Cell]]] = {}
+    base = make_plan(spec, device, draws.precision)
+    tried: dict[tuple[str, str], dict[int, list[Cell]]] = {}
     for cell in draws.cells:
         of = draws.search.draws[cell.id]
-        by_arm.setdefault(of["arm"], {}).setdefault(of["draw"], []).append(cell)
-    cells, labels, chosen = list(draws.cells), dict(draws.labels), []
-    for arm, first in enumerate(_arms(base)):
-        best = min(by_arm[arm], key=lambda number: _mean_of(by_arm[arm][number], values))
-        chosen.append(best)
-        for cell in by_arm[arm][best][0].with_seeds(_seeds_of(first, base)):
-            cells.append(cell)
-            labels[cell.id] = (*base.labels[first.id][:2], "")
-    return base.with_cells(cells, labels=labels, search=replace(draws.search, chosen=chosen))
+        tried.setdefault((of["loss"], of["task"]), {}).setdefault(of["draw"], []).append(cell)
+    cells, chosen = list(draws.cells), {}
+    compared: dict[str, list[str]] = {}
+    for (loss, task), first in _arms(base).items():
+        of_arm = tried[loss, task]
+        best = min(of_arm, key=lambda number: _mean_of(of_arm[number], values))
+        chosen[f"{loss}|{task}"] = best
+        fresh = [replace(of_arm[best][0], seed=seed) for seed in _seeds_of(first, base)]
+        cells += fresh
+        compared |= {cell.id: [loss, task] for cell in fresh}
+    return replace(base, cells=cells, search=replace(draws.search, chosen=chosen, compared=compared))
 
 
 def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
@@ -97,31 +94,31 @@ def _mean_of(cells: list[Cell], values: Mapping[str, float]) -> float:
     return round(mean, 12) if math.isfinite(mean) else math.inf  # equal errors are ties whatever their order
 
 
-def _arms(base: Plan) -> list[Cell]:
-    """Return the first cell of every loss on every task, each with its parameters."""
+def _arms(base: Plan) -> dict[tuple[str, str], Cell]:
+    """Return the first cell of every loss on every task, by their labels."""
     arms: dict[tuple[str, str], Cell] = {}
     for cell in base.cells:
         arms.setdefault(base.labels[cell.id][:2], cell)
-    return list(arms.values())
+    return arms
 
 
 def _seeds_of(first: Cell, base: Plan) -> list[int]:
-    """Return the seeds of the comparison for an arm: those of its cells, some of which may be folds."""
+    """Return the seeds of the comparison for a loss on a task: those of its cells, some of which may be folds."""
     arm = base.labels[first.id][:2]
     return list(dict.fromkeys(cell.seed for cell in base.cells if base.labels[cell.id][:2] == arm))
 
 
 def _check_seeds(seeds: list[int], base: Plan) -> None:
     """Raise UsageError where a seed of the search is one of the comparison, or is no fold where seeds are folds."""
-    for first in _arms(base):
+    for first in _arms(base).values():
         compared = _seeds_of(first, base)
         if common := sorted({*seeds} & {*compared}):
             raise UsageError(
                 f"tune.seeds: seed {common[0]} is also one of the comparison; expected other seeds, so that settings "
                 "are not compared on what chose them"
             )
-        if first.id in base.folds:
-            count, repeats = base.folds[first.id]
+        if folds := base.tasks[first.task_key].folds:
+            count, repeats = folds
             if max(seeds) >= count * repeats:
                 raise UsageError(
                     f"tune.seeds: seed {max(seeds)} is no fold of {first.task}: its {repeats} x {count} folds are the "

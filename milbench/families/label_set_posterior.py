@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from milbench.families.label_set_prior import contains
-from milbench.families.label_set_scan import scan
 from milbench.likelihood import instance_posterior, label_set_distribution
 
 NEGLIGIBLE = 1e-15
-"""Label sets that are less probable are left out of a sum over single label sets: all of them together change no
-probability by more than 2^C times this."""
-CERTAIN = 1e-200
-"""Where the sum of a scan is smaller, an underflow may have changed it."""
+"""Label sets that are less probable are left out: all of them together change no probability by more than 2^C times
+this."""
+TOGETHER = 1 << 14
+"""Pairs of a bag and a label set that are computed together."""
 
 
 class BagPosterior(NamedTuple):
@@ -49,8 +48,8 @@ def bag_posterior(
         p(L | x) is proportional to pi_n(L) / q_n(L) * sum over all z with the label set L of prod_k p(z_k) p(x_k | z_k)
         P(z_k = c | x) = sum over L of p(L | x) P(z_k = c | x, L).
 
-    The sum over z is the likelihood of L after division by prod_k p(x_k). The second sum is taken by one scan over the
-    instances, or where that underflows, by `milbench.likelihood.instance_posterior` for every L.
+    The sum over z is the likelihood of L after division by prod_k p(x_k); P(z_k = c | x, L) is the posterior of
+    instances given L. `milbench.likelihood` computes both.
 
     Args:
         log_joint: (B, C+1, K) float64, log p(z_k) + log p(x_k | z_k), background last.
@@ -81,31 +80,19 @@ def bag_posterior(
         models = [(log_probs, ~has_0), (with_0, has_0)]
         log_sets = torch.where(has_0, log_sets_with_0, log_sets)
     log_sets = (log_sets + log_weight).log_softmax(dim=1)
-    parts = [_instances(of_model, mask, log_weight, log_sets, its_sets) for of_model, its_sets in models]
+    parts = [_instances(of_model, mask, log_sets.exp() * its_sets) for of_model, its_sets in models]
     return BagPosterior(log_sets, torch.stack(parts).sum(dim=0).log())
 
 
-def _instances(log_probs: Tensor, mask: Tensor, log_weight: Tensor, log_sets: Tensor, which: Tensor) -> Tensor:
-    """Return (B, C+1, K), the sum over the label sets `which` (2^C,) of p(L | x) P(z_k = c | x, L)."""
-    background = torch.zeros(log_probs.shape[1], 1, dtype=torch.bool)
-    background[-1] = True
-    probs = torch.where(mask.unsqueeze(1), log_probs.exp(), background.double())
-    allowed = log_weight.masked_fill(~which, -torch.inf)
-    weight = (allowed - allowed.amax(dim=1, keepdim=True)).exp().nan_to_num(nan=0.0)  # of a bag that has none of them
-    total, by_class = scan(probs, weight)
-    share = log_sets.exp()[:, which].sum(dim=1)
-    found = by_class * (share / total.clamp(min=CERTAIN)).view(-1, 1, 1)
-    for bag in ((total <= CERTAIN) & (share > NEGLIGIBLE)).nonzero().flatten().tolist():
-        found[bag] = _one_by_one(log_probs[bag], mask[bag], log_sets[bag].exp() * which)
+def _instances(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    """Return (B, C+1, K), the sum over label sets L of their weight p(L | x) (B, 2^C) times P(z_k = c | x, L)."""
+    found = torch.zeros_like(log_probs)
+    sets = contains(log_probs.shape[1] - 1)
+    for some in (weight > NEGLIGIBLE).nonzero().split(TOGETHER):
+        bag, number = some.unbind(dim=1)
+        given = instance_posterior(log_probs[bag], sets[number], mask[bag], validate=False)
+        found.index_add_(0, bag, weight[bag, number].view(-1, 1, 1) * given)
     return found
-
-
-def _one_by_one(log_probs: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
-    """Return (C+1, K), the sum over label sets of their weight (2^C,) times the instance posterior, of one bag."""
-    number = (weight > NEGLIGIBLE).nonzero().flatten()
-    labels, repeated = contains(len(log_probs) - 1)[number], log_probs.expand(len(number), *log_probs.shape)
-    given = instance_posterior(repeated, labels, mask.expand(len(number), -1), validate=False)
-    return torch.einsum("s,sck->ck", weight[number], given)
 
 
 def _independent(log_joint: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

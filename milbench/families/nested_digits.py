@@ -148,6 +148,8 @@ class NestedDigits(Task):
 
     sizes: tuple[int, int]
     """Smallest and largest side of a canvas, in pixels."""
+    digit_side: ClassVar[int] = 1
+    """Side of a digit, in pixels, which says how many fit onto a canvas."""
     eval_bags: ClassVar[dict[Split, int]]
     """The number of fixed canvases of each split."""
     eval_batches: ClassVar[tuple[int, int]]
@@ -158,6 +160,11 @@ class NestedDigits(Task):
     chance = 1 - 1 / DIGITS
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
+        if digits_per_bag > (most := (self.sizes[1] // self.digit_side) ** 2):
+            raise UsageError(
+                f"{self.name}: digits_per_bag = {digits_per_bag} is too large: at most {most} digits of "
+                f"{self.digit_side} pixels fit side by side on a canvas of {self.sizes[1]} pixels"
+            )
         self.digits_per_bag = digits_per_bag
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch

@@ -8,24 +8,59 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from milbench._utils.devices import to_device
 from milbench.api.bags import Bags, Truth
+from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
+from milbench.data.bags_store import BagStore
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.image_bags import LazyBatches
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
 Architecture = Literal["conv", "gru"]
+CPU = torch.device("cpu")
 WIDTH = 48
 """Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
 GALLERY_BAGS = 8
+EVAL_FRAMES = 1 << 21
+"""At most so many frames are evaluated together, unless a single sequence has more."""
+
+
+class MappedFrames(Sequence[Tensor]):
+    """The frames (F, T) of bags of a table, read from their file when they are accessed.
+
+    Args:
+        store: of all bags of the table.
+        bags: their numbers.
+    """
+
+    def __init__(self, store: BagStore, bags: NDArray[np.int64]) -> None:
+        self.store, self.bags = store, bags
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    @overload
+    def __getitem__(self, n: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, n: slice) -> MappedFrames: ...
+    def __getitem__(self, n: int | slice) -> Tensor | MappedFrames:
+        if isinstance(n, slice):
+            return MappedFrames(self.store, self.bags[n])
+        return torch.from_numpy(np.array(self.store.single(int(self.bags[n])))).T
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The number of frames of each bag, of which none is read."""
+        return self.store.sizes[self.bags]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +73,40 @@ class Sequences:
         truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
             where they are not known.
         scale: mean (F, 1) and divisor (F, 1) of each feature, which bags are standardised by; None: by none.
+        device: of the bags.
     """
 
     frames: Sequence[Tensor]
     labels: Tensor
     truth: Truth | None = None
     scale: tuple[Tensor, Tensor] | None = None
+    device: torch.device = CPU
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: slice | Tensor) -> Self:
-        """Return the sequences of a slice, or those numbered by `index` (n,) int64 on the CPU."""
+        """Return the sequences of a slice, or those numbered by `index` (n,) int64."""
         which = torch.arange(len(self))[index]
-        at = to_device(which, self.labels.device)
         frames = [self.frames[i] for i in which.tolist()]
-        return replace(self, frames=frames, labels=self.labels[at], truth=self.truth and self.truth.selected(at))
+        return replace(self, frames=frames, labels=self.labels[which], truth=self.truth and self.truth.selected(which))
 
-    def to(self, device: torch.device) -> Self:
-        """Return the same sequences on `device`."""
-        return replace(
-            self,
-            frames=[one.to(device) for one in self.frames],
-            labels=self.labels.to(device),
-            truth=self.truth and self.truth.to(device),
-            scale=self.scale and (self.scale[0].to(device), self.scale[1].to(device)),
-        )
+    @property
+    def lengths(self) -> list[int]:
+        """The number of frames of each sequence."""
+        known = self.frames.lengths if isinstance(self.frames, MappedFrames) else None
+        return [one.shape[1] for one in self.frames] if known is None else known.tolist()
 
     def bags(self, stride: int) -> Bags:
         """Return the sequences as one batch of bags, the shorter ones padded; a position is `stride` frames."""
         counts = torch.tensor([block_count(one.shape[1], stride) for one in self.frames])
         mask = None
         if len({one.shape[1] for one in self.frames}) > 1:
-            mask = to_device(torch.arange(int(counts.max())) < counts.unsqueeze(1), self.labels.device)
+            mask = torch.arange(int(counts.max())) < counts.unsqueeze(1)
         frames = pad_frames(self.frames)
         if self.scale is not None:
             frames = (frames - self.scale[0]) / self.scale[1]
-        return Bags(frames, self.labels, mask, self.truth)
+        return Bags(frames, self.labels, mask, self.truth).to(self.device)
 
     def mean_and_spread(self) -> tuple[Tensor, Tensor]:
         """Return mean (F, 1) and divisor (F, 1), by `divisors`, of each feature over all frames."""
@@ -92,11 +124,13 @@ class SequenceSplits:
         train: the training sequences.
         evaluated: those of the other two splits.
         single: of each of these two, sequences with one event each, perhaps none.
+        scale: mean (F, 1) and divisor (F, 1) of the features of training frames; None: they are computed.
     """
 
     train: Sequences
     evaluated: Mapping[Split, Sequences]
     single: Mapping[Split, Sequences]
+    scale: tuple[Tensor, Tensor] | None = None
 
 
 class SequenceTask(Task):
@@ -127,15 +161,15 @@ class SequenceTask(Task):
         """Return the sequences, on the CPU."""
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Load the sequences, standardise them and put them onto `device`."""
+        """Load the sequences; their bags are standardised and on `device`."""
         splits = self.load(data_dir)
-        scale = splits.train.mean_and_spread()
+        scale = splits.scale or splits.train.mean_and_spread()
         self._scale, self.features = scale, len(scale[0])
-        self.positions = block_count(round(median(one.shape[1] for one in splits.train.frames)), self.stride)
+        self.positions = block_count(round(median(splits.train.lengths)), self.stride)
         self.max_labels = int(splits.train.labels.sum(dim=1).max())
 
         def ready(sequences: Sequences) -> Sequences:
-            return replace(sequences, scale=scale).to(device)
+            return replace(sequences, scale=scale, device=device)
 
         self._train = ready(splits.train)
         self._test = ready(splits.evaluated["test"])
@@ -155,8 +189,8 @@ class SequenceTask(Task):
         """Yield the training sequences in random order, in a new one whenever all have been used."""
         wanted = self.bags_per_epoch or len(self._train)
         orders = [torch.randperm(len(self._train), generator=rng) for _ in range(0, wanted, len(self._train))]
-        for index in torch.cat(orders)[:wanted].split(self.batch_bags):
-            yield self._train[index].bags(self.stride)
+        batches = torch.cat(orders)[:wanted].split(self.batch_bags)
+        yield from prefetched(self._train[index].bags(self.stride) for index in batches)
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""
@@ -181,8 +215,9 @@ class SequenceTask(Task):
 
     def gallery(self) -> Bags:
         """Return the first eight test sequences that have a class, or the first eight where none has."""
-        chosen = self._test.labels.any(dim=1).nonzero().flatten().cpu()
+        chosen = self._test.labels.any(dim=1).nonzero().flatten()
         return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
     def _batches(self, sequences: Sequences) -> LazyBatches[Sequences]:
-        return LazyBatches(sequences, self.bags_per_eval_batch, partial(Sequences.bags, stride=self.stride))
+        most = max(1, EVAL_FRAMES // max(sequences.lengths, default=1))
+        return LazyBatches(sequences, min(self.bags_per_eval_batch, most), partial(Sequences.bags, stride=self.stride))

@@ -96,7 +96,6 @@ class StreetNumbers(Task):
     figures = ("1", "4")
     decoder = "columns"
     crop_side = CROP_SIDE
-    added_later = ("protocol",)
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]

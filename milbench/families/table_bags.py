@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -18,15 +18,70 @@ from milbench.api.bags import Bags
 from milbench.api.folds import Folds
 from milbench.api.task import Split, Task
 from milbench.data.catalog import data_dir as default_data_dir
-from milbench.data.tables.labels import LabelledBags
-from milbench.data.tables.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
+from milbench.data.checks import check_bags, fatal
+from milbench.data.own_bags import Kind, OwnBags
+from milbench.data.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
+from milbench.likelihood import EXACT_LABEL_LIMIT
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 FoldCount = Annotated[int, Field(ge=0)]
+
+
+class Batches(Sequence[Bags]):
+    """Batches of bags of a table, each made when it is accessed: together they may not fit into memory.
+
+    Args:
+        numbers: of the bags of each batch.
+        make: makes a batch.
+    """
+
+    def __init__(self, numbers: Sequence[NDArray[np.int64]], make: Callable[[NDArray[np.int64]], Bags]) -> None:
+        self.numbers, self.make = numbers, make
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, n: int) -> Bags: ...
+    @overload
+    def __getitem__(self, n: slice) -> Batches: ...
+    def __getitem__(self, n: int | slice) -> Bags | Batches:
+        return Batches(self.numbers[n], self.make) if isinstance(n, slice) else self.make(self.numbers[n])
+
+
+def by_size(
+    bags: NDArray[np.int64], sizes: NDArray[np.int64], most_bags: int, most_instances: int
+) -> list[NDArray[np.int64]]:
+    """Return bags in batches of about equal size, so that little of them is masked.
+
+    Args:
+        bags: their numbers.
+        sizes: of all bags of the table, in instances.
+        most_bags: in a batch.
+        most_instances: in a batch, masked ones counted; a larger bag is a batch by itself.
+
+    Examples:
+        >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
+        [[1, 2], [3, 0], [4]]
+    """
+    ordered = bags[np.argsort(sizes[bags], kind="stable")]
+    return [ordered[part] for part in in_turn(sizes[ordered], most_bags, most_instances)]
+
+
+def in_turn(sizes: NDArray[np.int64], most_bags: int, most_instances: int) -> list[NDArray[np.int64]]:
+    """Return the numbers of bags of some sizes in their order, as many at once as `by_size` says."""
+    batches: list[NDArray[np.int64]] = []
+    first = 0
+    for last in range(1, len(sizes) + 1):
+        full = last - first == most_bags
+        if last == len(sizes) or full or (last - first + 1) * sizes[first : last + 1].max() > most_instances:
+            batches.append(np.arange(first, last))
+            first = last
+    return batches
 
 
 class TableBags(Task):
@@ -45,6 +100,8 @@ class TableBags(Task):
     primary = "set_error"
     revision = 2
     network_needs_data = True
+    kind: ClassVar[Kind]
+    """What the table names."""
     _eval_splits: dict[Split, EvalSplit]
     """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
 
@@ -67,15 +124,28 @@ class TableBags(Task):
         self.batch_bags = batch_bags
 
     @abstractmethod
-    def read_table(self, data_dir: Path | None) -> LabelledBags:
-        """Return the bags of the table, or at least their names and label sets. Raises UsageError."""
+    def own_bags(self, data_dir: Path | None) -> OwnBags:
+        """Return the bags of the table, packed now if they were not before. Raises UsageError."""
+
+    def positions_of(self, bags: OwnBags) -> NDArray[np.int64]:
+        """Return (B,), how many positions a network has in each bag."""
+        return bags.store.sizes
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
+        bags = self.own_bags(data_dir)
+        for problem in fatal(check_bags(bags, self.kind, EXACT_LABEL_LIMIT, self.positions_of(bags), quick=True)):
+            raise UsageError(f"{bags.path}: {problem}")
+        instances = f"{bags.store.offsets[-1]:,} instances, " if self.kind == "features" else ""
+        counts = f"{len(bags):,} {'bags' if instances else self.kind}, {instances}{len(bags.class_names)} classes"
+        return f"{bags.path.name}: {counts}, sha256 {self.with_folds(bags, bags.digest)[:16]}"
 
     def overlap(self, data_dir: Path | None) -> float:
         """Return the test bags for each training bag, of folds or splits by seed; 0 where the table has a split."""
         test, validation = self.shares
         if self.folds:
             test = 1 / self.folds.count
-        elif self.read_table(data_dir).split:
+        elif self.own_bags(data_dir).split:
             return 0.0
         return test / (1 - test - validation)
 
@@ -105,7 +175,7 @@ class TableBags(Task):
         """Return the number of batches that hold every training bag once; the last one may be smaller."""
         return -(-len(self._split.train) // self.batch_bags)
 
-    def split_bags(self, bags: LabelledBags) -> BagSplit:
+    def split_bags(self, bags: OwnBags) -> BagSplit:
         """Split the bags by the table, the folds or the seed of the cell, and set what follows from label sets.
 
         Raises:
@@ -125,7 +195,7 @@ class TableBags(Task):
         for start in range(0, len(order), self.batch_bags):
             yield order[start : start + self.batch_bags]
 
-    def with_folds(self, bags: LabelledBags, digest: str) -> str:
+    def with_folds(self, bags: OwnBags, digest: str) -> str:
         """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""
         self._split_of(bags)
         if not (self.folds and self.folds_file):
@@ -140,10 +210,10 @@ class TableBags(Task):
             path = beside if beside.exists() else path
         return path
 
-    def _folds_path(self, bags: LabelledBags) -> Path:
+    def _folds_path(self, bags: OwnBags) -> Path:
         return bags.path.parent / self.folds_file.replace("*", bags.path.stem)
 
-    def _split_of(self, bags: LabelledBags) -> BagSplit:
+    def _split_of(self, bags: OwnBags) -> BagSplit:
         test, validation = self.shares
         if self.folds is None:
             return given_split(bags) if bags.split else drawn_split(bags, test, validation, self.seed)

@@ -1,4 +1,4 @@
-"""What a trained network reads in new pictures: load a run, predict, choose the scale, draw overlays.
+"""What a trained network reads in new pictures: load a cell, predict, choose the scale, draw overlays.
 
-It may import `milbench.engine`, `milbench.store`, `milbench.families` and what these may import.
+It may import `milbench.engine`, `milbench.families` and what these may import.
 """

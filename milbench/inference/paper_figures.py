@@ -70,7 +70,7 @@ def draw_figure(
     resolve_decoder(model, decoder)
     task, rng = model.task, generator("figure", number, seed)
     if number not in task.figures:
-        raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no run of a task of them")
+        raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no cell of a task of them")
     remarks = [*_prepare(model, data_dir), *notes(model)]
     if number == "4":
         tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
@@ -78,17 +78,17 @@ def draw_figure(
         tile = {"1": _crop_tile, "2": _canvas_tile}[number]
         tiles = [tile(model, bags, n, decoder) for bags in task.figure_bags(number, rng) for n in range(len(bags))]
     page = in_rows(tiles, PAGE_WIDTH)
-    foot = CaptionLine(f"{model.name}, run {model.run_id}; test pictures drawn with seed {seed}", 14)
+    foot = CaptionLine(f"{model.name}, cell {model.cell_id}; test pictures drawn with seed {seed}", 14)
     return captioned(page, [foot], indent=GAP + PAD), remarks
 
 
 def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
-    """Load the test data; return a note if they are not those that the run was tested on."""
+    """Load the test data; return a note if they are not those that the cell was tested on."""
     here = model.task.check_data(data_dir)
     model.task.prepare(data_dir, torch.device("cpu"))
     if here == model.cell.data:
         return []
-    return [f"note: these are other data than the run's ({here} here, {model.cell.data} there)"]
+    return [f"note: these are other data than the cell's ({here} here, {model.cell.data} there)"]
 
 
 def _crop_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:

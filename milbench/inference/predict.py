@@ -46,12 +46,12 @@ class Prediction:
         probs: (C+1, h, w) float64, the probability that each position shows each class, background last.
         centres: y of every row and x of every column of positions, in pixels.
         labels: (C,) bool, the label set that the loss finds: the classes whose presence score is at or above the
-            threshold of the run, or the most probable label set where the run has no threshold.
+            threshold of the cell, or the most probable label set where the cell has no threshold.
         log_prob: its log-probability in nats, by the map; a lower bound for more classes than the exact sum can do.
         presence: (C,) the probability that each class occurs, by the map.
         components: the connected positions whose most probable class is the same.
         boxes: (D, 4) float64, the boxes of `components` as (left, top, right, bottom) in pixels, within the picture and
-            with the margin of the run's decoder.
+            with the margin of the cell's decoder.
         reading: what `decoder` reads, one index of a class a character; None where there are more classes than
             characters.
         read_from: the components that it is read from; for a decoder that reads columns, those of `components` with
@@ -87,7 +87,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         The label set, the string, the components and their boxes, in pixels of `instances`.
 
     Raises:
-        UsageError: the picture is too small, the network has no map of positions, or the run has no such decoder.
+        UsageError: the picture is too small, the network has no map of positions, or the cell has no such decoder.
     """
     chosen = resolve_decoder(model, decoder)
     height, width = instances.shape[1:]
@@ -135,15 +135,15 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
 
 
 def resolve_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
-    """Return the decoder that was requested, else the one that the run has chosen, else that of the task.
+    """Return the decoder that was requested, else the one that the cell has chosen, else that of the task.
 
     Raises:
-        UsageError: `components` was requested of a run that has not learnt it, or the task names an unknown decoder.
+        UsageError: `components` was requested of a cell that has not learnt it, or the task names an unknown decoder.
     """
     learnt = model.decoder is not None
     if requested == "components" and not learnt:
         raise UsageError(
-            f"the run of {model.cell} has not learnt to read components (it has no decoder.json): use one of "
+            f"{model.cell} has not learnt to read components (it has no decoder.json): use one of "
             + ", ".join(d for d in DECODERS if d != "components")
         )
     decoder = requested or model.chosen or ("components" if learnt else model.task.decoder)
@@ -168,13 +168,13 @@ def check_size(model: Trained, width: int, height: int) -> None:
 
 
 def notes(model: Trained) -> list[str]:
-    """Return remarks on what a run is read by, one line each."""
+    """Return remarks on what a cell is read by, one line each."""
     found = []
     if model.threshold is None:
-        found.append(f"run {model.run_id} has no threshold on presence scores: label sets are the most probable ones")
+        found.append(f"cell {model.cell_id} has no threshold on presence scores: label sets are the most probable ones")
     if model.set_error is not None and model.set_error > OFTEN_WRONG:
         found.append(
-            f"run {model.run_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
+            f"cell {model.cell_id} found {100 * model.set_error:.0f} % of the label sets of its own test bags wrong"
         )
     return [f"note: {remark}" for remark in found]
 
@@ -235,7 +235,6 @@ def as_json(
         "picture": str(path),
         "size": list(size),
         "seen": list(read_at),
-        "run": model.run_id,
         "cell": model.cell.id,
         "loss": model.cell.loss,
         "loss_params": model.cell.loss_params,
@@ -244,7 +243,7 @@ def as_json(
         "seed": model.cell.seed,
         "reading": None if found.reading is None else reading_text(model, found),
         "decoder": found.decoder,
-        "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the run",
+        "label_set_rule": "most probable" if model.threshold is None else "presence threshold of the cell",
         "label_set": [names[c] for c in found.labels.nonzero().flatten().tolist()],
         "label_set_probability": math.exp(found.log_prob),
         "label_set_log_probability": found.log_prob if math.isfinite(found.log_prob) else None,

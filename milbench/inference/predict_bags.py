@@ -21,14 +21,14 @@ from milbench.likelihood import (
     EXACT_LABEL_LIMIT,
     bag_log_prob,
     bag_log_prob_bounds,
-    best_label_set_of_large_bags,
+    best_label_set,
     presence_prob,
 )
 
 
 def are_bags(paths: Sequence[Path], task: Task) -> bool:
     """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
-    from milbench.data.tables.reading import is_table
+    from milbench.data.table import is_table
 
     kind = type(task)
     if kind.read_bags is Task.read_bags:
@@ -125,7 +125,7 @@ def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> 
         (B, C) bool, and (B,): a lower bound for more classes than the exact sum can do.
     """
     if threshold is None:
-        return best_label_set_of_large_bags(log_probs)
+        return best_label_set(log_probs, validate=False)
     labels = predicted_sets(presence, threshold)
     log_prob = torch.empty(len(labels), dtype=log_probs.dtype)
     few = labels.sum(dim=1) <= EXACT_LABEL_LIMIT

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from milbench.api.bags import Bags
 from milbench.api.named_bags import NamedBags
 from milbench.api.plan import Cell
+from milbench.engine.cell import CellFolder
+from milbench.engine.mlflow_model import CELL_FILE
 from milbench.inference.load import Trained, assemble
 from milbench.inference.predict_bags import predict_bags
-from milbench.store.artifacts import MEMORY, WEIGHTS
-from milbench.store.saved_model import CELL_FILE
 
 BAGS_AT_ONCE = 64
 
@@ -53,9 +53,9 @@ def _load_pyfunc(path: str) -> SavedModel:
     about = json.loads((folder / CELL_FILE).read_text("utf-8"))
     cell = about["cell"]
     for kind in ("loss_file", "task_file"):
-        if cell[kind]:
+        if cell[kind].endswith(".py"):
             cell[kind] = str(folder / cell[kind])
-    memory = folder / MEMORY
-    known = memory if memory.is_file() else None
-    trained = assemble(f"in {folder}", Cell(**cell), folder / WEIGHTS, known, torch.device("cpu"))
+    files = CellFolder(folder)
+    memory = files.memory if files.memory.is_file() else None
+    trained = assemble(f"in {folder}", Cell(**cell), files.weights, memory, torch.device("cpu"))
     return SavedModel(replace(trained, threshold=about["threshold"]))

@@ -11,25 +11,17 @@ from milbench.likelihood.bounds import Bounds, bag_log_prob_bounds
 from milbench.likelihood.distribution import label_set_distribution
 from milbench.likelihood.exact import EXACT_LABEL_LIMIT, bag_log_prob, bag_log_prob_from_logits, instance_posterior
 from milbench.likelihood.presence import presence_log_odds, presence_log_prob, presence_prob
-from milbench.likelihood.search import (
-    BestLabelSets,
-    best_label_set,
-    best_label_set_of_large_bags,
-    likely_label_set,
-)
+from milbench.likelihood.search import best_label_set
 
 __all__ = [
     "EXACT_LABEL_LIMIT",
-    "BestLabelSets",
     "Bounds",
     "bag_log_prob",
     "bag_log_prob_bounds",
     "bag_log_prob_from_logits",
     "best_label_set",
-    "best_label_set_of_large_bags",
     "instance_posterior",
     "label_set_distribution",
-    "likely_label_set",
     "presence_log_odds",
     "presence_log_prob",
     "presence_prob",

@@ -15,7 +15,7 @@ def tracing() -> bool:
     """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
         return True
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _checkable(values: Tensor, validate: bool | None) -> bool:

@@ -1,4 +1,4 @@
-"""The input of every algorithm: the probabilities of each bag's own classes and of the background, renormalised.
+"""The probabilities of each bag's own classes and of the background, renormalised at every position.
 
 Only the required classes (those of the label set) and the background enter the likelihood. With x_k the sum of their
 probabilities at position k, Prb(L) = prod_k x_k * R, where R is the probability, after division by x_k, that all of L
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 FLOOR = -1e30
 """Stands for log 0: finite, so that no difference of two is NaN, and far below the logarithm of any float."""
@@ -24,15 +25,18 @@ class Columns(NamedTuple):
 
     Attributes:
         log_scale: (B,), sum over positions of log x.
-        background: (B, K), log of the background's share of x.
-        required: (B, n, K), log of each required class's share of x; FLOOR in the slots beyond |L|.
+        shares: (n+1, B, K), log of the share of x of each required class and, last, of the background; FLOOR in the
+            slots beyond |L|.
         size: (B,) int64, |L|.
     """
 
     log_scale: Tensor
-    background: Tensor
-    required: Tensor
+    shares: Tensor
     size: Tensor
+
+    def of(self, bags: Tensor) -> Columns:
+        """Return the columns of some bags, given their numbers (G,)."""
+        return Columns(self.log_scale[bags], self.shares[:, bags], self.size[bags])
 
 
 def working_dtype(log_probs: Tensor) -> torch.dtype:
@@ -53,20 +57,9 @@ def renormalised_halves(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     if log_probs.dtype not in (torch.float16, torch.bfloat16):
         return log_probs
     values = log_probs.float()
-    if mask is not None:  # what is there may be anything
+    if mask is not None:  # masked positions may hold anything
         values = values.masked_fill(~mask.unsqueeze(1), 0.0)
     return values - values.logsumexp(dim=1, keepdim=True)
-
-
-def flat(log_probs: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (B, C+1, K) in the working type, at least FLOOR; masked positions are background with probability 1."""
-    positions = math.prod(log_probs.shape[2:])
-    log_probs = renormalised_halves(log_probs, mask)
-    values = log_probs.reshape(*log_probs.shape[:2], positions).to(working_dtype(log_probs)).clamp(min=FLOOR)
-    if mask is None:
-        return values
-    masked = ~mask.reshape(mask.shape[0], 1, positions)
-    return torch.cat([values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)], dim=1)
 
 
 def floor_to_infinity(log_prob: Tensor) -> Tensor:
@@ -74,56 +67,39 @@ def floor_to_infinity(log_prob: Tensor) -> Tensor:
     return torch.where(log_prob <= IMPOSSIBLE, torch.full_like(log_prob, -torch.inf), log_prob)
 
 
-def membership(slots: int) -> Tensor:
-    """Return (n + 1, 2^n) float64: a row of ones, then for each class 1 where the set holds it, 0 elsewhere.
-
-    Everywhere in this package the first class is the highest bit of a set's number.
-    """
-    sets = torch.arange(2**slots)
-    rows = [torch.ones(2**slots)] + [(sets >> (slots - 1 - i) & 1).float() for i in range(slots)]
-    return torch.stack(rows).double()
-
-
-def select(values: Tensor, labels: Tensor, slots: int) -> Columns:
-    """Return the columns of every bag, from `values` (B, C+1, K) and labels (B, C), with n = `slots`.
+def select(
+    log_probs: Tensor, mask: Tensor | None, labels: Tensor, slots: int, bags: Tensor | None = None
+) -> tuple[Columns, Tensor]:
+    """Return the columns of bags, and the rows (n+1, G) of (B (C+1), K) that they are made of.
 
     Args:
-        values: (B, C+1, K), log-probabilities, background last, as `flat` returns them.
-        labels: (B, C), bool or integers 0 and 1, the label sets.
-        slots: n, the largest |L|.
-
-    Returns:
-        The columns of all B bags; slots beyond the size of a bag's label set hold FLOOR.
+        log_probs: (B, C+1, *positions), background last.
+        mask: (B, *positions) bool; masked positions are background with probability 1. None: there are none.
+        labels: (B, C) bool, the label sets.
+        slots: n, the largest |L|; slots beyond the size of a bag's label set hold FLOOR.
+        bags: (G,) the numbers of the bags; None: all.
     """
+    log_probs = renormalised_halves(log_probs, mask)
+    channels, device = log_probs.shape[1], log_probs.device
+    if bags is None:
+        bags = torch.arange(len(log_probs), device=device)
+    else:
+        labels = labels[bags]
+    order = labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
+    order = functional.pad(order, (0, 1), value=channels - 1).T
+    rows = order + channels * bags
+    positions = math.prod(log_probs.shape[2:])
+    chosen = (
+        log_probs.reshape(len(log_probs) * channels, positions).index_select(0, rows.flatten()).unflatten(0, rows.shape)
+    )
+    chosen = chosen.to(working_dtype(log_probs)).clamp(min=FLOOR)
     size = labels.sum(dim=1)
-    order = label_order(labels, slots)
-    chosen = values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
-    used = torch.arange(slots, device=values.device) < size.unsqueeze(-1)
-    chosen = torch.where(used.unsqueeze(-1), chosen, torch.full_like(chosen, FLOOR))
-    return renormalised(values[:, -1], chosen, size)
-
-
-def renormalised(background: Tensor, chosen: Tensor, size: Tensor) -> Columns:
-    """Return the columns from logarithms of the background (B, K) and the required classes (B, n, K).
-
-    Args:
-        background: (B, K), log-probability of background.
-        chosen: (B, n, K), log-probability of each required class; FLOOR in the slots beyond |L|.
-        size: (B,) int64, |L|.
-
-    Returns:
-        Columns whose shares sum to 1 at every position.
-    """
-    log_x = torch.logsumexp(torch.cat([chosen, background.unsqueeze(1)], dim=1), dim=1)
-    return Columns(log_x.sum(dim=-1), background - log_x, chosen - log_x.unsqueeze(1), size)
-
-
-def label_order(labels: Tensor, slots: int) -> Tensor:
-    """Return (B, slots) int64, the class of each slot: the required classes first, in ascending order."""
-    return labels.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
-
-
-def narrowed(columns: Columns, dtype: torch.dtype) -> Columns:
-    """Return the shares in `dtype`: after renormalisation float32 is accurate enough for a float32 result."""
-    # `columns._replace(...)` would be shorter, and torch.compile of torch 2.6 cannot trace it.
-    return Columns(columns.log_scale, columns.background.to(dtype), columns.required.to(dtype), columns.size)
+    unused = torch.arange(slots, device=device).unsqueeze(1) >= size
+    unused = functional.pad(unused, (0, 0, 0, 1)).unsqueeze(-1)  # never the background
+    if mask is not None:
+        masked = ~mask.reshape(len(mask), positions)[bags]
+        unused = torch.cat([unused[:-1] | masked, unused[-1:].expand(-1, -1, positions)])
+        chosen = torch.cat([chosen[:-1], chosen[-1:].masked_fill(masked, 0.0)])
+    chosen = chosen.masked_fill(unused, FLOOR)
+    log_x = chosen.logsumexp(dim=0)
+    return Columns(log_x.sum(dim=-1), chosen - log_x, size), rows

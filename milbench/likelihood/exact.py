@@ -1,9 +1,7 @@
-"""The exact log-probability of a label set and the posterior of every position, with the choice of the algorithm.
+"""The exact log-probability of a label set and the posterior of every position.
 
-Value and posterior are computed together, by one algorithm on the CPU, where bags are grouped by |L| (`fused` from
-logits, `grouped` from their logarithms), and another on accelerators, which takes few operators and never looks at a
-value (`levels`). For derivatives of the posterior, torch.compile and torch.func, the same sums are written in
-differentiable operators (`tree`).
+The value and its gradient come from one pass: on the CPU by the alternating series where its error is certified
+(`series`), elsewhere by sums of positive terms (`levels`), which also give second derivatives.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor
 
 from milbench.errors import UsageError
-from milbench.likelihood import checks, columns, fused, grouped, levels, tree
+from milbench.likelihood import checks, columns, levels, series
 
 EXACT_LABEL_LIMIT = 16
 """The largest |L| that is summed exactly; `bag_log_prob_bounds` has bounds for larger label sets."""
@@ -64,23 +62,15 @@ def bag_log_prob(
         Traceback (most recent call last):
         milbench.errors.UsageError: the C+1 probabilities of a position must sum to 1 ... got 0.3679 at bag 0, ...
 
-    Peak memory, with n = |L|, K positions and groups of G bags of one |L|, G K 2^n <= 2^21 or G = 1. On the CPU for
-    n <= 8: 8 bytes * (2 B (C+1) K + B K (n+1) + 2 G K 2^n), the last term G K (5 n + 5 * 2^n) where bags are scanned;
-    for n > 8: 8 bytes * 6 * 2^21, and 8 bytes * 4^n K / 2^21 more where bags are scanned. On an accelerator: 8 bytes *
-    B K 2^n, about 12 times, and for n <= 6 another 2 (n + 1) times. For second derivatives: about 8 B K 3^n numbers of
-    the input's type for n <= 6, 4 n B K 2^n for larger n.
+    Peak memory, with n = |L| and K positions: on the CPU 8 bytes * (2 B (C+1) K + 2.5 * 2^21) where the series is
+    certified, and about 12 times 8 bytes * 2^17 (or 8 bytes * K 4^n / 2^17 if that is more) elsewhere. On a GPU
+    8 bytes * B K 2^n, about 12 times, and at most 12 GiB for its intermediate results. Second derivatives store about
+    20 n B K 2^n numbers.
 
-    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, summed without alternating signs; see docs/likelihood.md.
+    Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1; see docs/likelihood.md.
     """
     log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
-    if log_probs.shape[0] == 0:
-        return log_probs.new_zeros(0) + log_probs.sum()
-    if checks.tracing():
-        return _traceable(log_probs, labels, mask, slots)
-    if (torch.is_grad_enabled() and log_probs.requires_grad) or _has_tangent(log_probs):
-        value: Tensor = _Exact.apply(log_probs, labels, mask, slots)
-        return value
-    return _solved(log_probs, labels, mask, slots, posterior=False)[0].to(log_probs.dtype)
+    return _log_prob(log_probs, labels, mask, slots, normalise=False)
 
 
 def bag_log_prob_from_logits(
@@ -121,15 +111,9 @@ def bag_log_prob_from_logits(
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     logits = logits.to(columns.result_dtype(logits))
-    if logits.device.type != "cpu" or checks.tracing() or logits.numel() == 0:
-        return bag_log_prob(logits.log_softmax(dim=1), labels, mask, validate=False, max_labels=max_labels)
     checks.check_labels(logits, labels, validate, name="logits")
     labels = labels.bool()
-    _largest(labels, max_labels)
-    if (torch.is_grad_enabled() and logits.requires_grad) or _has_tangent(logits):
-        value: Tensor = _ExactFromLogits.apply(logits, labels, mask)
-        return value
-    return _fused(logits, labels, mask, gradient=False)[0].to(logits.dtype)
+    return _log_prob(logits, labels, mask, _largest(labels, max_labels), normalise=True)
 
 
 def instance_posterior(
@@ -169,19 +153,11 @@ def instance_posterior(
 
     Source: X.-L. Li, arXiv:1811.12346, 2018, Proposition 1, differentiated; see docs/likelihood.md.
     """
-    given, dtype = log_probs, columns.result_dtype(log_probs)
     log_probs, labels, slots = _checked(log_probs, labels, mask, validate, max_labels)
-    if checks.tracing():
-        derivative: Tensor = torch.func.grad(lambda p: _traceable(p, labels, mask, slots).sum())(log_probs)
-        return derivative
-    differentiable = torch.is_grad_enabled() and given.requires_grad
-    if not differentiable and log_probs.shape[0]:
-        return _solved(log_probs, labels, mask, slots, posterior=True)[1]
-    with torch.enable_grad():
-        leaf = log_probs if differentiable else log_probs.detach().requires_grad_()
-        value = bag_log_prob(leaf, labels, mask, validate=False, max_labels=max_labels)
-        (posterior,) = torch.autograd.grad(value.sum(), leaf, create_graph=differentiable)
-    return posterior.to(dtype)
+    if len(log_probs) == 0:
+        return log_probs.clone()
+    _, posterior = _solved(log_probs, labels, mask, slots, normalise=False, gradient=True)
+    return _with_derivative(posterior, log_probs, labels, mask, slots, normalise=False)
 
 
 def _checked(
@@ -217,136 +193,146 @@ def _largest(labels: Tensor, max_labels: int | None) -> int:
     return largest
 
 
-def _has_tangent(value: Tensor) -> bool:
-    """Return whether forward-mode differentiation needs the derivative of a function of `value`."""
-    return torch.autograd.forward_ad.unpack_dual(value).tangent is not None
-
-
-def _solved(
-    log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, posterior: bool
-) -> tuple[Tensor, Tensor]:
-    """Return log Prb (B,) and, with `posterior`, the posterior (B, C+1, *positions) in the type of `log_probs`."""
-    with torch.no_grad():
-        if log_probs.device.type != "cpu":
-            return _by_levels(log_probs, labels, mask, slots, posterior=posterior)
-        value, found = grouped.solve(log_probs, labels, mask, posterior=posterior)
-        return value, grouped.scattered(found, log_probs) if posterior else value
-
-
-def _by_levels(
-    log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, posterior: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the same by `levels`, on any device and without a look at a value."""
-    parts = columns.select(columns.flat(log_probs, mask), labels, slots)
-    if not posterior:
-        value = _total(parts, levels.log_ratio(parts), slots)
-        return value, value
-    solution = levels.solve(parts)
-    order = columns.label_order(labels, slots).unsqueeze(-1).expand_as(solution.required)
-    others = solution.required.new_zeros(*labels.shape, solution.required.shape[-1])
-    dense = torch.cat([others.scatter(1, order, solution.required), solution.background.unsqueeze(1)], dim=1)
-    value = _total(parts, solution.ratio, slots)
-    dense = dense.masked_fill((value == -torch.inf).view(-1, 1, 1), 0.0)
-    if mask is not None:
-        dense = dense.masked_fill(~mask.reshape(len(mask), 1, -1), 0.0)
-    return value, dense.reshape(log_probs.shape).to(log_probs.dtype)
-
-
-class _Exact(torch.autograd.Function):
-    """log Prb, whose gradient is the posterior: both are computed in the forward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int) -> Tensor:
-        value, posterior = _solved(log_probs, labels, mask, slots, posterior=True)
-        _keep(ctx, log_probs, labels, mask, posterior)
-        ctx.slots = slots
-        return value.to(log_probs.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        log_probs, labels, mask, posterior = ctx.saved_tensors
-        if _differentiated_again(log_probs, grad):
-            with torch.enable_grad():
-                value = _differentiable(log_probs, labels, mask, ctx.slots)
-                (gradient,) = torch.autograd.grad(value, log_probs, grad, create_graph=True)
-            return gradient, None, None, None
-        return _weighted(posterior, grad), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return torch.sum((ctx.saved_tensors[3] * tangent).flatten(1), dim=1)
-
-
-class _ExactFromLogits(torch.autograd.Function):
-    """log Prb of the softmax of logits on the CPU, computed together with its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        value, gradient = _fused(logits, labels, mask, gradient=True)
-        _keep(ctx, logits, labels, mask, gradient)
-        return value.to(logits.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        logits, labels, mask, gradient = ctx.saved_tensors
-        if _differentiated_again(logits, grad):
-            with torch.enable_grad():
-                value = _differentiable(logits.log_softmax(dim=1), labels, mask, labels.shape[1])
-                (again,) = torch.autograd.grad(value, logits, grad, create_graph=True)
-            return again, None, None
-        return _weighted(gradient, grad), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return torch.sum((ctx.saved_tensors[3] * tangent).flatten(1), dim=1)
-
-
-def _fused(logits: Tensor, labels: Tensor, mask: Tensor | None, *, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return log Prb (B,) and, with `gradient`, its gradient in the shape of the logits."""
-    # Autocast would take the sums in bfloat16.
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        flat = logits.reshape(*logits.shape[:2], -1)
-        flat_mask = None if mask is None else mask.reshape(len(mask), -1)
-        value, slope = fused.solve(flat, labels, flat_mask, gradient=gradient)
-        return value, value if slope is None else slope.view(logits.shape)
-
-
-def _differentiated_again(value: Tensor, grad: Tensor) -> bool:
-    """Return whether the derivative by `value` is itself to be differentiated."""
-    return (torch.is_grad_enabled() and (value.requires_grad or grad.requires_grad)) or _has_tangent(value)
-
-
-def _keep(ctx: Any, *tensors: Tensor | None) -> None:
-    ctx.save_for_backward(*tensors)
-    ctx.save_for_forward(*tensors)
-
-
-def _weighted(gradient: Tensor, weight: Tensor) -> Tensor:
-    """Return the gradient (B, ...) times the weight (B,) of each bag."""
-    return gradient * weight.view(-1, *[1] * (gradient.dim() - 1))
-
-
-def _differentiable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int) -> Tensor:
-    """Return log Prb (B,) by differentiable operations; on the CPU one |L| at a time."""
-    if log_probs.device.type != "cpu":
-        return _traceable(log_probs, labels, mask, slots)
-    sizes = labels.sum(dim=1)
-    value = torch.zeros_like(log_probs.flatten(1).sum(dim=1))
-    for size in sizes.unique().tolist():
-        rows = torch.nonzero(sizes == size).squeeze(1)
-        part = _traceable(log_probs[rows], labels[rows], None if mask is None else mask[rows], size)
-        value = value.index_put((rows,), part)
+def _log_prob(values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool) -> Tensor:
+    """Return log Prb (B,) in the type of the values, with its derivatives."""
+    if len(values) == 0:
+        return values.new_zeros(0) + values.sum()
+    derived = _derived(values) or checks.tracing()
+    if torch.compiler.is_compiling() or not derived:  # what is compiled must not have derivatives of its own
+        return _solved(values, labels, mask, slots, normalise=normalise, gradient=False)[0].to(values.dtype)
+    value: Tensor = _applied(_LogProb, values, labels, mask, slots, normalise)[0]
     return value
 
 
-def _traceable(log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int) -> Tensor:
-    """Return log Prb (B,) by differentiable operations whose order depends on shapes and `slots` alone."""
-    parts = columns.select(columns.flat(log_probs, mask), labels, slots)
-    dtype = columns.result_dtype(log_probs)
-    return _total(parts, tree.log_ratio(columns.narrowed(parts, dtype)), slots).to(dtype)
+def _applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """Return the result of a function; where functions are not transformed, without a look at its signature.
+
+    The look takes a tenth of the time of value and gradient of a small batch.
+    """
+    if checks.tracing():
+        return function.apply(*args)
+    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
 
 
-def _total(parts: columns.Columns, ratio: Tensor, slots: int) -> Tensor:
-    """Return log Prb (B,) from log R: -inf where L cannot occur, NaN where it has more classes than there are slots."""
-    total = columns.floor_to_infinity(parts.log_scale + ratio)
-    return torch.where(parts.size > slots, torch.full_like(total, torch.nan), total)
+def _derived(values: Tensor) -> bool:
+    """Return whether a derivative by `values` may be asked for."""
+    dual = torch.autograd.forward_ad.unpack_dual(values).tangent is not None
+    return dual or (torch.is_grad_enabled() and values.requires_grad)
+
+
+def _solved(
+    values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Return log Prb (B,) and, with `gradient`, its gradient by the values, in their shape and type."""
+    if values.device.type != "cpu" or values.numel() == 0 or checks.tracing():
+        return _by_levels(values, labels, mask, slots, normalise=normalise, gradient=gradient)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # autocast would take the sums in bfloat16
+        flat = values.reshape(*values.shape[:2], -1)
+        flat_mask = None if mask is None else mask.reshape(len(mask), -1)
+        found, slope = series.solve(flat, labels, flat_mask, normalise=normalise, gradient=gradient)
+        return found, found if slope is None else slope.view(values.shape)
+
+
+def _by_levels(
+    values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, normalise: bool, gradient: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return the same by `levels`, on any device, and with a gradient that is differentiable."""
+    log_probs = values.to(columns.working_dtype(values))
+    if normalise:
+        log_probs = log_probs.log_softmax(dim=1)
+    value, slope = levels.solve_bags(log_probs, labels, mask, slots, posterior=gradient)
+    if slope is None:
+        return value, value
+    slope = slope.reshape(values.shape)
+    if normalise:
+        impossible = (value == -torch.inf).view(-1, *[1] * (values.dim() - 1))
+        slope = (slope - log_probs.exp()).masked_fill(impossible, 0.0)
+    if mask is not None:
+        slope = slope.masked_fill(~mask.unsqueeze(1), 0.0)
+    return value, slope.to(values.dtype)
+
+
+class _LogProb(torch.autograd.Function):
+    """log Prb and its gradient by the values, which are log-probabilities or, with `normalise`, logits."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool
+    ) -> tuple[Tensor, Tensor]:
+        value, slope = _solved(values, labels, mask, slots, normalise=normalise, gradient=True)
+        return value.to(values.dtype), slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        values, labels, mask, ctx.slots, ctx.normalise = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # zeros in the shape of the values, for nothing
+        ctx.save_for_backward(values, labels, mask, output[1])
+        ctx.save_for_forward(values, labels, mask, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, None, None, None, None]:
+        if grad is None:
+            return None, None, None, None, None
+        values, labels, mask, slope = ctx.saved_tensors
+        slope = _with_derivative(slope, values, labels, mask, ctx.slots, ctx.normalise)
+        return slope * grad.view(-1, *[1] * (slope.dim() - 1)), None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None]:
+        return torch.sum((ctx.saved_tensors[3] * tangent).flatten(1), dim=1), None
+
+
+def _with_derivative(
+    slope: Tensor, values: Tensor, labels: Tensor, mask: Tensor | None, slots: int, normalise: bool
+) -> Tensor:
+    """Return the gradient of log Prb as a differentiable function of the values."""
+    if torch.compiler.is_compiling() or not (_derived(values) or checks.tracing()):
+        return slope
+    found: Tensor = _applied(_Slope, values, labels, mask, slope, slots, normalise)
+    return found
+
+
+class _Slope(torch.autograd.Function):
+    """The gradient of log Prb, which is known; its derivative, a symmetric matrix, is that of `levels`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*given: Any) -> Tensor:
+        slope: Tensor = given[3]
+        return slope.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
+        *tensors, _, ctx.slots, ctx.normalise = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        return _Slope._product(ctx, grad), None, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _Slope._product(ctx, tangent)
+
+    @staticmethod
+    def _product(ctx: Any, vector: Tensor) -> Tensor:
+        """Return the second derivative times a vector in the shape of the values."""
+        values, labels, mask = ctx.saved_tensors
+
+        def slope(values: Tensor) -> Tensor:
+            return _by_levels(values, labels, mask, ctx.slots, normalise=ctx.normalise)[1]
+
+        product: Tensor
+        if checks.tracing():
+            (product,) = torch.func.vjp(slope, values)[1](vector)
+            return product
+        again = torch.is_grad_enabled() and values.requires_grad
+        with torch.enable_grad():
+            leaf = values if again else values.detach().requires_grad_()
+            (product,) = torch.autograd.grad(slope(leaf), leaf, vector, create_graph=again)
+        return product

@@ -1,36 +1,79 @@
-"""The levels: sums over first occurrences, few operators for any number of positions, without a branch on values.
+"""Sums of positive terms, by the order in which classes occur for the first time.
 
-f_k(S) is the probability that the first k positions emit exactly the set S of required classes (and background). The
-last class of S to occur for the first time, l, does so at some position j, and no new class occurs after it:
+f_k(S) is the probability that the first k positions emit exactly the classes S, apart from background. The last class
+of S to occur for the first time, l, does so at some position j, and no new class occurs after it:
 
     f_k(S) = X_S(k) sum over j <= k, l in S of q_{l,j} f_{j-1}(S - l) / X_S(j),
 
-where X_S(k) is the product of x_{S,i} = q_background,i + sum over l in S of q_{l,i} over the positions i <= k. All sets
-of one size are computed together, by one cumulative sum over positions in logarithms: as many steps as there are
-classes, however many positions.
+where X_S(k) is the product of x_{S,i} = q_background,i + sum over l in S of q_{l,i} over the positions i <= k. The sets
+of one size form a level, which one cumulative sum over positions computes from the level below: few operators, however
+many positions.
 
-The same states of the positions in reverse order, g_k(T), belong to the positions after k. With b_k(S) the sum of
-g_k(T) over the sets T that hold all that S lacks, the posterior of class l at position k is q_{l,k} / R times the sum
-over S of f_{k-1}(S) b_k(S with l). Both directions are computed in one batch.
+The states g_k(T) of the positions in reverse order belong to the positions after k. With b_k(S) the sum of g_k(T) over
+the sets T that hold all that S lacks, the posterior of class l at position k is q_{l,k} / R times the sum over S of
+f_{k-1}(S) b_k(S with l). Both directions run in one batch.
 
-Every term is positive, nothing underflows, and the error of a logarithm is a few roundings of numbers of its own size.
+The sums are of probabilities (`Numbers`) or of their logarithms (`Logs`). States are at most 1, and every factor that
+is applied to them is, so that underflows change R by less than 1e-290: an R above CERTAIN has all its digits.
+Logarithms are right for any R, without a look at it, and take five to ten times as long on a CPU.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from milbench.likelihood import checks, columns
 from milbench.likelihood.columns import FLOOR, IMPOSSIBLE, Columns
 
-JOINT_LABELS = 6
-"""The largest |L| for which the posteriors of all classes are computed at once; above it one class after the other."""
+CERTAIN = 1e-200
+"""No underflow matters to a probability above this."""
+AT_ONCE = 1 << 17
+"""The most states, B * K * 2^n, that a CPU computes at once: larger groups of bags leave its cache. A single bag with
+more is computed in stretches of positions."""
+AT_ONCE_ELSEWHERE = 1 << 27
+"""The same for accelerators: 1 GiB for each intermediate result."""
+
+
+class Arithmetic(NamedTuple):
+    """Operations on probabilities, or on logarithms that stand for them."""
+
+    zero: float
+    one: float
+    of_log: Callable[[Tensor], Tensor]
+    log: Callable[[Tensor], Tensor]
+    exp: Callable[[Tensor], Tensor]
+    """From what stands for a probability to the probability."""
+    times: Callable[[Tensor, Tensor], Tensor]
+    over: Callable[[Tensor, Tensor], Tensor]
+    plus: Callable[[Tensor, Tensor], Tensor]
+    total: Callable[[Tensor, int], Tensor]
+    running_total: Callable[[Tensor, int], Tensor]
+    running_product: Callable[[Tensor, int], Tensor]
+
+
+def _same(values: Tensor) -> Tensor:
+    return values
+
+
+def _running_product(values: Tensor, dim: int) -> Tensor:
+    return values.cumprod(dim).clamp(min=torch.finfo(values.dtype).tiny)  # it divides, and 0 / 0 stands for 0
+
+
+Numbers = Arithmetic(
+    0.0, 1.0, torch.exp, torch.log, _same,
+    torch.mul, torch.div, torch.add, torch.sum, torch.cumsum, _running_product,
+)  # fmt: skip
+Logs = Arithmetic(
+    FLOOR, 0.0, _same, _same, torch.exp,
+    torch.add, torch.sub, torch.logaddexp, torch.logsumexp, torch.logcumsumexp, torch.cumsum,
+)  # fmt: skip
 
 
 class Solution(NamedTuple):
@@ -38,13 +81,11 @@ class Solution(NamedTuple):
 
     Attributes:
         ratio: (B,), log R; below IMPOSSIBLE where L cannot occur.
-        background: (B, K), the posterior of background.
-        required: (B, n, K), the posterior of each required class.
+        posterior: (n+1, B, K), that of each required class and, last, of background; None where it was not requested.
     """
 
     ratio: Tensor
-    background: Tensor
-    required: Tensor
+    posterior: Tensor | None
 
 
 class _Sets(NamedTuple):
@@ -56,7 +97,6 @@ class _Sets(NamedTuple):
         counts: how many sets there are of each size.
         members: for each size, the members of every set, flat.
         without: for each size, where among the smaller sets those without each of these members are, flat.
-        with_class: ((n + 1) 2^n,) int64, the number of each set, then that of each set with the first class, and so on.
     """
 
     number: Tensor
@@ -64,46 +104,187 @@ class _Sets(NamedTuple):
     counts: tuple[int, ...]
     members: tuple[Tensor, ...]
     without: tuple[Tensor, ...]
-    with_class: Tensor
 
 
-def solve(parts: Columns) -> Solution:
+def solve_bags(
+    log_probs: Tensor, labels: Tensor, mask: Tensor | None, slots: int, *, posterior: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Return log Prb (B,) and the posterior (B, C+1, K), both differentiable, in the working type.
+
+    On the CPU, bags are grouped by |L|, and logarithms are taken only where numbers underflow. Elsewhere, and where a
+    call is traced, no operation looks at a value.
+
+    Args:
+        log_probs: (B, C+1, *positions), background last.
+        labels: (B, C) bool, the label sets.
+        mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+        slots: an upper bound of |L|; the result of bags with larger label sets is NaN.
+        posterior: whether the posterior is computed as well.
+    """
+    looks = log_probs.device.type == "cpu" and not checks.tracing()
+    positions = math.prod(log_probs.shape[2:])
+    groups: Sequence[tuple[Tensor | None, int]] = _groups(labels, positions) if looks else [(None, slots)]
+    values, rows, found = [], [], []
+    for bags, size in groups:
+        parts, its_rows = columns.select(log_probs, mask, labels, size, bags)
+        ratio, shares = (_by_size_of_root if looks else solve)(parts, posterior=posterior)
+        value = columns.floor_to_infinity(parts.log_scale + ratio).masked_fill(parts.size > size, torch.nan)
+        values.append(value)
+        if shares is not None:
+            rows.append(its_rows.flatten())
+            found.append(shares.masked_fill((value == -torch.inf).unsqueeze(-1), 0.0).flatten(0, 1))
+    value = torch.cat(values)
+    if looks:
+        value = value[torch.cat([bags for bags, _ in groups if bags is not None]).argsort()]
+    if not posterior:
+        return value, None
+    dense = torch.zeros(log_probs.shape[0] * log_probs.shape[1], positions, dtype=value.dtype, device=value.device)
+    fill = torch.Tensor.index_copy_ if looks else torch.Tensor.index_copy  # vmap cannot write into what it does not map
+    return value, fill(dense, 0, torch.cat(rows), torch.cat(found)).view(*log_probs.shape[:2], positions)
+
+
+def _groups(labels: Tensor, positions: int) -> list[tuple[Tensor, int]]:
+    """Return groups of bags of one |L|, within AT_ONCE: their numbers (G,), and |L|."""
+    sizes = labels.sum(dim=1)
+    return [
+        (bags, size)
+        for size in sizes.unique().tolist()
+        for bags in torch.nonzero(sizes == size).squeeze(1).split(max(1, AT_ONCE // (max(1, positions) << size)))
+    ]
+
+
+def _by_size_of_root(parts: Columns, *, posterior: bool) -> Solution:
+    """Return the solution in numbers, and in logarithms for those bags where numbers underflow."""
+    found = solve(parts, Numbers, posterior=posterior)
+    sure = found.ratio > math.log(CERTAIN)
+    if sure.all():
+        return found
+    # What underflowed has no derivative: bags that did not are solved apart.
+    which = sure.nonzero().squeeze(1), (~sure).nonzero().squeeze(1)
+    some = [
+        solve(parts.of(bags), how, posterior=posterior)
+        for bags, how in zip(which, (Numbers, Logs), strict=True)
+        if len(bags)
+    ]
+    order = torch.cat(which).argsort()
+    ratio, shares = zip(*some, strict=True)
+    return Solution(torch.cat(ratio)[order], torch.cat(shares, dim=1)[:, order] if posterior else None)
+
+
+def solve(parts: Columns, how: Arithmetic = Logs, *, posterior: bool = True) -> Solution:
     """Return log R and the posterior of B bags with n slots.
 
-    Memory: 8 bytes * B K 2^n, about 12 times, and for n <= JOINT_LABELS 2 (n + 1) times more.
+    Memory: 8 bytes * about 12 times B K 2^n, or AT_ONCE where that is less, and 8 bytes * B K 4^n / AT_ONCE.
 
     Args:
         parts: the columns of the bags.
-
-    Returns:
-        The logarithms (B,) and the posteriors; the posterior of a bag whose label set cannot occur is zero.
+        how: whether sums are of numbers or of logarithms.
+        posterior: whether the posterior is computed as well.
     """
-    sets = _sets(parts)
-    totals = _log_totals(parts, sets)
-    beginning = torch.cat([_already(parts, sets), sets.place[:1].expand_as(parts.size)])  # backwards: the empty set
-    both = _states(
-        torch.cat([parts.required, parts.required.flip(-1)]), torch.cat([totals, totals.flip(-1)]), beginning, sets
-    )
-    forward, reverse = both.chunk(2)
-    ratio = forward[:, -1, -1]
-    meeting = _meeting(forward[..., :-1], reverse[..., :-1].flip(-1), sets)
-    shares = torch.cat([parts.background.unsqueeze(1), parts.required], dim=1)
-    posterior = (shares + meeting - ratio.view(-1, 1, 1)).exp()
-    posterior = posterior.masked_fill((ratio < IMPOSSIBLE).view(-1, 1, 1), 0.0)
-    return Solution(ratio, posterior[:, 0], posterior[:, 1:])
+    slots, sets = len(parts.shares) - 1, _sets(parts)
+    stretches = _stretches(parts, how)
+    # Slots beyond |L| count as classes that have occurred before.
+    starts = [_only(sets.place[2**slots - 2 ** parts.size.clamp(max=slots)], parts, how)]
+    for stretch in stretches[:-1]:
+        starts.append(_states(stretch, starts[-1], sets, how)[1])
+    if not posterior:
+        return Solution(how.log(_states(stretches[-1], starts[-1], sets, how)[1][-1]), None)
+    end = _only(sets.place[:1].expand_as(parts.size), parts, how)  # backwards: nothing has occurred
+    roots: list[Tensor] = []
+    found: list[Tensor] = []
+    for shares, start in zip(reversed(stretches), reversed(starts), strict=True):
+        before, after = _states(torch.cat([shares, shares.flip(-1)], dim=1), torch.cat([start, end], dim=1), sets, how)
+        forward, reverse = before.chunk(2, dim=1)
+        end = after[:, len(parts.size) :]
+        roots.append(
+            after[-1, : len(parts.size)]
+        )  # the last stretch comes first: its states are those of all positions
+        joint = how.times(shares, _completed(forward, reverse.flip(-1), sets, how))
+        found.append(how.exp(how.over(joint, roots[0].unsqueeze(-1))))
+    ratio = how.log(roots[0])
+    return Solution(ratio, torch.cat(found[::-1], dim=-1).masked_fill((ratio < IMPOSSIBLE).unsqueeze(-1), 0.0))
 
 
-def log_ratio(parts: Columns) -> Tensor:
-    """Return (B,), log R alone; below IMPOSSIBLE where L cannot occur."""
+def every_set(parts: Columns, how: Arithmetic) -> Tensor:
+    """Return (B, 2^n), the log-probability of every set of classes under the shares; set s has class i at bit i."""
     sets = _sets(parts)
-    states = _states(parts.required, _log_totals(parts, sets), _already(parts, sets), sets)
-    return states[:, -1].select(-1, -1)
+    state = _only(sets.place[:1].expand_as(parts.size), parts, how)
+    for stretch in _stretches(parts, how):
+        _, state = _states(stretch, state, sets, how)
+    return how.log(state.index_select(0, sets.place)).T
+
+
+def _stretches(parts: Columns, how: Arithmetic) -> list[Tensor]:
+    """Return the shares (n+1, B, T) of stretches of positions that are short enough to be computed at once."""
+    slots, (bags, positions) = len(parts.shares) - 1, parts.shares.shape[1:]
+    most = AT_ONCE if parts.shares.device.type == "cpu" else AT_ONCE_ELSEWHERE
+    length = max(1, min(positions, most // (max(1, bags) << slots)))
+    return list(how.of_log(parts.shares).split(length, dim=-1))
+
+
+def _only(place: Tensor, parts: Columns, how: Arithmetic) -> Tensor:
+    """Return (2^n, B), states of probability 1 at a place (B,), and 0 elsewhere."""
+    places = torch.arange(2 ** (len(parts.shares) - 1), device=place.device)
+    return torch.where(places.unsqueeze(1) == place, how.one, how.zero).to(parts.shares)
+
+
+def _states(shares: Tensor, start: Tensor, sets: _Sets, how: Arithmetic) -> tuple[Tensor, Tensor]:
+    """Return f_{k-1}(S), the states before each position (2^n, B, T), and those after the last one (2^n, B).
+
+    Args:
+        shares: (n+1, B, T), the shares of each class and, last, of the background.
+        start: (2^n, B), f_0(S).
+        sets: the sets of n classes.
+        how: the arithmetic.
+    """
+    *required, allowed = shares.split(1)
+    for share in required:
+        allowed = torch.cat([allowed, how.plus(allowed, share)])
+    scales = how.running_product(allowed.index_select(0, sets.number), -1).split(sets.counts)
+    firsts = start.unsqueeze(-1).split(sets.counts)
+    before: list[Tensor] = []
+    after: list[Tensor] = []
+    for size, (scale, first) in enumerate(zip(scales, firsts, strict=True)):
+        if size:
+            below = before[-1].index_select(0, sets.without[size])
+            new = how.times(shares.index_select(0, sets.members[size]), below).unflatten(0, (-1, size))
+            new = how.over(how.total(new, 1), scale)
+            state = how.times(how.plus(first, how.running_total(new, -1)), scale)
+        else:
+            state = how.times(first, scale)
+        before.append(torch.cat([first, state[..., :-1]], dim=-1))
+        after.append(state[..., -1:] if state.shape[-1] else first)
+    return torch.cat(before), torch.cat(after).squeeze(-1)
+
+
+def _completed(before: Tensor, after: Tensor, sets: _Sets, how: Arithmetic) -> Tensor:
+    """Return (n+1, B, T), the probability that L occurs if a position shows a class or, last, the background.
+
+    Args:
+        before: (2^n, B, T), the states of the positions before each one.
+        after: (2^n, B, T), the states of the positions after it.
+        sets: the sets of n classes.
+        how: the arithmetic.
+    """
+    slots = len(sets.counts) - 1
+    axes = (2,) * slots + before.shape[1:]  # one a class, the first class last
+    before = before.index_select(0, sets.place).view(axes)
+    after = after.index_select(0, sets.place.flip(0)).view(axes)  # by what a set lacks
+    for axis in range(slots):  # whether a class that occurred before occurs again does not matter
+        without, having = after.unbind(axis)
+        after = torch.stack([without, how.plus(without, having)], dim=axis)
+    sums = []
+    for axis in reversed(range(slots)):
+        having = how.times(how.plus(*before.unbind(axis)), after.select(axis, 1))
+        sums.append(how.total(having.view(-1, *axes[-2:]), 0))
+    return torch.stack([*sums, how.total(how.times(before, after).view(-1, *axes[-2:]), 0)])
 
 
 def _sets(parts: Columns) -> _Sets:
-    slots, device = parts.required.shape[1], parts.required.device
+    slots, device = len(parts.shares) - 1, parts.shares.device
     # What is made of fake tensors is not for later calls with others.
-    return _kept(slots, device) if type(parts.required) is Tensor else _made(slots, device)
+    fake = torch.compiler.is_compiling() or type(parts.shares) is not Tensor
+    return (_made if fake else _kept)(slots, device)
 
 
 def _made(slots: int, device: torch.device) -> _Sets:
@@ -121,59 +302,7 @@ def _made(slots: int, device: torch.device) -> _Sets:
         tuple(counts),
         tuple(rows[:, :size].flatten() for size, rows in enumerate(classes.split(counts))),
         tuple(rows[:, :size].flatten() - starts[size] for size, rows in enumerate(without.split(counts))),
-        torch.cat([number, *(number | 1 << i for i in range(slots))]),
     )
 
 
 _kept = cache(_made)
-
-
-def _log_totals(parts: Columns, sets: _Sets) -> Tensor:
-    """Return (B, 2^n, K), log x_{S,k}."""
-    totals = parts.background.unsqueeze(1)
-    for share in parts.required.split(1, dim=1):
-        totals = torch.cat([totals, torch.logaddexp(totals, share)], dim=1)
-    return totals.index_select(1, sets.number)
-
-
-def _already(parts: Columns, sets: _Sets) -> Tensor:
-    """Return (B,), the place of the set of the slots beyond |L|: they count as classes that have occurred before."""
-    slots = parts.required.shape[1]
-    return sets.place[2**slots - 2 ** parts.size.clamp(max=slots)]
-
-
-def _states(required: Tensor, totals: Tensor, beginning: Tensor, sets: _Sets) -> Tensor:
-    """Return (B, 2^n, K + 1), log f_k(S) for k from 0 to K.
-
-    Args:
-        required: (B, n, K), log q_{l,k}.
-        totals: (B, 2^n, K), log x_{S,k}.
-        beginning: (B,) int64, the place of the set with f_0(S) = 1; for all others it is 0.
-        sets: the sets of n classes.
-    """
-    here = torch.arange(totals.shape[1], device=totals.device) == beginning.unsqueeze(1)
-    first = torch.where(here, 0.0, FLOOR).to(totals).unsqueeze(-1).split(sets.counts, dim=1)
-    scales = pad(totals.cumsum(dim=-1), (1, 0)).split(sets.counts, dim=1)
-    levels: list[Tensor] = []
-    for size, (scale, state) in enumerate(zip(scales, first, strict=True)):
-        if size:
-            before = levels[-1][..., :-1].index_select(1, sets.without[size])
-            new = (required.index_select(1, sets.members[size]) + before).unflatten(1, (-1, size)).logsumexp(dim=2)
-            state = torch.cat([state, new - scale[..., 1:]], dim=-1).logcumsumexp(dim=-1)  # noqa: PLW2901
-        levels.append(state + scale)
-    return torch.cat(levels, dim=1)
-
-
-def _meeting(forward: Tensor, reverse: Tensor, sets: _Sets) -> Tensor:
-    """Return (B, n + 1, K), the log of the sum over S of f_{k-1}(S) b_k(S with the class); background first."""
-    slots = len(sets.counts) - 1
-    # By the number of what a set lacks, one axis a class: a cumulative sum along an axis adds what has the class.
-    rest = reverse.index_select(1, sets.place.flip(0)).unflatten(1, (2,) * slots) if slots else reverse
-    for axis in range(slots):
-        rest = rest.logcumsumexp(dim=1 + axis)
-    rest = rest.reshape(reverse.shape)
-    if slots > JOINT_LABELS:
-        each = sets.with_class.split(2**slots)
-        return torch.stack([(forward + rest.index_select(1, numbers)).logsumexp(dim=1) for numbers in each], dim=1)
-    after = rest.index_select(1, sets.with_class).unflatten(1, (slots + 1, -1))
-    return torch.logsumexp(forward.unsqueeze(1) + after, dim=2)

@@ -97,7 +97,12 @@ def presence_log_odds(log_probs: Tensor, mask: Tensor | None = None, *, validate
 
 def _log_rate(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     """Return (B, C), log r with r = -sum_k log(1 - p_{c,k}): the class is absent with probability exp(-r)."""
-    values = columns.flat(log_probs, mask)
+    values = columns.renormalised_halves(log_probs, mask)
+    values = values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
+    values = values.to(columns.working_dtype(values)).clamp(min=FLOOR)
+    if mask is not None:
+        masked = ~mask.reshape(len(mask), 1, values.shape[-1])
+        values = torch.cat([values[:, :-1].masked_fill(masked, FLOOR), values[:, -1:].masked_fill(masked, 0.0)], dim=1)
     if values.shape[-1] == 0:
         return torch.full_like(values[:, :-1].sum(dim=-1), FLOOR)
     top = torch.arange(values.shape[1], device=values.device).reshape(1, -1, 1) == values.argmax(dim=1, keepdim=True)

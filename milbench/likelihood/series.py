@@ -1,87 +1,244 @@
-"""The alternating series of Li's Proposition 1, with a bound of its rounding error.
+"""The alternating series of Li's Proposition 1 on the CPU, with a bound of its rounding error.
 
 R = sum over T in L of (-1)^|T| A_T, where A_T is the probability that no class of T occurs, a product over positions of
-y_{T,k} = q_background + sum over l in L - T of q_l. Every y is a sum of positive numbers and A_{} is exactly 1. The
-error of the sum is therefore at most that of `rounding` times the sum of the other A_T: known once the sum is, small
-where the classes are likely to occur, and far too large where the background dominates. The caller scans such bags.
+sums of probabilities. Every sum is of positive numbers and A_{} is exactly 1, so that the error of R is at most that of
+`rounding` times the sum of the other A_T: known once the sum is, small where the classes are likely to occur, and far
+too large where the background dominates. Bags without a certified error are solved by `levels`.
+
+From logits, with s_k the probability of L and the background at position k and o_k that of the other classes, log
+Prb(L) = -sum_k log(1 + o_k / s_k) + log R: no term cancels, so that the softmax may have the type of the logits. The
+gradient by the logits is the posterior minus the softmax.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from milbench.likelihood.columns import Columns, membership
+from milbench.likelihood import levels
 
-_RUN = 16
-"""Positions that are multiplied before a logarithm is taken: where such a product underflows, A_T is 0 in float64."""
+GROUP = 1 << 21
+"""The most numbers, G * K * 2^n, of the terms of one group of bags: 16 MiB, about a core's share of cache."""
+ONE_STRETCH = 8
+"""The largest |L| whose terms are kept for all positions; above it they are computed in stretches, twice."""
+_TOLERANCE = {torch.float64: 5e-13}
+"""The largest certified relative error of R, over max(1, |log Prb|); 1e-8 for the smaller types."""
+_MOST = {torch.float64: 1e-10}
+"""The largest one for any log Prb, since the posterior has the error of R; 1e-7 for the smaller types."""
+_SMALL = {torch.float64: 1e-250, torch.float32: 1e-30}
+"""The least s_k whose digits are all there: probabilities below 1e-308 and 1e-38 lose theirs."""
 
 
-class Series(NamedTuple):
-    """The sum of a series.
+class _Group(NamedTuple):
+    """Bags with label sets of one size.
 
     Attributes:
-        ratio: (G,), log R.
-        error: (G,), a bound of the relative error of R.
-        background: (G, K), the posterior of background, meaningful where it was requested.
-        required: (G, n, K), the posterior of each required class, meaningful where it was requested.
+        bags: (G,) their numbers.
+        rows: (n + 1, G) the rows of their required classes, then of the background, in the values as (B (C+1), K).
     """
 
-    ratio: Tensor
-    error: Tensor
-    background: Tensor
-    required: Tensor
+    bags: np.ndarray
+    rows: np.ndarray
 
 
-def solve(parts: Columns, *, posterior: bool) -> Series:
-    """Return the sums of the series of G bags with n classes each. Peak memory: 8 bytes * 1.5 G K 2^n."""
-    bags, slots, positions = parts.required.shape
-    share = parts.required.exp().transpose(0, 1).contiguous()
-    remaining = parts.background.exp().unsqueeze(0)
-    sign = torch.ones(1, 1, dtype=remaining.dtype)
-    for i in reversed(range(slots)):
-        remaining = torch.cat([remaining + share[i], remaining])
-        sign = torch.cat([sign, -sign])
-    absent = product(remaining)
-    absent[0] = 1.0
-    root = (sign * absent).sum(dim=0)
-    error = rounding(positions, slots) * absent[1:].sum(dim=0) / root.clamp(min=0)
-    ratio = root.clamp(min=0).log()
-    if not posterior:
-        return Series(ratio, error.nan_to_num(torch.inf), parts.background, parts.required)
-    weight = (sign * absent / root).unsqueeze(-1)
-    tiny = torch.finfo(root.dtype).tiny
-    weights = torch.div(weight, remaining.clamp_(min=tiny), out=remaining).reshape(2**slots, -1)
-    sums = (_allowed(slots) @ weights).reshape(slots + 1, bags, positions)
-    background = (parts.background.exp() * sums[0]).clamp_(min=0)  # rounding may leave -1e-16 instead of 0
-    required = (share * sums[1:]).clamp_(min=0).transpose(0, 1)
-    return Series(ratio, error.nan_to_num(torch.inf), background, required)
+def solve(
+    values: Tensor, labels: Tensor, mask: Tensor | None, *, normalise: bool, gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return log Prb (B,) in float64 and its gradient by the values.
+
+    Peak memory: that of the values, and 8 bytes * 2.5 * GROUP, besides what `levels` needs.
+
+    Args:
+        values: (B, C+1, K) on the CPU, background last: finite logits, float32 or float64, or log-probabilities.
+        labels: (B, C) bool, the label sets.
+        mask: (B, K) bool, True where there is an instance; None: everywhere.
+        normalise: whether the values are logits.
+        gradient: whether the gradient is computed as well.
+
+    Returns:
+        The log-likelihoods, -inf where a label set is impossible, and the gradient (B, C+1, K) in the type of the
+        values, zero at masked positions and in bags whose label set is impossible; None without `gradient`.
+    """
+    log_prob = torch.empty(len(values), dtype=torch.float64)
+    probs = values.softmax(dim=1) if normalise else values.double().exp().contiguous()
+    if mask is not None:
+        probs.masked_fill_(~mask.unsqueeze(1), 0.0)
+        probs[:, -1].masked_fill_(~mask, 1.0)
+    slope = _solve_groups(_groups(labels, values.shape[-1]), probs, log_prob, normalise=normalise, gradient=gradient)
+    unsure = torch.nonzero(log_prob.isnan()).squeeze(1)
+    if len(unsure):
+        some = None if mask is None else mask[unsure]
+        log_prob[unsure], again = _solve_again(values[unsure], labels[unsure], some, normalise, gradient=gradient)
+        if slope is not None:
+            slope[unsure] = again.to(slope.dtype)
+    if slope is not None and mask is not None:
+        slope.masked_fill_(~mask.unsqueeze(1), 0.0)
+    return log_prob, None if slope is None else slope.to(values.dtype)
+
+
+def _solve_groups(
+    groups: list[_Group], probs: Tensor, log_prob: Tensor, *, normalise: bool, gradient: bool
+) -> Tensor | None:
+    """Write log Prb (B,), NaN where it is not certain; return the gradient, which overwrites `probs` (B, C+1, K)."""
+    order = np.concatenate([group.bags for group in groups])
+    rows = torch.from_numpy(np.concatenate([group.rows.ravel() for group in groups]))
+    flat = probs.view(-1, probs.shape[-1])
+    chosen = flat.index_select(0, rows)
+    own, others = _sums(groups, probs, order)
+    ratio, error = _every_series(groups, chosen, own, gradient=gradient)
+    scale = -torch.div(others, own).log1p_() if normalise else own.log()
+    value = ratio + scale.sum(dim=-1, dtype=torch.float64).numpy()
+    sure = error <= _accepted(value, probs.dtype)
+    sure &= np.isfinite(value) & (own.amin(dim=-1).numpy() > _SMALL[probs.dtype])
+    log_prob.numpy()[order] = np.where(sure, value, np.nan)
+    if not gradient:
+        return None
+    before = flat.neg_() if normalise else flat.zero_()
+    return before.index_add_(0, rows, chosen).view_as(probs)
+
+
+def _accepted(log_prob: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Return the relative error of R that is accepted for values of a type."""
+    size = np.nan_to_num(np.maximum(np.abs(log_prob), 1.0), nan=1.0, posinf=1.0)
+    accepted: np.ndarray = np.minimum(_TOLERANCE.get(dtype, 1e-8) * size, _MOST.get(dtype, 1e-7))
+    return accepted
+
+
+def _solve_again(
+    values: Tensor, labels: Tensor, mask: Tensor | None, normalise: bool, *, gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Return log Prb (B,) and its gradient by `levels`; NaN where a value is."""
+    log_probs = values.double()  # float32 would round differences of large logits away
+    if normalise:
+        log_probs = log_probs.log_softmax(dim=1)
+    broken = log_probs.isnan().flatten(1).any(dim=1)
+    found, slope = levels.solve_bags(log_probs, labels, mask, labels.shape[1], posterior=gradient)
+    found.masked_fill_(broken, torch.nan)
+    if slope is None:
+        return found, found
+    if normalise:
+        slope.sub_(log_probs.exp_())
+        slope[found == -torch.inf] = 0.0
+    slope[broken] = torch.nan
+    return found, slope
+
+
+def _sums(groups: list[_Group], probs: Tensor, order: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Return (B, K) each, in the order of the groups: the probability of L and the background, and of the others."""
+    which = np.zeros(
+        (2, probs.shape[0] * probs.shape[1]), dtype=np.float32 if probs.dtype == torch.float32 else np.float64
+    )
+    for group in groups:
+        which[0, group.rows] = 1.0
+    np.subtract(1.0, which[0], out=which[1])
+    sums = torch.bmm(torch.from_numpy(which).view(2, *probs.shape[:2]).transpose(0, 1), probs)
+    own, others = sums.index_select(0, torch.from_numpy(order)).unbind(dim=1)
+    return own, others
+
+
+def _groups(labels: Tensor, positions: int) -> list[_Group]:
+    """Return groups of bags of one |L|, within GROUP."""
+    held, channels = labels.numpy(), labels.shape[1] + 1
+    sizes = held.sum(axis=1)
+    groups = []
+    for size in np.flatnonzero(np.bincount(sizes)):
+        bags = np.flatnonzero(sizes == size)
+        rows = np.empty((size + 1, len(bags)), dtype=np.int64)
+        rows[:-1] = held[bags].nonzero()[1].reshape(len(bags), size).T
+        rows[-1] = channels - 1
+        rows += bags * channels
+        most = max(1, GROUP // (max(1, positions) << int(size)))
+        groups += [_Group(bags[i : i + most], rows[:, i : i + most]) for i in range(0, len(bags), most)]
+    return groups
+
+
+def _every_series(
+    groups: list[_Group], chosen: Tensor, own: Tensor, *, gradient: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log R (B,) and a bound of its error, in the order of the groups, from their rows and sums.
+
+    With `gradient`, the rows `chosen` (N, K) are overwritten by the posterior.
+    """
+    rows = chosen.split([group.rows.size for group in groups])
+    sums = own.split([len(group.bags) for group in groups])
+    with np.errstate(divide="ignore", invalid="ignore"):  # of bags that are solved again
+        solved = [
+            _series(share.view(*group.rows.shape, -1), total, gradient=gradient)
+            for group, share, total in zip(groups, rows, sums, strict=True)
+        ]
+    ratios, errors = zip(*solved, strict=True)
+    return np.concatenate(ratios), np.concatenate(errors)
+
+
+def _series(share: Tensor, total: Tensor, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return log R (G,) and a bound of its error; with `gradient`, overwrite `share` by the posterior.
+
+    Args:
+        share: (n + 1, G, K), the probabilities of the required classes and, last, the background.
+        total: (G, K), their sum, up to rounding: R is a ratio of two products over positions, and any divisor cancels.
+        gradient: whether the posterior is computed.
+    """
+    channels, bags, positions = share.shape
+    if channels - 1 > positions:
+        return np.zeros(bags), np.full(bags, np.inf)
+    sets = _sets(channels - 1)
+    length = positions if channels - 1 <= ONE_STRETCH else max(1, GROUP >> channels - 1)
+    stretches = list(zip(share.split(length, dim=-1), total.split(length, dim=-1), strict=True))
+    remaining = _remaining(*stretches[0], sets)
+    absent = remaining.prod(dim=-1).numpy()  # (2^n, G); what underflows here is far below the error
+    for stretch in stretches[1:]:
+        absent *= _remaining(*stretch, sets).prod(dim=-1).numpy()
+    terms = absent * sets.sign
+    root = terms.sum(axis=0)
+    condition = absent.sum(axis=0) / np.maximum(root, 0.0)
+    ratio = np.log(np.maximum(root, 0.0) / absent[0])
+    if gradient:
+        weights = torch.from_numpy(terms / root).unsqueeze(-1)
+        for part, its_total in stretches:
+            if len(stretches) > 1:
+                remaining = _remaining(part, its_total, sets)
+            if not absent.all():  # 0 / 0 stands for 0: what is 0 at a position has no share to lose there
+                remaining.clamp_(min=torch.finfo(torch.float64).tiny)
+            slopes = torch.div(weights, remaining, out=remaining)
+            part.mul_(torch.mm(sets.back, slopes.view(len(terms), -1)).view_as(part).div_(its_total))
+    return ratio, condition * rounding(positions, channels - 1)
+
+
+def _remaining(share: Tensor, total: Tensor, sets: _Sets) -> Tensor:
+    """Return (2^n, G, K), the share of what is not in T, for every set T."""
+    return torch.mm(sets.allowed, (share / total.double()).view(len(share), -1)).view(-1, *total.shape)
 
 
 def rounding(positions: int, slots: int) -> float:
     """Return a bound of the relative error of A_T in float64.
 
     At each position, n + 1 shares with a rounding each are added in n roundings, and multiplied in one: half an eps
-    each. The logarithms of runs of the product, the sum over sets and the division by it round some more.
+    each. The sum over sets and the division by it round some more.
     """
-    return (positions * (slots + 2) / 2 + slots + _RUN) * torch.finfo(torch.float64).eps
+    return (positions * (slots + 2) / 2 + slots + 16) * torch.finfo(torch.float64).eps
 
 
-def product(remaining: Tensor) -> Tensor:
-    """Return (2^n, G), the product of (2^n, G, K) over positions."""
-    whole = remaining.shape[-1] // _RUN * _RUN
-    runs = remaining[..., :whole].reshape(*remaining.shape[:-1], _RUN, -1)
-    while runs.shape[-2] > 1:
-        half = runs.shape[-2] // 2
-        runs = runs[..., :half, :] * runs[..., half:, :]
-    total = runs.squeeze(-2).log().sum(dim=-1) + remaining[..., whole:].log().sum(dim=-1)
-    return total.exp()
+class _Sets(NamedTuple):
+    """The sets T of n classes.
+
+    Attributes:
+        allowed: (2^n, n + 1) float64, 1 for the classes that T lacks, and for the background.
+        sign: (2^n, 1) float64, (-1)^|T|.
+        back: the transpose of `allowed`.
+    """
+
+    allowed: Tensor
+    sign: np.ndarray
+    back: Tensor
 
 
-def _allowed(slots: int) -> Tensor:
-    """Return (n+1, 2^n): a row of ones for the background, then for each class 1 where the set T lacks it."""
-    allowed = membership(slots)
-    allowed[1:] = 1 - allowed[1:]
-    return allowed
+@cache
+def _sets(size: int) -> _Sets:
+    held = torch.arange(2**size).unsqueeze(1) >> torch.arange(size + 1) & 1
+    allowed = (1 - held).double()
+    sign = 1.0 - 2.0 * (held.sum(dim=1, keepdim=True) % 2).double()
+    return _Sets(allowed, sign.numpy(), allowed.T.contiguous())

@@ -58,6 +58,6 @@ class InstanceMLP(Network):
     def forward(self, instances: Tensor) -> Tensor:
         """Return the logits (B, C+1, K) of instances (B, K, D)."""
         if self.mean is not None and self.scale is not None:
-            instances = (instances - self.mean) / self.scale
+            instances = (instances - self.mean).div_(self.scale)  # in place: a batch may take half a gigabyte
         logits: Tensor = self.head(self.body(instances))
         return logits.transpose(1, 2)

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from tests._helpers.forked import Forked
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGINS = Path(__file__).parent / "plugins"
@@ -38,23 +37,20 @@ Milbench = Callable[..., Ran]
 """Type of the fixture `milbench`, which takes the words of a command line."""
 
 
-def process(*words: str, unread: bool = False) -> Forked:
-    """Start the command line as a separate process, in a process group of its own; `unread`: nobody reads its lines."""
-    return Forked(_command, words, unread=unread)
+def process(*words: str, **named: Any) -> subprocess.Popen[str]:
+    """Start the command line as a process in a group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "milbench", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **named,
+    )
 
 
-def wait_for(running: Forked | subprocess.Popen[str], path: Path, pattern: str) -> None:
+def wait_for(running: subprocess.Popen[str], path: Path, pattern: str) -> None:
     """Wait until the process has written such a file."""
     while not list(path.glob(pattern)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
-
-
-def _command(words: tuple[str, ...]) -> None:
-    import torch
-
-    from milbench.cli import main
-
-    torch.set_num_threads(1)
-    sys.argv = ["milbench", *words]
-    main.main()

@@ -1,23 +1,21 @@
-"""Runs whose networks are made by hand, so that what they read in a picture is known."""
+"""Cells whose networks are made by hand, so that what they read in a picture is known."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from milbench import AllConvolutional, Network, Task
-from milbench.api.plan import Cell, Plan
+from milbench.api import gallery as galleries
+from milbench.api.gallery import Gallery
+from milbench.api.plan import Cell
 from milbench.api.registry import tasks
+from milbench.engine.folders import Root
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
-from milbench.store.workspace import Workspace
-from milbench.store.writer import StoreWriter
 
 LOGITS = {3: (140.0, -90.0), 7: (60.0, -20.0)}
 """Grey digits: logit = slope * value + offset, so that 0 is background, 0.5 a seven and 1 a three."""
@@ -26,7 +24,7 @@ COLOURS = {1: 0, 2: 1, 9: 2}
 
 
 def cell(task: str, seed: int = 0, **params: int | str) -> Cell:
-    return Cell("exact", {}, "1", "set", task, params, "1", f"data of {task}", {}, seed)
+    return Cell("exact", {}, "1", "set", task, params, "1", f"data of {task}", {"epochs": 1}, seed)
 
 
 def network_of(name: str) -> Network:
@@ -58,40 +56,32 @@ def network_of(name: str) -> Network:
 
 
 def publish(
-    store: StoreWriter,
+    root: Root,
     one: Cell,
     network: torch.nn.Module | None,
-    status: str = "FINISHED",
+    failed: bool = False,
     decoder: ComponentDecoder | Reader | None = None,
     metrics: dict[str, float] | None = None,
     memory: dict[str, Any] | None = None,
-    loss: torch.nn.Module | None = None,
-    label: tuple[str, str, str] | None = None,
+    threshold: float | None = None,
+    label: str = "",
+    gallery: Gallery | None = None,
 ) -> str:
-    """Put a run of a cell into a store as a launch leaves it; return its id."""
-    plan = Plan("handmade", "", "flags", [replace(one)], labels={one.id: label} if label else {})
-    parent = store.launch(plan, "milbench run")
-    run_id = store.start_cell(plan.name, one, parent, {"milbench.device": "cpu"})
+    """Put a cell into a store as a launch leaves it; return its id."""
+    folder = root.make().cell(one.id)
+    folder.begin(one, label, {}, anew=True)
     if network is not None:
-        path = store.workspace.runs / "model.safetensors"
-        model = torch.nn.ModuleDict({"network": network} | ({"loss": loss} if loss is not None else {}))
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, path)
-        store.log_file(run_id, path)
-        path.unlink()
-    for name, content in (("decoder.json", decoder and decoder.to_json()), ("task.json", memory)):
-        if content is None:
-            continue
-        path = store.workspace.runs / name
-        path.write_text(json.dumps(content))
-        store.log_file(run_id, path)
-        path.unlink()
-    store.log(run_id, 1, metrics or {})
-    store.end(run_id, status)
-    store.end(parent, "FINISHED")
-    return run_id
-
-
-def store_in(folder: Path, database: Path) -> StoreWriter:
-    (folder / "runs").mkdir(parents=True)
-    shutil.copy(database, folder / "runs" / "mlflow.db")
-    return StoreWriter(Workspace(folder).make())
+        model = torch.nn.ModuleDict({"network": network})
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)
+    for path, content in ((folder.decoder, decoder and decoder.to_json()), (folder.memory, memory)):
+        if content is not None:
+            path.write_text(json.dumps(content))
+    if gallery is not None:
+        galleries.write(folder.gallery, gallery)
+    folder.append(1, metrics or {})
+    if failed:
+        folder.fail("ValueError: it broke")
+    else:
+        classes = memory["classes"] if memory else [str(n) for n in range(10)]
+        folder.finish({"costs": {}, "threshold": threshold, "classes": classes})
+    return one.id

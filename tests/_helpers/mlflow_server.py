@@ -14,13 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
-
-from tests._helpers.forked import FORKS
 
 
 def free_port() -> int:
@@ -32,8 +29,7 @@ def free_port() -> int:
 class MlflowServer:
     """MLflow's server in one process, on a port that it keeps when it is started again.
 
-    It is the web application that `mlflow server` starts. It is forked from a process that has imported it, since the
-    import takes many seconds.
+    It is the web application that `mlflow server` starts.
 
     Args:
         database: address of its database.
@@ -44,13 +40,14 @@ class MlflowServer:
         self.database, self.folder = database, folder
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
-        self._process: BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the server and wait until it answers from its database, whose tables it makes if there are none."""
-        self._process = FORKS.Process(target=_serve, args=(self.database, self.folder, self.port), daemon=True)
-        self._process.start()
-        while self._process.is_alive():
+        call = f"_serve({self.database!r}, {str(self.folder)!r}, {self.port})"
+        code = f"from tests._helpers.mlflow_server import _serve; {call}"
+        self._process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+        while self._process.poll() is None:
             try:
                 with urlopen(f"{self.uri}/api/2.0/mlflow/experiments/search?max_results=1", timeout=120):
                     return
@@ -62,21 +59,22 @@ class MlflowServer:
 
     def ensure_running(self) -> None:
         """Start the server if it does not run."""
-        if self._process is None or not self._process.is_alive():
+        if self._process is None or self._process.poll() is not None:
             self.start()
 
     def kill(self) -> None:
         """End the server at once, as a power cut would."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
 
 
-def _serve(database: str, folder: Path, port: int) -> None:
+def _serve(database: str, place: str, port: int) -> None:
     import uvicorn
     from mlflow.server import constants
 
     _end_with_parent()
+    folder = Path(place)
     with (folder / "server.log").open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from milbench.engine import profiling
+from milbench.engine import costs
 
-USERS_WINDOW = profiling.WINDOW
+USERS_WINDOW = costs.WINDOW
 """For how many seconds at least a loss is timed outside tests."""
-profiling.WINDOW = 0.0
+costs.WINDOW = 0.0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
+from safetensors.torch import load_file
 
+from milbench.api.outcomes import load_outcomes
 from milbench.api.plan import Cell
-from milbench.engine.callback import Callback
+from milbench.engine import train as train_module
+from milbench.engine.cell import CellFolder
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import TrainedCell, Trainer
 from tests._helpers.command_line import TINY
 
 
@@ -18,54 +23,48 @@ class Stop(Exception):  # noqa: N818
     """Raised in the middle of training, as a kill would end it."""
 
 
-class Recorder(Callback):
-    """A callback that keeps what it receives.
+@dataclass
+class Trained:
+    """What a cell came to: its history without costs, weights, outcomes and what it keeps besides."""
 
-    Args:
-        stop_after: the epoch and the step after which it raises Stop; None: never.
-        stop_at: the number of the question from which on it asks the training to stop.
-    """
-
-    def __init__(self, stop_after: tuple[int, int] | None = None, stop_at: int = 10**9) -> None:
-        self.stop_after, self.left = stop_after, stop_at
-        self.epochs: dict[int, dict[str, float]] = {}
-        self.sizes: list[tuple[int, int, int]] = []
-        """Of every change of the size of micro-batches: the size, the epoch and the step."""
-        self.resumed_at: tuple[int, int] | None = None
-        self.has_started_over = False
-
-    def resumed(self, epoch: int, step: int, steps: int) -> None:
-        self.resumed_at = (epoch, step)
-
-    def started_over(self) -> None:
-        self.has_started_over = True
-
-    def step(self, epoch: int, step: int, steps: int, loss: float) -> None:
-        if self.stop_after is not None and (epoch, step) > self.stop_after:
-            raise Stop
-
-    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        self.epochs[epoch] = metrics
-
-    def micro_batch(self, size: int, epoch: int, step: int) -> None:
-        self.sizes.append((size, epoch, step))
-
-    def stop_requested(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
+    history: dict[tuple[int, str], float]
+    weights: dict[str, torch.Tensor]
+    outcomes: dict[str, tuple[list[float], list[float], str]]
+    result: dict[str, Any]
+    folder: CellFolder
 
 
 def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **values: object) -> Cell:
     """Return a cell; `values` are further keys of its spec, such as `recipe`."""
     spec = make_spec({"name": "t", "losses": [loss], "tasks": [task_name], "seeds": seed, **values})
-    return make_plan(spec, None).cells[0]
+    return make_plan(spec).cells[0]
 
 
-def train(cell: Cell, checkpoint: Path, callback: Callback | None = None) -> TrainedCell:
+def train(cell: Cell, path: Path, device: str = "cpu") -> Trained:
     """Train a cell on the CPU, from its checkpoint where there is one."""
-    return Trainer(cell, torch.device("cpu"), None, callback or Callback(), checkpoint).run()
+    folder = CellFolder(path)
+    folder.begin(cell, str(cell), {}, anew=False)
+    result = train_module.train(cell, folder, torch.device(device), None)
+    found = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
+    return Trained(
+        {(epoch, name): value for epoch, name, value in folder.history() if not name.startswith("cost/")},
+        load_file(folder.weights),
+        {name: (one.sums.tolist(), one.weights.tolist(), one.items) for name, one in found.items()},
+        result,
+        folder,
+    )
 
 
-def without_clock(history: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Return the metrics of every epoch without those that differ each time: costs."""
-    return [{k: v for k, v in row.items() if not k.startswith("cost/")} for row in history]
+def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
+    left = [saves]
+    save = train_module.save
+
+    def saved(*args: Any) -> None:
+        save(*args)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Stop
+
+    monkeypatch.setattr(train_module, "CHECKPOINT_INTERVAL", -1.0)
+    monkeypatch.setattr(train_module, "save", saved)

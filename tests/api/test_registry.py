@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import linecache
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -244,3 +245,23 @@ def test_an_annotation_that_values_cannot_be_checked_by_is_one_line_with_its_fil
     assert complaint in str(caught.value)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_class_of_a_notebook_is_identified_by_its_source() -> None:
+    def cell(number: int, factor: int) -> type:
+        """Define a loss as a notebook does: the cell has a name that no file has, and its module has no file."""
+        text = (
+            "import milbench\n\nclass Mine(milbench.Loss):\n    name = 'mine'\n\n"
+            f"    def bag_loss(self, logits, labels, mask):\n        return {factor} * logits.sum(dim=(1, 2))\n"
+        )
+        names: dict[str, Any] = {"__name__": "a_notebook"}
+        file = f"<cell {number}>"
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+        exec(compile(text, file, "exec"), names)
+        return names["Mine"]  # type: ignore[no-any-return]
+
+    digests = []
+    for number, factor in enumerate((1, 1, 2)):
+        assert losses().add_class(cell(number, factor)) == "mine"
+        digests.append(losses().entry("mine").source_digest)
+    assert digests[0] == digests[1] != digests[2]

@@ -101,9 +101,9 @@ def test_kinds_of_supervision_are_not_mixed_unless_that_is_meant(milbench: Milbe
     mixed = ("run", "--loss", "exact,position", "--task", TINY, "--dry-run")
     said = milbench(*mixed).complaint()
     assert "exact has set supervision, position has position supervision" in said
-    assert "--supervision set,position" in said
-    assert "--supervision set,position" in milbench(*mixed, "--supervision", "set").complaint()
-    assert milbench(*mixed, "--supervision", "position,set").code == 0
+    assert "-p supervision=set,position" in said
+    assert "-p supervision=set,position" in milbench(*mixed, "-p", "supervision=set").complaint()
+    assert milbench(*mixed, "-p", "supervision=position,set").code == 0
     spec = tmp_path / "mixed.toml"
     text = f'losses = ["exact", "position"]\ntasks = ["{TINY}"]\n'
     spec.write_text(text)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
 from milbench.bench import likelihood
 from milbench.bench.likelihood import Config, plain_loop
-from milbench.engine.profiling import Timing
+from milbench.bench.profiling import Timing
 from milbench.likelihood import bag_log_prob
 from tests._helpers.command_line import Milbench
 
@@ -22,9 +21,7 @@ def test_the_plain_loop_computes_what_it_is_compared_with() -> None:
     torch.testing.assert_close(plain_loop(logits, labels), bag_log_prob(log_probs, labels), rtol=1e-9, atol=0)
 
 
-def test_quick_measurements_come_with_their_spread(
-    milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_measurements_come_with_their_spread(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(likelihood, "CONFIGS", (Config(4, 3, 5, (1, 2), 0.0),))
     calls: list[int] = []
 
@@ -33,7 +30,7 @@ def test_quick_measurements_come_with_their_spread(
         return [Timing(least=0.9, median=1.0 + number, spread=0.1 + number) for number in range(len(functions))]
 
     monkeypatch.setattr(likelihood, "paired_timings", timings)
-    ran = milbench("bench", "losses", "--quick", "--device", "cpu", "--json", str(tmp_path / "x.json"))
+    ran = milbench("bench", "losses", "--quick", "--device", "cpu")
     assert ran.code == 0, ran
     assert calls == [7, 7]
     # Forward and backward is measured second: 2 s with a middle half 1.1 s wide, half of which is 28 % of 2 s.

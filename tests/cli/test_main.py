@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from milbench.store.reader import StoreReader
+from milbench.store.workspace import Workspace
 
 from milbench import __version__
 from milbench.errors import UsageError
-from milbench.store.reader import StoreReader
-from milbench.store.workspace import Workspace
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)

@@ -1,4 +1,4 @@
-"""`milbench new`: what it writes runs as it is, and CONTRIBUTING shows the same task."""
+"""`milbench new`: what it writes runs as it is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
-from tests._helpers.command_line import REPOSITORY, Milbench, Ran
 
-TEMPLATES = REPOSITORY / "milbench" / "templates"
+from tests._helpers.command_line import Milbench, Ran
 
 
 @pytest.fixture
@@ -118,11 +116,3 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     monkeypatch.setattr(Path, "open", refuse)
     assert "No space left on device: test_mine.py" in milbench("new", "loss", "mine").complaint()
     assert list(here.iterdir()) == [], "nothing is half written"
-
-
-@pytest.mark.parametrize("template", ["my_task.py", "my_task_without_truth.py"])
-def test_contributing_shows_the_templates(template: str) -> None:
-    blocks = re.findall(
-        r"^```python\n(.*?)^```$", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
-    assert (TEMPLATES / template).read_text("utf-8") in blocks

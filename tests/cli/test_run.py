@@ -7,13 +7,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-
-from milbench.data.rendering.generate import make
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, read_spec
 from milbench.store.collect import collect
 from milbench.store.reader import StoreReader
 from milbench.store.workspace import Workspace
+
+from milbench.data.house_numbers import make
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import built_in_specs, read_spec
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 from tests._helpers.specs import presets

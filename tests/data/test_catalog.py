@@ -12,7 +12,7 @@ import pytest
 from milbench._utils import digests
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
-from milbench.data.download import STALLED
+from milbench.data.svhn import STALLED
 from milbench.errors import UsageError
 
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torchvision.datasets.utils import download_url
 
 from milbench.data import catalog, svhn
 from milbench.data.archives import unpack
-from milbench.data.download import download
 from milbench.data.svhn import OFFICIAL, Archive, SvhnFiles, caption
 from milbench.errors import UsageError
 from tests._helpers.street_files import write_folder
@@ -67,7 +67,7 @@ def test_fetch_verify_and_fetch_again(
         assert tree(tmp_path / "svhn" / part) == tree(made[0] / part)
     left = {path.name for path in (tmp_path / "svhn").iterdir()}
     assert left == {*COUNTS, *(f".{part}.json" for part in COUNTS)}  # no archive, nothing temporary
-    monkeypatch.setattr("milbench.data.svhn.download", None)  # what is there is not fetched again
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", None)  # what is there is not fetched again
     assert catalog.fetch("svhn", tmp_path).digest == row.digest
 
 
@@ -85,7 +85,6 @@ def test_a_changed_picture_is_damage_and_the_message_names_the_remedy(tmp_path: 
 def test_what_an_interrupted_download_has_left_does_no_harm(
     tmp_path: Path, known: SvhnFiles, made: tuple[Path, SvhnFiles]
 ) -> None:
-    """This server knows no Range and gives all of it again; test_download.py has one from which it is resumed."""
     part = tmp_path / "svhn/.download/train.tar.gz"
     part.parent.mkdir(parents=True)
     part.write_bytes((made[0] / "train.tar.gz").read_bytes()[:100])
@@ -122,9 +121,9 @@ def test_of_two_that_fetch_at_once_the_second_waits_and_finds_it_done(
         fetched.append(url.rpartition("/")[2])
         begun.set()
         assert go_on.wait(20)
-        download(url, *more)
+        download_url(url, *more)
 
-    monkeypatch.setattr(svhn, "download", slowly)
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", slowly)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(catalog.fetch, "svhn", tmp_path)
         assert begun.wait(20)
@@ -189,9 +188,17 @@ def test_an_archive_with_another_number_of_pictures_is_not_kept(tmp_path: Path, 
     assert not (tmp_path / "svhn" / "train").exists()
 
 
+def test_a_download_that_is_not_what_was_expected_is_refused(tmp_path: Path, made: tuple[Path, SvhnFiles]) -> None:
+    archive = made[1].archives["train"]
+    wrong = {"train": Archive(archive.size, "0" * 64, archive.pictures)}
+    with pytest.raises(UsageError, match=r"train.tar.gz is damaged: expected SHA-256 0{64}, found [0-9a-f]{64}"):
+        SvhnFiles(address=made[1].address, archives=wrong).fetch(tmp_path)
+    assert not (tmp_path / "svhn" / "train").exists()
+
+
 def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "DATASETS", {"svhn": SvhnFiles(address="http://127.0.0.1:9/")})
-    with pytest.raises(UsageError, match=r"cannot fetch svhn into .*train.tar.gz: .*refused") as caught:
+    with pytest.raises(UsageError, match=r"cannot fetch svhn into .*refused") as caught:
         catalog.fetch("svhn", tmp_path)
     assert "\n" not in str(caught.value)
 

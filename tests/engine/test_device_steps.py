@@ -11,20 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import Bags, Loss, Network, Recipe, Task, generator, load_task
+from milbench import Bags, Loss, Network, Task, generator, load_task
 from milbench._utils.devices import all_to_device, to_device
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.registry import tasks
-from milbench.engine.callback import Callback
-from milbench.engine.cell_parts import network_for
-from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.objective import Objective
+from milbench.api.targets import make_target
 from milbench.engine.optimizers import OPTIMIZERS
+from milbench.engine.parts import network_for, network_logits
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import _directions
-from milbench.engine.smoke_run import shrink
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import Trainer
+from milbench.engine.train import batch_generator, set_up, train_step
 from milbench.testing import Variant
 from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.built_in_losses import BUILT_IN
@@ -63,37 +60,33 @@ def data(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_a_step_of_every_loss_needs_no_value_from_the_device(
-    variant: Variant, optimizer: str, data: Path, tmp_path: Path
-) -> None:
+def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, optimizer: str, data: Path) -> None:
     """Tensors on `meta` have no values: whatever the host would have to wait for raises."""
     ordered = variant.load().target_kind == "order"
     task = "cifar10" if variant.one_class else "house-numbers" if ordered else "extended-digits"
-    steps_on_meta(variant, task, data, tmp_path, {"optimizer": optimizer, "precision": "float32"}, steps=1)
+    steps_on_meta(variant, task, data, {"optimizer": optimizer, "precision": "float32"}, steps=1)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str, tmp_path: Path) -> None:
+def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str) -> None:
     recipe = {"optimizer": optimizer, "clip_norm": 1.0}
-    steps_on_meta(Variant("exact"), "synthetic-bags", None, tmp_path, recipe, steps=2)
+    steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
 
 
-def steps_on_meta(
-    variant: Variant, task: str, data: Path | None, folder: Path, recipe: dict[str, Any], steps: int
-) -> None:
+def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[str, Any], steps: int) -> None:
     """Make steps of the engine on `meta`, with all that is in a step: target, loss, gradient, clipping, update."""
     supervision = ["set", "count", "order", "position"]
     spec = make_spec({
         "name": "t", "losses": [variant.loss], "loss": {variant.loss: variant.params}, "tasks": [task],
-        "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe,
+        "task": {task: PARAMS.get(task, {})}, "supervision": supervision, "recipe": recipe | {"evaluation_bags": 16},
+        "run": {"data_dir": data},
     })  # fmt: skip
-    (cell,) = shrink(make_plan(spec, data)).cells
-    trainer = Trainer(cell, META, data, Callback(), folder / "none.pt")
-    trainer._set_up()
-    batches, state, total = trainer._batches(0), Checkpoint(cell.id), torch.zeros(2, dtype=torch.float64, device=META)
+    (cell,) = make_plan(spec).cells
+    it = set_up(cell, META, data)
+    batches = iter(it.task.train_batches(0, batch_generator(it, 0)))
     for done in range(1, 1 + steps):  # the first step of all, number 0, checks values, also on a GPU
-        total += trainer._train_step(next(batches), state, done)
-    assert all(parameter.grad is not None for parameter in trainer.network.parameters())
+        assert train_step(it, next(batches), done).device == META
+    assert all(parameter.grad is not None for parameter in it.network.parameters())
 
 
 class OnGPU:
@@ -161,11 +154,17 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
     known, bags = on_gpu.batch(task)
     loss = on_gpu.loss(variant, known)
     loss.max_labels, loss.validate = known.max_labels, False
-    objective = Objective(on_gpu.network(loss, known), loss, Recipe(), GPU)
-    (value,) = on_gpu.without_waiting(lambda: list(objective.terms(bags, len(bags), 1, 2)))
-    assert value.device == GPU
+    network = on_gpu.network(loss, known)
+
+    def value() -> torch.Tensor:
+        logits = network_logits(network, bags, GPU)
+        target = make_target(loss.target_kind, bags, logits, network)
+        losses: torch.Tensor = loss(logits, bags.labels, bags.mask, target)
+        return losses.mean()
+
+    assert on_gpu.without_waiting(value).device == GPU
     with torch.no_grad():
-        logits = on_gpu.without_waiting(lambda: objective.logits(bags))
+        logits = on_gpu.without_waiting(lambda: network_logits(network, bags, GPU))
         for scores in (loss.class_scores, loss.presence_scores, loss.instance_probs, loss.instance_evidence):
             assert on_gpu.without_waiting(partial(scores, logits, bags.mask)).device == GPU
 

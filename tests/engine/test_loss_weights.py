@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from milbench import Loss, UsageError, load_loss
 from milbench.engine.callback import Callback
 from milbench.engine.cell_parts import loss_for
+from milbench.engine.trainer import TrainedCell, Trainer
+
+from milbench import Loss, UsageError, load_loss
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import TrainedCell, Trainer
 from milbench.inference.load import load_trained
 from tests._helpers import training
 from tests._helpers.command_line import PLUGINS, TINY

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from milbench.api.merged_plans import merge
-from milbench.api.plan import Plan
+from milbench.api.plan import Cell, Plan
 from milbench.engine.spec import Spec, make_spec
 from milbench.engine.tuning import search_plan, tuned_plan
 from milbench.errors import UsageError
@@ -31,30 +30,30 @@ def spec(**changes: Any) -> Spec:
     return make_spec({**values, **changes})
 
 
-def arms(plan: Plan) -> dict[int, list[str]]:
+ARMS = [("exact", "tiny"), ("noisy-or head=softmax", "tiny"), ("noisy-or head=sigmoid", "tiny")]
+
+
+def drawn(plan: Plan) -> dict[tuple[str, str], list[Cell]]:
+    """Return the draws of every loss on every task."""
     assert plan.search is not None
-    found: dict[int, list[str]] = {}
+    found: dict[tuple[str, str], list[Cell]] = {}
     for cell in plan.cells:
-        if cell.id in plan.search.draws:
-            found.setdefault(plan.search.draws[cell.id]["arm"], []).append(cell.id)
+        if of := plan.search.draws.get(cell.id):
+            found.setdefault((of["loss"], of["task"]), []).append(cell)
     return found
 
 
 def test_every_loss_has_the_same_number_of_draws_and_the_same_recipes() -> None:
-    plan = search_plan(spec(), None)
-    assert plan.search is not None
-    assert [len(cells) for cells in arms(plan).values()] == [10] * 3  # three arms, five draws, two seeds
-    recipes = {
-        arm: [cell.recipe["lr"] for cell in plan.cells if cell.id in cells and cell.seed == 100]
-        for arm, cells in arms(plan).items()
-    }
-    assert recipes[0] == recipes[1] == recipes[2]
+    plan = search_plan(spec())
+    assert {arm: len(cells) for arm, cells in drawn(plan).items()} == dict.fromkeys(ARMS, 10)  # five draws, two seeds
+    first, *others = ([c.recipe["lr"] for c in cells if c.seed == 100] for cells in drawn(plan).values())
+    assert others == [first] * 2
     assert {cell.loss_params["rule"] for cell in plan.cells if cell.loss == "exact"} == {"sum", "exact"}
     assert {cell.seed for cell in plan.cells} == {100, 101}
 
 
 def test_the_metric_of_the_search_is_one_of_validation_label_sets() -> None:
-    plan = search_plan(spec(tune={**SPACE, "metric": "label_error"}), None)
+    plan = search_plan(spec(tune={**SPACE, "metric": "label_error"}))
     assert plan.search is not None
     assert plan.search.metric == "validation/label_error"
     with pytest.raises(UsageError, match=r"tune\.metric.*'set_error', 'label_error' or 'own_label_error'"):
@@ -62,66 +61,65 @@ def test_the_metric_of_the_search_is_one_of_validation_label_sets() -> None:
 
 
 def test_more_draws_keep_the_cells_of_the_earlier_ones() -> None:
-    few, more = search_plan(spec(), None), search_plan(spec(tune={**SPACE, "draws": 9}), None)
+    few, more = search_plan(spec()), search_plan(spec(tune={**SPACE, "draws": 9}))
     assert {cell.id for cell in few.cells} < {cell.id for cell in more.cells}
 
 
 def chosen_with(values: dict[tuple[int, int], float]) -> Plan:
-    """Return the plan that follows where draws (arm, draw) have these errors and all others 0.5."""
-    plan = search_plan(spec(), None)
+    """Return the plan that follows where draws (number of the loss, draw) have these errors and all others 0.5."""
+    plan = search_plan(spec())
     assert plan.search is not None
-    known = {cell_id: values.get((of["arm"], of["draw"]), 0.5) for cell_id, of in plan.search.draws.items()}
-    return tuned_plan(spec(), plan, known, None)
+    known = {
+        cell_id: values.get((ARMS.index((of["loss"], of["task"])), of["draw"]), 0.5)
+        for cell_id, of in plan.search.draws.items()
+    }
+    return tuned_plan(spec(), plan, known)
 
 
 def test_each_loss_is_compared_with_its_own_best_draw_and_fresh_seeds() -> None:
     plan = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
     assert plan.search is not None
-    assert plan.search.chosen == [3, 2, 4]
+    assert plan.search.chosen == {f"{loss}|{task}": draw for (loss, task), draw in zip(ARMS, (3, 2, 4), strict=True)}
     compared = [cell for cell in plan.cells if cell.id not in plan.search.draws]
     assert sorted(cell.seed for cell in compared) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    for arm, draw in enumerate(plan.search.chosen):
-        (tried,) = {
-            (str(cell.recipe), str(cell.loss_params))
-            for cell in plan.cells
-            if (of := plan.search.draws.get(cell.id)) and (of["arm"], of["draw"]) == (arm, draw)
-        }
-        assert tried in {(str(cell.recipe), str(cell.loss_params)) for cell in compared}
-    labels = {plan.labels[cell.id][::2] for cell in compared}
-    assert labels == {("exact", ""), ("noisy-or head=softmax", ""), ("noisy-or head=sigmoid", "")}
+    for arm, draw in zip(ARMS, (3, 2, 4), strict=True):
+        tried = [cell for cell in drawn(plan)[arm] if plan.search.draws[cell.id]["draw"] == draw]
+        chosen = [cell for cell in compared if plan.labels[cell.id] == (*arm, "")]
+        assert {cell.variant_key for cell in tried} == {cell.variant_key for cell in chosen}
+        assert len(chosen) == 3
 
 
 def test_seeds_that_split_the_same_data_are_known_as_such_in_draws_and_comparison() -> None:
     """Without that the intervals of tuned losses would be too narrow."""
     digits = spec(tasks=["extended-digits"], tune={**SPACE, "seeds": "100"})
-    draws = search_plan(digits, None)
-    compared = tuned_plan(digits, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5), None)
+    draws = search_plan(digits)
+    compared = tuned_plan(digits, draws, dict.fromkeys((cell.id for cell in draws.cells), 0.5))
     for plan in (draws, compared):
-        assert {plan.overlaps[cell.id] for cell in plan.cells} == {360 / 1258}
+        assert {plan.tasks[cell.task_key].overlap for cell in plan.cells} == {360 / 1258}
 
 
 def test_the_mean_over_seeds_chooses_the_first_of_equals_and_never_a_failed_draw() -> None:
-    plan = search_plan(spec(), None)
+    plan = search_plan(spec())
     assert plan.search is not None
     errors = {0: (0.2, 0.4), 1: (0.3, 0.3), 2: (0.1, math.nan), 3: (0.05, None), 4: (0.4, 0.4)}
-    seen: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[str, int], int] = {}
     values: dict[str, float] = {}
     for cell_id, of in plan.search.draws.items():
-        place = of["arm"], of["draw"]
+        place = of["loss"], of["draw"]
         error = errors[of["draw"]][seen.get(place, 0)]
         seen[place] = 1
         if error is not None:
             values[cell_id] = error
-    found = tuned_plan(spec(), plan, values, None)
+    found = tuned_plan(spec(), plan, values)
     assert found.search is not None
-    assert found.search.chosen == [0, 0, 0]
+    assert set(found.search.chosen.values()) == {0}
 
 
 def test_a_loss_whose_draws_all_failed_is_compared_all_the_same_so_that_it_shows() -> None:
-    plan = search_plan(spec(), None)
+    plan = search_plan(spec())
     assert plan.search is not None
-    values = {cell_id: 0.5 for cell_id, of in plan.search.draws.items() if of["arm"] != 1}
-    found = tuned_plan(spec(), plan, values, None)
+    values = {cell_id: 0.5 for cell_id, of in plan.search.draws.items() if of["loss"] != "exact"}
+    found = tuned_plan(spec(), plan, values)
     assert found.search is not None
     compared = [cell for cell in found.cells if cell.id not in found.search.draws]
     assert len(compared) == 9
@@ -129,13 +127,24 @@ def test_a_loss_whose_draws_all_failed_is_compared_all_the_same_so_that_it_shows
 
 def test_a_task_without_the_metric_of_the_search_is_named() -> None:
     with pytest.raises(UsageError, match="no draw on task tiny has a validation/set_error to choose settings by"):
-        tuned_plan(spec(), search_plan(spec(), None), {}, None)
+        tuned_plan(spec(), search_plan(spec()), {})
 
 
 def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
     old, new = chosen_with({(0, 3): 0.1}), chosen_with({(0, 1): 0.1})
-    assert merge([new, old]) == new
+    assert new.joined(old) == new
     assert Plan.from_json(new.to_json()) == new
+
+
+def test_a_loss_that_is_tuned_alone_joins_those_that_were_tuned_before() -> None:
+    both = chosen_with({(0, 3): 0.1, (1, 2): 0.2, (2, 4): 0.3})
+    alone = search_plan(spec(losses=["exact"]))
+    again = tuned_plan(spec(losses=["exact"]), alone, dict.fromkeys((cell.id for cell in alone.cells), 0.5))
+    joined = again.joined(both)
+    assert joined.search is not None
+    assert joined.search.chosen == {"exact|tiny": 0, "noisy-or head=softmax|tiny": 2, "noisy-or head=sigmoid|tiny": 4}
+    assert {joined.labels[cell.id][:2] for cell in joined.cells} == {*ARMS}
+    assert len(joined.compared) == 9
 
 
 @pytest.mark.parametrize(
@@ -169,7 +178,7 @@ def test_a_choice_from_fewer_draws_no_longer_counts() -> None:
 )  # fmt: skip
 def test_a_search_that_makes_no_sense_is_refused_in_one_line(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        search_plan(spec(**changes), None)
+        search_plan(spec(**changes))
 
 
 def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_out(tmp_path: Path) -> None:
@@ -177,19 +186,19 @@ def test_where_seeds_are_folds_the_search_has_folds_that_the_comparison_leaves_o
     (tmp_path / "bags.csv").write_text("\n".join(["bag,labels,x,y", *rows]))
     table = {"table": str(tmp_path / "bags.csv"), "folds": 5}
     folded = {"tasks": ["feature-bags"], "task": {"feature-bags": table}, "tune": {**SPACE, "loss": {}, "seeds": "4"}}
-    plan = search_plan(spec(**folded, seeds="0-3"), None)
-    found = tuned_plan(spec(**folded, seeds="0-3"), plan, {cell.id: 0.5 for cell in plan.cells}, None)
+    plan = search_plan(spec(**folded, seeds="0-3"))
+    found = tuned_plan(spec(**folded, seeds="0-3"), plan, {cell.id: 0.5 for cell in plan.cells})
     assert found.search is not None
     assert {cell.seed for cell in found.cells if cell.id in found.search.draws} == {4}
     compared = [cell for cell in found.cells if cell.id not in found.search.draws]
     assert sorted({cell.seed for cell in compared}) == [0, 1, 2, 3]
-    assert {found.folds[cell.id] for cell in found.cells} == {(5, 1)}
+    assert {found.tasks[cell.task_key].folds for cell in found.cells} == {(5, 1)}
     with pytest.raises(UsageError, match="seed 4 is also one of the comparison"):
-        search_plan(spec(**folded, seeds=None), None)  # which compares all folds
+        search_plan(spec(**folded, seeds=None))  # which compares all folds
     with pytest.raises(UsageError, match="seed 5 is no fold of feature-bags: its 1 x 5 folds are the seeds 0-4"):
-        search_plan(spec(**{**folded, "tune": {**SPACE, "loss": {}, "seeds": "5"}}, seeds="0-3"), None)
+        search_plan(spec(**{**folded, "tune": {**SPACE, "loss": {}, "seeds": "5"}}, seeds="0-3"))
 
 
 def test_draws_of_few_values_are_computed_once(tmp_path: Path) -> None:
-    plan = search_plan(spec(tune={"draws": 8, "recipe": {"epochs": [2, 3]}}), None)
-    assert [len(cells) for cells in arms(plan).values()] == [2] * 3
+    plan = search_plan(spec(tune={"draws": 8, "recipe": {"epochs": [2, 3]}}))
+    assert [len(cells) for cells in drawn(plan).values()] == [2] * 3

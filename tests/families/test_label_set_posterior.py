@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import generator
-from milbench.families import label_set_posterior, label_set_scan
+from milbench.families import label_set_posterior
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior
 from milbench.likelihood import best_label_set, label_set_distribution
 
@@ -30,28 +30,15 @@ def test_independent_instances_have_the_posterior_of_each_by_itself() -> None:
     found = bag_posterior(log_joint, mask)
     assert_close(found.log_instances, log_probs)
     assert_close(found.log_sets, label_set_distribution(log_probs, mask))
-    assert torch.equal(found.best_set, best_label_set(log_probs, mask).labels[:, 0])
+    assert torch.equal(found.best_set, best_label_set(log_probs, mask)[0])
 
 
-@pytest.mark.parametrize("certain", [1e-200, 2.0])
-def test_the_sum_over_label_sets_is_the_same_by_a_scan_and_one_by_one(
-    certain: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No sum of a scan is above 2, so that none is certain."""
-    monkeypatch.setattr(label_set_posterior, "CERTAIN", certain)
+def test_weights_that_are_all_the_same_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_set_posterior, "TOGETHER", 7)
     log_joint, mask = some_bags()
     expected = bag_posterior(log_joint, mask)
     close(bag_posterior(log_joint, mask, log_weight=torch.full((40, 8), 3.5).double()), expected, mask)
     close(bag_posterior(log_joint, mask, log_joint_with_0=log_joint), expected, mask)
-
-
-@pytest.mark.parametrize("numbers", [1, 1000])
-def test_bags_are_scanned_a_few_at_a_time(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    log_joint, mask = some_bags()
-    weight = torch.rand(40, 8, dtype=torch.float64, generator=generator("weight")).log()
-    whole = bag_posterior(log_joint, mask, weight)
-    monkeypatch.setattr(label_set_scan, "NUMBERS", numbers)
-    close(bag_posterior(log_joint, mask, weight), whole, mask)
 
 
 def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None:

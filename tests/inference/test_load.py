@@ -1,30 +1,27 @@
-"""Loading what a run has trained."""
+"""Loading what a cell has trained."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from milbench import load_loss
 from milbench.api.registry import tasks
-from milbench.engine.cell_parts import network_for
+from milbench.engine.folders import Root
+from milbench.engine.parts import network_for
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from milbench.inference.load import load_trained
 from tests._helpers.command_line import PLUGINS
-from tests._helpers.handmade import publish, store_in
+from tests._helpers.handmade import publish
 
 CPU = torch.device("cpu")
 
 
-def test_the_data_are_prepared_where_the_network_needs_them(
-    tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_are_prepared_where_the_network_needs_them(tmp_path: Path) -> None:
     """A task whose data decide how wide the network is, and one whose network is known without them."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     source = (PLUGINS / "tiny_task.py").read_text().replace('name = "tiny"', 'name = "sized"')
     source = source.replace("    num_classes = 3\n", "    num_classes = 3\n    network_needs_data = True\n")
     source = source.replace("self.device = device", "self.hidden = 8").replace("[2, 8, 4]", "[2, self.hidden, 4]")
@@ -33,15 +30,14 @@ def test_the_data_are_prepared_where_the_network_needs_them(
     unread = tmp_path / "unread_task.py"
     text = (PLUGINS / "tiny_task.py").read_text().replace('name = "tiny"', 'name = "unread"')
     unread.write_text(text.replace("self.device = device", 'raise AssertionError("the data were read")'))
-    store = store_in(tmp_path / "root", fresh_database)
+    root = Root(tmp_path / "root")
     for path in (sized, unread):
-        (cell,) = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [str(path)]}), None).cells
+        (cell,) = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": [str(path)]})).cells
         task: Any = tasks().create(str(path), {})
         task.hidden = 8
         network = network_for(load_loss("exact"), task, seed=3)
-        label = ("exact method=lower", "sized", "epochs=3") if path == sized else None
-        model = load_trained(store, publish(store, cell, network, label=label), CPU)
-        assert model.name == ("exact method=lower on sized, epochs=3, seed 0" if label else "exact on unread, seed 0")
+        model = load_trained(root, publish(root, cell, network, label="sized, epochs=3, seed 0"), CPU)
+        assert model.name == "sized, epochs=3, seed 0"
         points = torch.randn(5, 2)
         with torch.no_grad():
             expected = network(points.unsqueeze(0)).double().softmax(dim=1)[0]

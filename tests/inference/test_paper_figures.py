@@ -12,24 +12,23 @@ from PIL import Image
 from milbench._utils.seeding import generator
 from milbench.api.registry import tasks
 from milbench.data.digit_struct import read
+from milbench.engine.folders import Root
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
 from milbench.inference.pages import RIGHT, WRONG
 from tests._helpers.command_line import Milbench
-from tests._helpers.handmade import cell, network_of, publish, store_in
+from tests._helpers.handmade import cell, network_of, publish
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> tuple[Path, str, str]:
-    """A root with a run on digits and one on house numbers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        store = store_in(tmp_path_factory.mktemp("figures") / "root", fresh_database)
-        digits = publish(store, cell("extended-digits"), network_of("extended-digits"))
-        numbers = publish(store, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
-        return store.workspace.path, digits, numbers
+def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A root with a cell on digits and one on house numbers."""
+    root = Root(tmp_path_factory.mktemp("figures"))
+    digits = publish(root, cell("extended-digits"), network_of("extended-digits"))
+    numbers = publish(root, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
+    return root.path, digits, numbers
 
 
 def test_figures_1_and_4_show_test_pictures(
@@ -39,10 +38,21 @@ def test_figures_1_and_4_show_test_pictures(
     pages = {}
     for number in ("1", "4"):
         out = tmp_path / "deep" / f"{number}.png"
-        words = ("figure", number, "--run", numbers, "--root", str(root), "--data-dir", str(street_data), "--seed", "5")
+        words = (
+            "figure",
+            number,
+            "--cell",
+            numbers,
+            "--root",
+            str(root),
+            "--data-dir",
+            str(street_data),
+            "--seed",
+            "5",
+        )
         ran = milbench(*words, "--device", "cpu", "--out", str(out))
         assert ran.code == 0, ran
-        assert "note: these are other data than the run's" in ran.out
+        assert "note: these are other data than the cell's" in ran.out
         assert f"wrote {out}" in ran.out
         pages[number] = np.asarray(Image.open(out))
     task = tasks().create("house-numbers", {"validation": 10})
@@ -67,7 +77,7 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
     milbench: Milbench, where: tuple[Path, str, str], street_data: Path, tmp_path: Path
 ) -> None:
     root, _, numbers = where
-    common = ("--run", numbers, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
+    common = ("--cell", numbers, "--root", str(root), "--data-dir", str(street_data), "--device", "cpu")
     assert milbench("figure", "4", *common, "--seed", "3", "--out", str(tmp_path / "4.png")).code == 0
     page = np.asarray(Image.open(tmp_path / "4.png"))
     folder = street_data / "house-numbers" / "test"
@@ -116,7 +126,7 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
 ) -> None:
     root, digits, _ = where
     out = tmp_path / "2.png"
-    assert milbench("figure", "2", "--run", digits, "--root", str(root), "--out", str(out)).code == 0
+    assert milbench("figure", "2", "--cell", digits, "--root", str(root), "--out", str(out)).code == 0
     assert Image.open(out).format == "PNG"
     task = tasks().create("extended-digits", {})
     assert isinstance(task, NestedDigits)
@@ -132,16 +142,16 @@ def test_figure_2_shows_test_digits_that_do_not_overlap(
         assert (everything == patch).flatten(1).all(dim=1).any(), "a test digit, whole"
 
 
-def test_a_figure_that_the_run_cannot_give(milbench: Milbench, where: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_a_figure_that_the_cell_cannot_give(milbench: Milbench, where: tuple[Path, str, str], tmp_path: Path) -> None:
     root, digits, numbers = where
     for number, run, words in (("1", digits, "shows house numbers"), ("2", numbers, "shows digits on canvases")):
-        ran = milbench("figure", number, "--run", run, "--root", str(root), "--out", str(tmp_path / "x.png"))
+        ran = milbench("figure", number, "--cell", run, "--root", str(root), "--out", str(tmp_path / "x.png"))
         assert words in ran.complaint()
     for number, run in (("1", numbers), ("2", digits)):
         ran = milbench(
-            "figure", number, "--run", run, "--root", str(root), "--scale", "2", "--out", str(tmp_path / "x.png")
+            "figure", number, "--cell", run, "--root", str(root), "--scale", "2", "--out", str(tmp_path / "x.png")
         )
         assert "--scale is for figure 4" in ran.complaint()
-    assert "'3' is not one of" in milbench("figure", "3", "--run", digits, "--out", "x.png").complaint()
-    assert "is a folder" in milbench("figure", "2", "--run", digits, "--out", str(tmp_path)).complaint()
+    assert "'3' is not one of" in milbench("figure", "3", "--cell", digits, "--out", "x.png").complaint()
+    assert "is a folder" in milbench("figure", "2", "--cell", digits, "--out", str(tmp_path)).complaint()
     assert not (tmp_path / "x.png").exists()

@@ -14,13 +14,13 @@ from PIL import Image
 
 from milbench._utils import images
 from milbench._utils.palette import CLASS_COLOURS
+from milbench.engine.folders import Root
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
 from milbench.evaluation.reading.reader import Reader
 from milbench.inference.overlay import DIMMED, STRENGTH
 from milbench.likelihood import bag_log_prob, best_label_set, presence_prob
-from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Milbench, Ran
-from tests._helpers.handmade import LOGITS, cell, network_of, publish, store_in
+from tests._helpers.handmade import LOGITS, cell, network_of, publish
 from tests._helpers.street_files import bomb
 
 FAILED = cell("extended-digits", seed=1).id
@@ -32,20 +32,12 @@ DECODER = ComponentDecoder(mass=6.0, apart=0.0, tilt=2.0, reach=(8.0, 5.0, *[8.0
 """A one reaches no further than five positions, ten pixels; what is smaller than six positions is a speck."""
 
 
-OLDER = {
-    "chosen/mass": 6.0, "chosen/apart": 0.0, "chosen/tilt": 2.0, "chosen/margin_x": 4.0, "chosen/margin_y": 2.0,
-    **{f"chosen/reach_{c}": 5.0 if c == 1 else 8.0 for c in range(10)},
-}  # fmt: skip
-"""The same, as versions of milbench without decoder.json kept it: among the metrics."""
-
-
 @dataclass(frozen=True)
-class Runs:
+class Cells:
     root: Path
     digits: str
     numbers: str
     decoder: str
-    older: str
     failed: str
     bare: str
     sets: str
@@ -54,43 +46,35 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Runs:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        store: StoreWriter = store_in(tmp_path_factory.mktemp("runs") / "root", fresh_database)
-        digits, numbers = network_of("extended-digits"), network_of("house-numbers")
-        return Runs(
-            store.workspace.path,
-            publish(store, cell("extended-digits"), digits),
-            publish(store, cell("house-numbers", contrast="raw"), numbers),
-            publish(store, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=DECODER),
-            publish(store, cell("house-numbers", seed=2, contrast="raw"), numbers, metrics=OLDER),
-            publish(store, cell("extended-digits", seed=1), None, "FAILED"),
-            publish(store, cell("extended-digits", seed=ALIKE), None),
-            publish(store, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
-            publish(
-                store,
-                cell("extended-digits", seed=5000),
-                digits,
-                metrics={"chosen/threshold": 100.0, "test/set_error": 0.84},
-            ),
-            publish(
-                store,
-                cell("house-numbers", seed=3, contrast="raw"),
-                numbers,
-                decoder=Reader(DECODER, "strongest", 0.0),
-                metrics={"chosen/threshold": 0.0},
-            ),
-        )
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Cells:
+    root = Root(tmp_path_factory.mktemp("cells"))
+    digits, numbers = network_of("extended-digits"), network_of("house-numbers")
+    return Cells(
+        root.path,
+        publish(root, cell("extended-digits"), digits),
+        publish(root, cell("house-numbers", contrast="raw"), numbers),
+        publish(root, cell("house-numbers", seed=1, contrast="raw"), numbers, decoder=DECODER),
+        publish(root, cell("extended-digits", seed=1), None, failed=True),
+        publish(root, cell("extended-digits", seed=ALIKE), None),
+        publish(root, cell("synthetic-bags"), torch.nn.Linear(1, 1)),
+        publish(root, cell("extended-digits", seed=5000), digits, threshold=100.0, metrics={"test/set_error": 0.84}),
+        publish(
+            root,
+            cell("house-numbers", seed=3, contrast="raw"),
+            numbers,
+            decoder=Reader(DECODER, "strongest", 0.0),
+            threshold=0.0,
+        ),
+    )
 
 
 @pytest.fixture
-def predict(milbench: Milbench, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Milbench:
+def predict(milbench: Milbench, cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Milbench:
     """Call the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str | Path, run: str = runs.digits) -> Ran:
-        return milbench("predict", *map(str, words), "--run", run, "--root", str(runs.root), "--device", "cpu")
+    def call(*words: str | Path, of: str = cells.digits) -> Ran:
+        return milbench("predict", *map(str, words), "--cell", of, "--root", str(cells.root), "--device", "cpu")
 
     return call
 
@@ -118,21 +102,21 @@ def read(name: str, folder: str = "predictions") -> dict[str, Any]:
     return about
 
 
-def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, runs: Runs) -> None:
+def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, cells: Cells) -> None:
     Image.fromarray(squares()).save("two.png")
     ran = predict("two.png", "--positions")
     assert ran.code == 0, ran
     assert "37 (each)" in ran.out
     assert "{3, 7}" in ran.out
     about, probs = read("two"), known_probs(squares())
-    assert about["run"] == runs.digits
+    assert about["cell"] == cells.digits
     assert (about["size"], about["seen"]) == ([40, 24], [40, 24])
     shown = torch.tensor(about["positions"]["probabilities"])
     assert torch.allclose(shown.double(), probs, atol=1e-6)
     assert about["positions"]["y"][:2] == [2.5, 4.5]
-    best = best_label_set(probs.log().unsqueeze(0))
-    assert about["label_set"] == [str(c) for c in best.labels[0, 0].nonzero().flatten().tolist()]
-    assert about["label_set_probability"] == pytest.approx(float(best.log_prob[0, 0].exp()), rel=1e-4)
+    labels, log_prob = best_label_set(probs.log().unsqueeze(0))
+    assert about["label_set"] == [str(c) for c in labels[0].nonzero().flatten().tolist()]
+    assert about["label_set_probability"] == pytest.approx(float(log_prob.exp()), rel=1e-4)
     presence = presence_prob(probs.log().unsqueeze(0))[0]
     assert list(about["presence"].values()) == pytest.approx(presence.tolist(), abs=1e-6)
     assert about["reading"] == "37"
@@ -143,36 +127,36 @@ def test_what_is_read_is_what_the_likelihood_says(predict: Milbench, runs: Runs)
     ]
 
 
-def test_the_label_set_is_that_of_the_threshold_of_the_run(predict: Milbench, runs: Runs) -> None:
+def test_the_label_set_is_that_of_the_threshold_of_the_cell(predict: Milbench, cells: Cells) -> None:
     """The log-odds of both digits are near 90, and those of all others far below 0."""
     Image.fromarray(squares()).save("two.png")
-    ran = predict("two.png", run=runs.strict)
+    ran = predict("two.png", of=cells.strict)
     about = read("two")
     assert (about["label_set"], about["reading"]) == ([], "")
-    assert about["label_set_rule"] == "presence threshold of the run"
+    assert about["label_set_rule"] == "presence threshold of the cell"
     given = known_probs(squares()).log().unsqueeze(0)
     of_nothing = float(bag_log_prob(given, torch.zeros(1, 10, dtype=torch.bool)))
     assert about["label_set_log_probability"] == pytest.approx(of_nothing, rel=1e-4)
     assert "threshold" not in ran.out
-    assert f"note: run {runs.strict} found 84 % of the label sets of its own test bags wrong" in ran.out
+    assert f"note: cell {cells.strict} found 84 % of the label sets of its own test bags wrong" in ran.out
     ran = predict("two.png")
     assert read("two")["label_set"] == ["3", "7"]
-    assert f"note: run {runs.digits} has no threshold on presence scores" in ran.out
+    assert f"note: cell {cells.digits} has no threshold on presence scores" in ran.out
     assert "label sets of its own test bags" not in ran.out
     assert read("two")["label_set_rule"] == "most probable"
 
 
-def test_a_run_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, runs: Runs) -> None:
+def test_a_cell_reads_by_the_decoder_that_was_chosen_for_it(predict: Milbench, cells: Cells) -> None:
     picture = np.zeros((30, 70, 3), np.uint8)
     for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
         picture[8:22, left : left + 8, channel] = 255
     Image.fromarray(picture).save("house.png")
-    assert predict("house.png", "--scale", "1", run=runs.strongest).code == 0
+    assert predict("house.png", "--scale", "1", of=cells.strongest).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("192", "strongest"), "the second one is not read"
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "2", "9"]
-    assert predict("house.png", "--scale", "1", "--decoder", "columns", "--out", "c", run=runs.strongest).code == 0
+    assert predict("house.png", "--scale", "1", "--decoder", "columns", "--out", "c", of=cells.strongest).code == 0
     assert read("house", "c")["reading"] == "1192"
-    assert predict("house.png", "--decoder", "strongest", "--out", "s", run=runs.numbers).code == 0
+    assert predict("house.png", "--decoder", "strongest", "--out", "s", of=cells.numbers).code == 0
     assert read("house", "s")["reading"] == "192"
 
 
@@ -223,30 +207,32 @@ def test_the_pixels_that_the_classes_rest_on_are_one_more_overlay(predict: Milbe
     assert not Path("p").exists()
 
 
-def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Milbench, runs: Runs) -> None:
+def test_house_numbers_are_read_in_colours_by_the_rule_of_the_paper(predict: Milbench, cells: Cells) -> None:
     picture = np.zeros((30, 70, 3), np.uint8)
     for left, channel in ((8, 0), (22, 0), (36, 2), (52, 1)):
         picture[8:22, left : left + 8, channel] = 255
     Image.fromarray(picture).save("house.png")
-    assert predict("house.png", "--positions", run=runs.numbers).code == 0
+    assert predict("house.png", "--positions", of=cells.numbers).code == 0
     about = read("house")
     assert (about["reading"], about["decoder"], about["label_set"]) == ("1192", "columns", ["1", "2", "9"])
     # Pixels are divided by 256: the largest logit is 30 * 255 / 256 - 10.
     peak = max(v for row in about["positions"]["probabilities"][1] for v in row)
     assert math.log(1 / peak - 1) == pytest.approx(-(30 * 255 / 256 - 10), abs=1e-4)
-    ran = predict("house.png", "--decoder", "components", run=runs.numbers)
+    ran = predict("house.png", "--decoder", "components", of=cells.numbers)
     assert "has not learnt to read components" in ran.complaint()
-    assert predict("house.png", "--decoder", "posterior", "--out", "p", run=runs.numbers).code == 0
+    assert predict("house.png", "--decoder", "posterior", "--out", "p", of=cells.numbers).code == 0
     assert read("house", "p")["reading"] == "1192"
 
 
-def test_a_run_that_has_learnt_a_decoder_reads_by_it_unless_another_is_requested(predict: Milbench, runs: Runs) -> None:
+def test_a_cell_that_has_learnt_a_decoder_reads_by_it_unless_another_is_requested(
+    predict: Milbench, cells: Cells
+) -> None:
     """Two ones that touch, a nine far lower but less steep than the decoder's tilt, and a speck."""
     picture = np.zeros((60, 90, 3), np.uint8)
     for left, top, width, height, channel in ((12, 10, 18, 10, 0), (42, 44, 10, 8, 2), (70, 20, 4, 4, 1)):
         picture[top : top + height, left : left + width, channel] = 255
     Image.fromarray(picture).save("house.png")
-    assert predict("house.png", run=runs.decoder).code == 0
+    assert predict("house.png", of=cells.decoder).code == 0
     assert (read("house")["reading"], read("house")["decoder"]) == ("119", "components")
     # What is read is listed with its places, specks aside, and boxes reach as far beyond as the run has learnt.
     assert [one["class"] for one in read("house")["read_from"]] == ["1", "9"]
@@ -254,22 +240,18 @@ def test_a_run_that_has_learnt_a_decoder_reads_by_it_unless_another_is_requested
     assert np.abs(np.array(places) - [(21, 15), (47, 48)]).max() <= 1
     picture[:12, :10, 0] = 255  # in the corner the margin ends with the picture
     Image.fromarray(picture).save("corner.png")
-    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", run=runs.decoder).code == 0
-    assert predict("house.png", "--out", "b", "--scale", "1", run=runs.numbers).code == 0
+    assert predict("house.png", "corner.png", "--out", "r", "--scale", "1", of=cells.decoder).code == 0
+    assert predict("house.png", "--out", "b", "--scale", "1", of=cells.numbers).code == 0
     bare, ones = ([d["box"] for d in read("house", f)["detections"] if d["class"] == "1"] for f in ("b", "r"))
     assert np.array_equal(np.array(ones) - bare, [[-4, -2, 4, 2]] * len(bare))
     assert min(left for left, *_ in (d["box"] for d in read("corner", "r")["detections"])) == 0
-    assert predict("house.png", "--decoder", "columns", "--out", "c", run=runs.decoder).code == 0
+    assert predict("house.png", "--decoder", "columns", "--out", "c", of=cells.decoder).code == 0
     assert read("house", "c")["reading"] == "192"
-    assert predict("house.png", "corner.png", "--out", "o", "--scale", "1", run=runs.older).code == 0
-    for name in ("house", "corner"):
-        same = [{k: v for k, v in read(name, f).items() if k not in ("run", "cell", "seed")} for f in ("r", "o")]
-        assert same[0] == same[1], "a run of an earlier version is read alike"
 
 
-def test_a_damaged_decoder_is_one_line(predict: Milbench, runs: Runs) -> None:
+def test_a_damaged_decoder_is_one_line(predict: Milbench, cells: Cells) -> None:
     Image.new("RGB", (30, 30)).save("house.png")
-    decoder = runs.root / "runs" / "artifacts" / runs.decoder / "artifacts" / "decoder.json"
+    decoder = Root(cells.root).cell(cells.decoder).decoder
     whole = decoder.read_text()
     content = json.loads(whole)
     try:
@@ -281,11 +263,11 @@ def test_a_damaged_decoder_is_one_line(predict: Milbench, runs: Runs) -> None:
             (json.dumps(content | {"reach": [5.0] * 9}), "reach: expected 10 numbers, one a class, got 9"),
         ):
             decoder.write_text(damaged)
-            complaint = predict("house.png", run=runs.decoder).complaint()
-            assert complaint.startswith(f"decoder.json of run {runs.decoder} cannot be read: ")
+            complaint = predict("house.png", of=cells.decoder).complaint()
+            assert complaint.startswith(f"{decoder} cannot be read: ")
             assert words in complaint
         decoder.write_text(json.dumps({"format": "of a task's own"}))
-        complaint = predict("house.png", "--decoder", "components", run=runs.decoder).complaint()
+        complaint = predict("house.png", "--decoder", "components", of=cells.decoder).complaint()
         assert "has not learnt to read components (it has no decoder.json)" in complaint
     finally:
         decoder.write_text(whole)
@@ -387,29 +369,24 @@ def test_pictures_of_one_name_are_kept_apart(predict: Milbench) -> None:
     assert (read("x-2")["picture"], read("x-2")["reading"], read("x-2")["label_set"]) == ("b/x.png", "", [])
 
 
-def test_which_run_is_meant(predict: Milbench, runs: Runs) -> None:
+def test_which_cell_is_meant(predict: Milbench, cells: Cells) -> None:
     Image.fromarray(squares()).save("two.png")
-    cell_id = cell("extended-digits").id
-    for name in (runs.digits[:12], cell_id, cell_id[:10].upper()):
-        assert predict("two.png", run=name).code == 0
-        assert read("two")["cell"] == cell_id
-    complaint = predict("two.png", run=FAILED[:2]).complaint()
-    assert "give more of it" in complaint
-    assert runs.failed in complaint
-    assert runs.bare in complaint
-    assert "no run or cell 'zebra'" in predict("two.png", run="zebra").complaint()
-    assert "no run or cell ''" in predict("two.png", run="").complaint()
-    assert (
-        f"run {runs.failed} (exact on extended-digits, seed 1) failed"
-        in predict("two.png", run=runs.failed).complaint()
-    )
-    assert "has no weights" in predict("two.png", run=runs.bare).complaint()
+    for name in (cells.digits[:12], cells.digits[:10].upper()):
+        assert predict("two.png", of=name).code == 0
+        assert read("two")["cell"] == cells.digits
+    complaint = predict("two.png", of=FAILED[:2]).complaint()
+    assert cells.failed in complaint
+    assert cells.bare in complaint
+    assert "no cell or run 'zebra'" in predict("two.png", of="zebra").complaint()
+    assert "no cell or run ''" in predict("two.png", of="").complaint()
+    assert "is not done (failed: ValueError: it broke)" in predict("two.png", of=cells.failed).complaint()
+    assert "has no weights" in predict("two.png", of=cells.bare).complaint()
 
 
-def test_weights_that_do_not_fit_and_bags_that_are_no_pictures(predict: Milbench, runs: Runs) -> None:
+def test_weights_that_do_not_fit_and_bags_that_are_no_pictures(predict: Milbench, cells: Cells) -> None:
     Image.fromarray(squares()).save("two.png")
-    assert "do not fit its network" in predict("two.png", run=runs.sets).complaint()
-    weights = runs.root / "runs" / "artifacts" / runs.digits / "artifacts" / "model.safetensors"
+    assert "do not fit its network" in predict("two.png", of=cells.sets).complaint()
+    weights = Root(cells.root).cell(cells.digits).weights
     whole = weights.read_bytes()
     try:
         weights.write_bytes(whole[:-100])

@@ -18,16 +18,17 @@ import torch
 from PIL import Image
 
 from milbench import Bags, Scores, UsageError, load_task
+from milbench.api import gallery as galleries
 from milbench.api.plan import Cell
+from milbench.engine.folders import Root
+from milbench.engine.mlflow_model import write_model
 from milbench.inference.temperature import fit_temperature
 from milbench.networks.instance import InstanceMLP
-from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import PLUGINS, Milbench
-from tests._helpers.handmade import publish, store_in
+from tests._helpers.handmade import publish
 
 CLASSES = ["cat", "dog"]
 MEMORY = {"classes": CLASSES, "positions": 3, "features": ["f0", "f1"]}
-THRESHOLD = {"chosen/threshold": 0.0}
 
 
 def known_network() -> InstanceMLP:
@@ -41,29 +42,27 @@ def known_network() -> InstanceMLP:
 
 def cell(loss: str = "noisy-or", loss_file: str = "", **params: Any) -> Cell:
     task = {"table": "nowhere.csv", "hidden": 1, "layers": 0, **params}
-    return Cell(loss, {}, "1", "set", "feature-bags", task, "1", "digest", {}, 0, loss_file)
+    return Cell(loss, {}, "1", "set", "feature-bags", task, "1", "digest", {"epochs": 1}, 0, loss_file)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> StoreWriter:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        return store_in(tmp_path_factory.mktemp("store") / "root", fresh_database)
+def store(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    return Root(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
-def run(store: StoreWriter) -> str:
-    """A run of noisy-or, whose presence scores are log-odds, and whose table is nowhere to be found."""
-    return publish(store, cell(), known_network(), metrics=THRESHOLD, memory=MEMORY)
+def known(store: Root) -> str:
+    """A cell of noisy-or, whose presence scores are log-odds, and whose table is nowhere to be found."""
+    return publish(store, cell(), known_network(), threshold=0.0, memory=MEMORY)
 
 
 @pytest.fixture
-def found(store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
+def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
     """Return the table that `milbench predict` writes for these words."""
 
     def call(*words: object, out: str = "found.csv") -> pd.DataFrame:
         ran = milbench(
-            "predict", *map(str, words), "--run", run, "--out", str(tmp_path / out), "--root", str(store.workspace.path)
+            "predict", *map(str, words), "--cell", known, "--out", str(tmp_path / out), "--root", str(store.path)
         )
         assert ran.code == 0, ran.err
         return pd.read_csv(tmp_path / out, keep_default_na=False)
@@ -116,11 +115,11 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
 
 
 def test_a_class_that_is_called_background_has_a_column_of_its_own(
-    store: StoreWriter, milbench: Milbench, table: Path
+    store: Root, milbench: Milbench, table: Path
 ) -> None:
     memory = {**MEMORY, "classes": ["background", "dog"]}
-    run = publish(store, cell(batch_bags=3), known_network(), metrics=THRESHOLD, memory=memory)
-    words = "--run", run, "--out", str(table.parent / "found.csv"), "--root", str(store.workspace.path)
+    known = publish(store, cell(batch_bags=3), known_network(), threshold=0.0, memory=memory)
+    words = "--cell", known, "--out", str(table.parent / "found.csv"), "--root", str(store.path)
     assert milbench("predict", str(table), "--positions", *words).code == 0
     positions = pd.read_csv(table.parent / "found-positions.csv")
     columns = ["P(background)", "P(dog)", "P(no class)"]
@@ -164,12 +163,12 @@ def test_the_result_is_a_table_that_the_task_reads(found: Callable[..., pd.DataF
     ],
 )
 def test_a_bad_table_is_refused_and_nothing_is_written(
-    store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench, content: str, complaint: str
+    store: Root, known: str, tmp_path: Path, milbench: Milbench, content: str, complaint: str
 ) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(content)
     out = tmp_path / "out"
-    ran = milbench("predict", str(path), "--run", run, "--out", str(out), "--root", str(store.workspace.path))
+    ran = milbench("predict", str(path), "--cell", known, "--out", str(out), "--root", str(store.path))
     assert complaint in ran.complaint()
     assert not out.exists()
 
@@ -187,7 +186,7 @@ def test_a_bad_table_is_refused_and_nothing_is_written(
     ],
 )
 def test_bad_files_are_refused(
-    store: StoreWriter, run: str, tmp_path: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch,
+    store: Root, known: str, tmp_path: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch,
     words: list[str], complaint: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
@@ -196,14 +195,14 @@ def test_bad_files_are_refused(
     np.save("wide.npy", np.zeros((2, 3)))
     Path("damaged.npy").write_bytes(b"no array")
     Path("mine.csv").write_text("bag,f0,f1\na,1,2\n")
-    ran = milbench("predict", *words, "--run", run, "--root", str(store.workspace.path))
+    ran = milbench("predict", *words, "--cell", known, "--root", str(store.path))
     assert complaint in ran.complaint()
     assert Path("mine.csv").read_text().startswith("bag,f0")
 
 
-def test_a_run_without_memory_asks_for_its_table(store: StoreWriter, milbench: Milbench, table: Path) -> None:
-    older = publish(store, cell(batch_bags=3), known_network(), metrics=THRESHOLD)
-    ran = milbench("predict", str(table), "--run", older, "--root", str(store.workspace.path))
+def test_a_cell_without_memory_asks_for_its_table(store: Root, milbench: Milbench, table: Path) -> None:
+    older = publish(store, cell(batch_bags=3), known_network(), threshold=0.0)
+    ran = milbench("predict", str(table), "--cell", older, "--root", str(store.path))
     assert "there is no table nowhere.csv" in ran.complaint()
 
 
@@ -275,7 +274,7 @@ def test_sequences_are_standardised_as_in_training_and_placed_in_seconds(tmp_pat
 
 
 def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
-    store: StoreWriter, tmp_path: Path, milbench: Milbench, table: Path
+    store: Root, tmp_path: Path, milbench: Milbench, table: Path
 ) -> None:
     import mlflow.pyfunc
 
@@ -285,14 +284,16 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     shutil.copyfile(PLUGINS / "third_party_loss.py", plugin)
     revision = f"1 {losses().entry(str(plugin)).source_digest}"
     one = Cell(**{**vars(cell("mean-pooling", str(plugin))), "loss_revision": revision})
-    run_id = publish(store, one, known_network(), metrics=THRESHOLD, memory=MEMORY)
-    gallery(store, run_id)
-    root = ["--root", str(store.workspace.path)]
+    made = galleries.make(
+        kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
+        probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
+    )  # fmt: skip
+    cell_id = publish(store, one, known_network(), threshold=0.0, memory=MEMORY, gallery=made)
     out = tmp_path / "found.csv"
-    assert milbench("predict", str(table), "--run", run_id, "--out", str(out), *root).code == 0
-    ran = milbench("model", "--run", run_id, "--out", str(tmp_path / "saved"), *root)
-    assert ran.code == 0, ran.err
-    assert "is there already" in milbench("model", "--run", run_id, "--out", str(tmp_path / "saved"), *root).complaint()
+    ran = milbench("predict", str(table), "--cell", cell_id, "--out", str(out), "--root", str(store.path))
+    assert ran.code == 0, ran
+    folder = store.cell(cell_id)
+    write_model(tmp_path / "saved", folder, folder.cell(), folder.result())
     plugin.unlink()
     model = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
     assert model.metadata.signature.inputs.to_dict()[0]["tensor-spec"] == {"dtype": "float32", "shape": (-1, -1, 2)}
@@ -302,17 +303,3 @@ def test_a_saved_model_needs_neither_store_nor_table_nor_plug_in(
     pd.testing.assert_frame_equal(model.predict(given), expected.head(2), check_dtype=False)
     nothing = model.predict(given[:0])
     assert (len(nothing), list(nothing.columns)) == (0, list(expected.columns))
-
-
-def gallery(store: StoreWriter, run_id: str) -> None:
-    """Give a run a gallery of two bags, the first with one instance."""
-    from milbench.api import gallery as galleries
-
-    made = galleries.make(
-        kind="set", instances=np.zeros((2, 3, 2)), labels=np.zeros((2, 2)), presence=np.zeros((2, 2)),
-        probs=np.full((2, 3, 3), 1 / 3), class_names=CLASSES, mask=np.arange(3) < np.array([[1], [3]]),
-    )  # fmt: skip
-    path = store.workspace.runs / "gallery.npz"
-    galleries.write(path, made)
-    store.log_file(run_id, path)
-    path.unlink()

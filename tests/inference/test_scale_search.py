@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from torch import Tensor
 from milbench.api.loss import Loss
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network
+from milbench.engine.folders import Root
 from milbench.errors import UsageError
 from milbench.inference.load import Trained
 from milbench.inference.scale_search import candidate_sizes, predict_best_scale
-from milbench.store.workspace import Workspace
-from milbench.store.writer import StoreWriter
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import cell, network_of, publish
 from tests._helpers.street_files import write_struct
@@ -118,14 +116,11 @@ def test_sizes_too_small_for_the_network_are_left_out() -> None:
 
 
 @pytest.fixture
-def runs(root: Path) -> dict[str, str]:
-    store = StoreWriter(Workspace(root))
+def cells(root: Path) -> dict[str, str]:
     named = {name: cell(name) for name in ("extended-digits", "cifar10")}
     named["house-numbers"] = cell("house-numbers", contrast="raw")
     return {
-        name: publish(
-            store, replace(one), network_of(name) if name != "cifar10" else tasks().create(name, {}).network(0)
-        )
+        name: publish(Root(root), one, network_of(name) if name != "cifar10" else tasks().create(name, {}).network(0))
         for name, one in named.items()
     }
 
@@ -135,41 +130,41 @@ def about(name: str, folder: str) -> Any:
 
 
 def test_scales_from_the_command_line(
-    milbench: Callable[..., Ran], runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    milbench: Callable[..., Ran], cells: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     house(10, 60, 40).save("house.png")
     house(10, 60, 40).convert("L").save("grey.png")
-    numbers, digits = runs["house-numbers"], runs["extended-digits"]
+    numbers, digits = cells["house-numbers"], cells["extended-digits"]
     for scale, seen in ((None, None), ("auto", None), ("1", [60, 40]), ("2.5", [150, 100]), ("0.5", [30, 20])):
         words = [] if scale is None else ["--scale", scale]
-        assert milbench("predict", "house.png", "--run", numbers, "--out", "p", *words).code == 0
+        assert milbench("predict", "house.png", "--cell", numbers, "--out", "p", *words).code == 0
         read = about("house", "p")
         assert (read["size"], read["label_set"], read["reading"]) == ([60, 40], ["1", "2"], "12")
         assert read["seen"] == seen or (seen is None and max(read["seen"]) in (85, 120, 170, 240))
         # Boxes are in pixels of the picture as it is, whatever the scale was; the squares begin at 10 and 40.
         left = sorted(found["box"][0] for found in read["detections"])
         assert np.abs(np.array(left) - [10, 40]).max() < 4
-    assert milbench("predict", "grey.png", "--run", digits, "--out", "d").code == 0
+    assert milbench("predict", "grey.png", "--cell", digits, "--out", "d").code == 0
     assert about("grey", "d")["seen"] == [60, 40]
     for wrong in ("zebra", "0", "-1", "nan", "inf", "1e9"):
-        complaint = milbench("predict", "house.png", "--run", numbers, "--out", "no", f"--scale={wrong}").complaint()
+        complaint = milbench("predict", "house.png", "--cell", numbers, "--out", "no", f"--scale={wrong}").complaint()
         assert f"--scale {wrong}: expected auto or a number from 0.001 to 1000" in complaint
-    complaint = milbench("predict", "house.png", "--run", numbers, "--out", "no", "--scale", "0.01").complaint()
+    complaint = milbench("predict", "house.png", "--cell", numbers, "--out", "no", "--scale", "0.01").complaint()
     assert "house.png is too small at this scale, 1x1 pixels" in complaint
-    assert "give a number" in milbench("predict", "grey.png", "--run", digits, "--scale", "auto").complaint()
+    assert "give a number" in milbench("predict", "grey.png", "--cell", digits, "--scale", "auto").complaint()
     assert not Path("no").exists()
 
 
 def test_pictures_whose_truth_is_known_are_counted(
-    milbench: Callable[..., Ran], runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    milbench: Callable[..., Ran], cells: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("1.png", "2.png", "3.png"):
         house(10, 60, 40).save(name)
     twelve, ninety = [(1.0, 10.0, 15.0, 10.0, 10.0), (2.0, 40.0, 15.0, 10.0, 10.0)], [(9.0, 10.0, 15.0, 10.0, 10.0)]
     write_struct(Path("truth.mat"), [("1.png", twelve), ("2.png", [*ninety, (10.0, 40.0, 15.0, 10.0, 10.0)])])
-    ran = milbench("predict", "1.png", "2.png", "--run", runs["house-numbers"], "--truth", "truth.mat", "--out", "p")
+    ran = milbench("predict", "1.png", "2.png", "--cell", cells["house-numbers"], "--truth", "truth.mat", "--out", "p")
     assert ran.code == 0
     assert "✗ 90" in ran.out
     z = 1.959964
@@ -182,15 +177,15 @@ def test_pictures_whose_truth_is_known_are_counted(
     for name in ("other/1.png", "other/2.png"):
         Path(name).parent.mkdir(exist_ok=True)
         house(10, 60, 40).save(name)
-    twice = ["1.png", "other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"]
+    twice = ["1.png", "other/1.png", "--cell", cells["house-numbers"], "--truth", "truth.mat"]
     assert "same name" in milbench("predict", *twice, "--out", "no").complaint()
     write_struct(Path("other/digitStruct.mat"), [("1.png", twelve)])
     for words, complaint in (
-        (["other/1.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "other/digitStruct.mat does"),
-        (["3.png", "--run", runs["house-numbers"], "--truth", "truth.mat"], "truth.mat has no record of 3.png"),
-        (["1.png", "--run", runs["house-numbers"], "--truth", "none.mat"], "expected a digitStruct.mat"),
-        (["1.png", "--run", runs["house-numbers"], "--truth", "1.png"], "1.png"),
-        (["1.png", "--run", runs["cifar10"], "--truth", "truth.mat"], "cifar10 has other classes"),
+        (["other/1.png", "--cell", cells["house-numbers"], "--truth", "truth.mat"], "other/digitStruct.mat does"),
+        (["3.png", "--cell", cells["house-numbers"], "--truth", "truth.mat"], "truth.mat has no record of 3.png"),
+        (["1.png", "--cell", cells["house-numbers"], "--truth", "none.mat"], "expected a digitStruct.mat"),
+        (["1.png", "--cell", cells["house-numbers"], "--truth", "1.png"], "1.png"),
+        (["1.png", "--cell", cells["cifar10"], "--truth", "truth.mat"], "cifar10 has other classes"),
     ):
         assert complaint in milbench("predict", *words, "--out", "no").complaint()
     assert not Path("no").exists()

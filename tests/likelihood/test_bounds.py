@@ -8,15 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milbench import UsageError
-from milbench.likelihood import (
-    bag_log_prob,
-    bag_log_prob_bounds,
-)
+from milbench.likelihood import bag_log_prob, bag_log_prob_bounds
 from tests._helpers.likelihood_reference import PreciseBag
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
-METHODS = ["auto", "noisy-or", "union", "bonferroni", "partition", "hybrid", "beta"]
+METHODS = ["auto", "beta"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -37,6 +34,7 @@ def test_bounds_hold_on_the_grid(regime: str, dtype: torch.dtype) -> None:
         bounds = bag_log_prob_bounds(log_probs[None], labels, method=method, order=2, exact_labels=3)
         assert bounds.lower.item() <= exact <= bounds.upper.item(), method
         assert bounds.gap.item() == pytest.approx(bounds.upper.item() - bounds.lower.item(), rel=1e-6)
+        assert method == "beta" or bounds.gap.isfinite()
 
 
 def test_bounds_are_tight_for_certain_and_for_few_classes() -> None:
@@ -46,7 +44,6 @@ def test_bounds_are_tight_for_certain_and_for_few_classes() -> None:
     small = (torch.arange(30) < 5).unsqueeze(0)
     rare = regime_log_probs("background+8", 30, 50)[None]
     assert bag_log_prob_bounds(rare, small, exact_labels=5).gap.item() < 1e-10
-    assert bag_log_prob_bounds(rare, small, method="bonferroni", order=5, exact_labels=0).gap.item() > 1e-10
 
 
 def test_beta_series_uses_every_smaller_set_at_full_order() -> None:
@@ -67,8 +64,11 @@ def test_bounds_are_differentiable() -> None:
         )
 
 
-def test_more_classes_than_positions_is_bounded_by_minus_infinity() -> None:
-    lower, upper = bag_log_prob_bounds(torch.zeros(1, 5, 2).log_softmax(1), torch.ones(1, 4).bool())
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_instances_than_classes_are_bounded_by_minus_infinity(method: str) -> None:
+    log_probs, labels = torch.zeros(1, 9, 10).log_softmax(1), torch.ones(1, 8, dtype=torch.bool)
+    mask = (torch.arange(10) < 2).unsqueeze(0)
+    lower, upper = bag_log_prob_bounds(log_probs, labels, mask, method=method)
     assert lower.item() == upper.item() == -torch.inf
 
 

@@ -1,4 +1,4 @@
-"""The probabilities of all label sets against those of each on its own, and against 80 digits."""
+"""The probabilities of all label sets, and the most probable one, against 80 digits and against each other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from milbench.engine.profiling import peak_bytes
-from milbench.likelihood import (
-    bag_log_prob,
-    best_label_set,
-    distribution,
-    label_set_distribution,
-)
-from tests._helpers.likelihood_reference import PreciseBag
+from milbench.bench.profiling import peak_bytes
+from milbench.likelihood import bag_log_prob, best_label_set, distribution, label_set_distribution
+from tests._helpers.likelihood_reference import PreciseBag, every_label_set
 from tests._helpers.likelihood_regimes import regime_log_probs
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
@@ -38,13 +33,6 @@ def test_distribution_keeps_the_digits_of_rare_sets(regime: str) -> None:
         assert table[index].item() == pytest.approx(truth, rel=1e-12, abs=1e-12)
 
 
-def test_distribution_of_sixteen_classes_sums_to_one() -> None:
-    log_probs = torch.randn(1, 17, 20, dtype=torch.float64).log_softmax(1)
-    table = label_set_distribution(log_probs)
-    assert table.shape == (1, 2**16)
-    assert abs(torch.logsumexp(table, dim=1).item()) < 1e-12
-
-
 def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     """Return log_probs (7, 4, 5) and the mask (7, 5) of bags that need different treatment.
 
@@ -63,43 +51,22 @@ def mixed_batch() -> tuple[torch.Tensor, torch.Tensor]:
     return log_probs, torch.arange(5) < sizes.unsqueeze(1)
 
 
-def true_distribution(log_probs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return (B, 2^C) in 80 digits, one bag and one set at a time."""
-    classes = log_probs.shape[1] - 1
-    sets = [[c for c in range(classes) if index >> c & 1] for index in range(2**classes)]
-    return torch.tensor(
-        [
-            [float(PreciseBag(bag[:, kept], labels).log_prob()) for labels in sets]
-            for bag, kept in zip(log_probs, mask, strict=True)
-        ],
-        dtype=torch.float64,
-    )
-
-
 @pytest.mark.parametrize("group", [1, 100, 1 << 20])
 def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distribution, "GROUP", group)  # one bag, two bags, or all at a time
     log_probs, mask = mixed_batch()
-    truth = true_distribution(log_probs, mask)
+    sets = [[c for c in range(3) if index >> c & 1] for index in range(8)]
+    rows = [
+        [float(PreciseBag(bag[:, kept], labels).log_prob()) for labels in sets]
+        for bag, kept in zip(log_probs, mask, strict=True)
+    ]
+    truth = torch.tensor(rows, dtype=torch.float64)
     assert -math.inf < truth[4, 7] < -750  # below the smallest float
-    table = label_set_distribution(log_probs, mask)
-    torch.testing.assert_close(table, truth, rtol=1e-12, atol=1e-12)
-    best = best_label_set(log_probs, mask, k=2)
-    torch.testing.assert_close(best.log_prob, truth.topk(2, dim=1).values, rtol=1e-12, atol=1e-12)
-    index = (best.labels * 2 ** torch.arange(3)).sum(dim=2)
-    torch.testing.assert_close(truth.gather(1, index), best.log_prob, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(("classes", "positions"), [(1, 1), (3, 1), (5, 16), (4, 70), (9, 6)])
-def test_a_bag_has_the_same_distribution_alone_and_in_a_batch(classes: int, positions: int) -> None:
-    logits = 4 * torch.randn(23, classes + 1, positions, dtype=torch.float64)
-    log_probs, mask = logits.log_softmax(dim=1), torch.rand(23, positions) < 0.8
-    together, best = label_set_distribution(log_probs, mask), best_label_set(log_probs, mask)
-    for b in range(23):
-        alone = label_set_distribution(log_probs[b : b + 1], mask[b : b + 1])
-        torch.testing.assert_close(together[b : b + 1], alone, rtol=1e-13, atol=1e-13)
-        value = best_label_set(log_probs[b : b + 1], mask[b : b + 1]).log_prob
-        torch.testing.assert_close(best.log_prob[b : b + 1], value, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(label_set_distribution(log_probs, mask), truth, rtol=1e-12, atol=1e-12)
+    labels, log_prob = best_label_set(log_probs, mask)
+    torch.testing.assert_close(log_prob, truth.amax(dim=1), rtol=1e-12, atol=1e-12)
+    index = (labels * 2 ** torch.arange(3)).sum(dim=1)
+    torch.testing.assert_close(truth[torch.arange(7), index], log_prob, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("classes", [0, 3, 13])
@@ -111,11 +78,10 @@ def test_no_bags_and_no_positions(classes: int) -> None:
         assert table.shape == (bags, 2**classes)
         assert (table[:, 0] == 1).all()
         assert not table[:, 1:].any()
-        best = best_label_set(log_probs, mask)
-        assert best.labels.shape == (bags, 1, classes)
-        assert not best.labels.any()
-        assert best.log_prob.tolist() == [[0.0]] * bags
-        assert best.excess.shape == (bags,)
+        labels, log_prob = best_label_set(log_probs, mask)
+        assert labels.shape == (bags, classes)
+        assert not labels.any()
+        assert log_prob.tolist() == [0.0] * bags
 
 
 def test_memory_is_bounded_for_any_number_of_bags(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +89,27 @@ def test_memory_is_bounded_for_any_number_of_bags(monkeypatch: pytest.MonkeyPatc
     log_probs = torch.randn(200, 7, 16, dtype=torch.float64).log_softmax(dim=1)
     mask = torch.rand(200, 16) < 0.9
     listed = peak_bytes(lambda: label_set_distribution(log_probs, mask, validate=False))
-    assert listed <= 8 * (200 * 2**6 + 8 * (1 << 12))
-    best = peak_bytes(lambda: best_label_set(log_probs, mask, validate=False))
-    assert best <= 8 * (200 * 20 + 8 * (1 << 12))
+    assert listed <= 8 * (200 * 2**6 + 12 * (1 << 12))
+
+
+@given(random_bags(max_classes=5, max_positions=10))
+def test_the_best_label_set_is_the_top_of_the_list(bag: RandomBag) -> None:
+    sets = every_label_set(bag.labels.shape[1])
+    best = bag_log_prob(bag.log_probs.expand(len(sets), -1, -1), sets).amax()
+    labels, log_prob = best_label_set(bag.log_probs)
+    torch.testing.assert_close(log_prob[0], best, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(log_prob, bag_log_prob(bag.log_probs, labels), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 3.0, 30.0])
+def test_the_best_set_of_large_bags_and_of_many_classes(sharpness: float) -> None:
+    rng = torch.Generator().manual_seed(round(10 * sharpness))
+    for classes, shape in ((1, (1,)), (3, (2,)), (7, (5, 8)), (10, (300,)), (4, (70, 70)), (13, (3,)), (14, (4,))):
+        logits = sharpness * torch.randn(2, classes + 1, *shape, generator=rng, dtype=torch.float64)
+        logits[:, -1] += torch.tensor(logits[0, 0].numel()).log() + 2
+        log_probs = logits.log_softmax(dim=1)
+        labels, log_prob = best_label_set(log_probs)
+        table = label_set_distribution(log_probs)
+        index = (labels * 2 ** torch.arange(classes)).sum(dim=1)
+        assert log_prob.tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)
+        assert table[torch.arange(2), index].tolist() == pytest.approx(table.amax(dim=1).tolist(), abs=1e-9)

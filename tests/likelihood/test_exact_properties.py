@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from milbench.likelihood import bag_log_prob, instance_posterior
-from milbench.likelihood.exact import _by_levels, _traceable
+from tests._helpers.likelihood_paths import PATHS
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
 
@@ -22,27 +22,18 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 
 @given(random_bags(max_positions=5))
-def test_value_and_posterior_agree_with_enumeration(bag: RandomBag) -> None:
+def test_every_path_agrees_with_enumeration(bag: RandomBag) -> None:
     required = set(torch.nonzero(bag.labels[0])[:, 0].tolist())
     total, joint = enumerate_bag(bag.log_probs[0], required)
-    value = bag_log_prob(*bag)
-    posterior = instance_posterior(*bag)
-    if total == 0.0:
-        assert value.item() < -700
-        assert torch.isfinite(posterior).all()
-    else:
-        assert value.exp().item() == pytest.approx(total, rel=1e-11)
-        if total > 1e-290:
-            assert (posterior[0] - joint / total).abs().max() < 1e-11
-
-
-@given(random_bags(max_positions=20))
-def test_all_paths_agree(bag: RandomBag) -> None:
-    slots = bag.labels.shape[1]
-    value, posterior = _by_levels(*bag, None, slots, posterior=True)
-    assert close(value, bag_log_prob(*bag))
-    assert (posterior - instance_posterior(*bag)).abs().max() < 1e-11
-    assert close(_traceable(*bag, None, slots), value)
+    for path, solve in PATHS.items():
+        value, posterior = solve(*bag)
+        if total == 0.0:
+            assert value.item() < -700, path
+            assert torch.isfinite(posterior).all(), path
+        else:
+            assert value.exp().item() == pytest.approx(total, rel=1e-11), path
+            if total > 1e-290:
+                assert (posterior[0] - joint / total).abs().max() < 1e-11, path
 
 
 @given(random_bags(max_classes=6, max_positions=30))
@@ -65,26 +56,16 @@ def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(b
     assert (expected[~bag.labels[0]] == 0).all()
 
 
-@given(random_bags(), st.randoms(use_true_random=False))
-def test_order_of_positions_and_classes_does_not_matter(bag: RandomBag, random: object) -> None:
-    positions = torch.randperm(bag.log_probs.shape[-1])
-    classes = torch.randperm(bag.labels.shape[1])
-    rows = torch.cat([classes, torch.tensor([len(classes)])])
-    moved = bag.log_probs[:, rows][..., positions]
-    assert close(bag_log_prob(moved, bag.labels[:, classes]), bag_log_prob(*bag))
-
-
 @given(random_bags(), st.integers(1, 5))
-def test_masked_positions_change_nothing(bag: RandomBag, extra: int) -> None:
+def test_order_and_masked_positions_change_nothing(bag: RandomBag, extra: int) -> None:
     noise = torch.randn(1, bag.log_probs.shape[1], extra, dtype=torch.float64).log_softmax(1)
     longer = torch.cat([bag.log_probs, noise], dim=-1)
     mask = torch.arange(longer.shape[-1]).unsqueeze(0) < bag.log_probs.shape[-1]
-    order = torch.randperm(longer.shape[-1])
-    longer, mask = longer[..., order], mask[:, order]
-    assert close(bag_log_prob(longer, bag.labels, mask), bag_log_prob(*bag))
-    assert close(_traceable(longer, bag.labels, mask, bag.labels.shape[1]), bag_log_prob(*bag))
-    posterior = instance_posterior(longer, bag.labels, mask)
-    assert not posterior[:, :, ~mask[0]].any()
+    positions, classes = torch.randperm(longer.shape[-1]), torch.randperm(bag.labels.shape[1])
+    rows = torch.cat([classes, torch.tensor([len(classes)])])
+    moved, mask, labels = longer[:, rows][..., positions], mask[:, positions], bag.labels[:, classes]
+    assert close(bag_log_prob(moved, labels, mask), bag_log_prob(*bag))
+    assert not instance_posterior(moved, labels, mask)[:, :, ~mask[0]].any()
 
 
 @given(st.integers(1, 5), st.integers(0, 1000))
@@ -126,16 +107,20 @@ def test_one_batch_of_all_sizes_and_dimensions() -> None:
         flat = log_probs.reshape(16, 5, -1)
         together = bag_log_prob(log_probs, every_label_set(4))
         one_by_one = [bag_log_prob(flat[i : i + 1], every_label_set(4)[i : i + 1]) for i in range(16)]
-        assert together.shape == (16,)
         assert close(together, torch.cat(one_by_one))
-        assert instance_posterior(log_probs, every_label_set(4)).shape == log_probs.shape
+        posterior = instance_posterior(log_probs, every_label_set(4))
+        assert posterior.shape == log_probs.shape
+        for solve in PATHS.values():
+            value, found = solve(flat, every_label_set(4))
+            assert close(value, together)
+            torch.testing.assert_close(found, posterior.view_as(found), rtol=0, atol=1e-13)
 
 
 def test_more_classes_than_positions_cannot_occur() -> None:
     log_probs = torch.randn(2, 5, 3, dtype=torch.float64).log_softmax(1).requires_grad_()
     labels = torch.ones(2, 4, dtype=torch.bool)
     mask = torch.tensor([[True, True, True], [True, False, False]])
-    for value in (bag_log_prob(log_probs, labels), bag_log_prob(log_probs, labels[:, :4], mask)):
+    for value in (bag_log_prob(log_probs, labels), bag_log_prob(log_probs, labels, mask)):
         assert (value == -torch.inf).all()
         (gradient,) = torch.autograd.grad(value.sum(), log_probs)
         assert not gradient.any()
@@ -143,36 +128,25 @@ def test_more_classes_than_positions_cannot_occur() -> None:
 
 def test_an_empty_batch_and_an_empty_bag() -> None:
     assert bag_log_prob(torch.zeros(0, 3, 4), torch.zeros(0, 2)).shape == (0,)
+    assert instance_posterior(torch.zeros(0, 3, 4), torch.zeros(0, 2)).shape == (0, 3, 4)
     value = bag_log_prob(torch.zeros(2, 3, 0), torch.tensor([[0, 0], [1, 0]]))
     assert value.tolist() == [0.0, -torch.inf]
 
 
-def test_impossible_classes_have_no_posterior_on_accelerators() -> None:
-    log_probs = torch.randn(3, 4, 6, dtype=torch.float64)
-    log_probs[0, 0] = -torch.inf  # a required class nowhere
-    log_probs[1, :2, 1:] = -torch.inf  # two required classes at one position only
-    log_probs[2, -1, 2:4] = -torch.inf  # no background at two positions
-    log_probs = log_probs.log_softmax(1)
-    labels = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
-    value, posterior = _by_levels(log_probs, labels, None, 3, posterior=True)
-    assert torch.isinf(value).tolist() == [True, True, False]
-    assert not posterior[:2].any()
-    assert torch.allclose(posterior, instance_posterior(log_probs, labels), atol=1e-14)
-
-
-@pytest.mark.parametrize("path", [bag_log_prob, lambda p, y: _traceable(p, y, None, 3)])
-def test_impossible_classes_give_no_nan(path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("path", PATHS)
+def test_impossible_classes_give_no_nan(path: str) -> None:
     log_probs = torch.randn(4, 4, 6, dtype=torch.float64)
     log_probs[0, 0] = -torch.inf  # a required class nowhere
     log_probs[1, :-1] = -torch.inf  # only background
     log_probs[2, -1] = -torch.inf  # no background
     log_probs[3, :2, 1:] = -torch.inf  # two required classes at one position only
-    log_probs = log_probs.log_softmax(1).requires_grad_()
+    log_probs = log_probs.log_softmax(1)
     labels = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]]).bool()
-    value = path(log_probs, labels)
+    value, posterior = PATHS[path](log_probs, labels)
     assert torch.isinf(value).tolist() == [True, True, False, True]
-    (gradient,) = torch.autograd.grad(value.sum(), log_probs, create_graph=True)
-    assert torch.isfinite(gradient).all()
-    assert not gradient[[0, 1, 3]].any()
-    (second,) = torch.autograd.grad((gradient**2).sum(), log_probs)
+    assert torch.isfinite(posterior).all()
+    assert not posterior[[0, 1, 3]].any()
+    leaf = log_probs.requires_grad_()
+    (gradient,) = torch.autograd.grad(bag_log_prob(leaf, labels).sum(), leaf, create_graph=True)
+    (second,) = torch.autograd.grad((gradient**2).sum(), leaf)
     assert torch.isfinite(second).all()

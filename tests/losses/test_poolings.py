@@ -14,12 +14,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss, load_loss
-from milbench.engine.callback import Callback
-from milbench.engine.trainer import Trainer
 from tests._helpers.label_maps import exactly, numbers
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.random_logits import random_logits
-from tests._helpers.training import small_cell
+from tests._helpers.training import small_cell, train
 
 torch.set_num_threads(1)
 
@@ -274,8 +272,8 @@ def test_a_bag_without_instances_has_no_class(case: Case) -> None:
 @pytest.mark.parametrize("name", ["auto-pool", "noisy-and", "log-sum-exp"])
 def test_its_own_weights_are_trained(name: str, optimizer: str, tmp_path: Path) -> None:
     cell = small_cell(name, recipe={"optimizer": optimizer})
-    trained = Trainer(cell, torch.device("cpu"), None, Callback(), tmp_path / "cell.pt").run()
-    own = {key: weight for key, weight in trained.weights.items() if key.startswith("loss.")}
+    weights = train(cell, tmp_path / "cell").weights
+    own = {key: weight for key, weight in weights.items() if key.startswith("loss.")}
     assert len(own) == 1
     (weight,) = own.values()
     assert weight.isfinite().all()

@@ -161,6 +161,8 @@ def test_canvases_have_as_many_positions_as_documented_and_each_depends_on_17_pi
     ("params", "complaint"),
     [
         ({"digits_per_bag": 0}, "digits_per_bag = 0 is wrong"),
+        ({"digits_per_bag": 50}, "digits_per_bag = 50 is too large: at most 9 digits of 8 pixels fit side by side"),
+        ({"bags_per_epoch": 99_999_999_999_999}, "bags_per_epoch = 99999999999999 is wrong.* 10000000"),
         ({"digits_per_bag": "two"}, "digits_per_bag = 'two' is wrong"),
         ({"digits_in_bag": 3}, "did you mean 'digits_per_bag'"),
         ({"canvas": "proportionate"}, "did you mean 'proportional'|canvas = 'proportionate' is wrong"),

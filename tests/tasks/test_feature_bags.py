@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from milbench import UsageError, generator, load_task
+from milbench.api.prefetch import prefetched
 from milbench.api.task import Scores
 
 CPU = torch.device("cpu")
@@ -308,3 +310,82 @@ def test_what_a_run_has_trained_is_used_where_its_table_is_not(
     schema = json.loads(data.dataset.schema)["mlflow_tensorspec"]
     assert json.loads(schema["features"])[0]["tensor-spec"] == {"dtype": "float32", "shape": [-1, -1, 3]}
     assert json.loads(schema["targets"])[0]["tensor-spec"]["shape"] == [-1, 2]
+
+
+def in_files(folder: Path, table: Path, write: Callable[[Path, Any], None], ending: str) -> Path:
+    """Write a table with a row a bag, and the features of each as a file."""
+    frame = pd.read_csv(table, keep_default_na=False)
+    rows = []
+    for bag, part in frame.groupby("bag", sort=False):
+        write(folder / f"{bag}{ending}", np.ascontiguousarray(part[["f0", "f1", "f2"]].to_numpy(np.float32)))
+        rows.append({"bag": bag, "labels": part["labels"].iloc[0]})
+    pd.DataFrame(rows).to_csv(folder / f"bags{ending}.csv", index=False)
+    return folder / f"bags{ending}.csv"
+
+
+def write_h5(path: Path, features: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file["features"], file["coords"] = features, np.zeros((len(features), 2))
+
+
+@pytest.mark.parametrize(
+    ("ending", "write"),
+    [(".npy", np.save), (".h5", write_h5), (".pt", lambda path, x: torch.save(torch.tensor(x), path))],
+)
+def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
+    tmp_path: Path, ending: str, write: Callable[[Path, Any], None]
+) -> None:
+    one = prepared(write_table(tmp_path))
+    other = prepared(in_files(tmp_path, tmp_path / "mine.csv", write, ending), features=f"*{ending}")
+
+    def score(bags: Any) -> Scores:
+        presence = network(bags.instances).softmax(dim=1)[:, :-1].amax(dim=2)
+        return Scores(presence, presence, network(bags.instances).softmax(dim=1))
+
+    for seed in (0, 1):
+        network = one.network(seed)
+        assert all(map(torch.equal, network.state_dict().values(), other.network(seed).state_dict().values()))
+        pairs = zip(one.train_batches(0, generator(seed)), other.train_batches(0, generator(seed)), strict=True)
+        for bags, same in pairs:
+            assert torch.equal(bags.instances, same.instances)
+            assert torch.equal(bags.labels, same.labels)
+        with torch.no_grad():
+            assert one.evaluate(score).metrics == other.evaluate(score).metrics
+
+
+def test_a_sample_of_instances_is_drawn_by_the_seed_and_all_are_evaluated(tmp_path: Path) -> None:
+    task = prepared(write_table(tmp_path), instances=3)
+    every = prepared(tmp_path / "mine.csv").train_batches(0, generator(0))
+    whole = {tuple(row) for bags in every for bag in bags.instances.tolist() for row in bag}
+    first, again, other = ([*task.train_batches(0, generator(seed))] for seed in (0, 0, 1))
+    assert max(bags.instances.shape[1] for bags in first) == 3
+    assert all(torch.equal(a.instances, b.instances) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a.instances, b.instances) for a, b in zip(first, other, strict=True))
+    assert {tuple(row) for bags in first for bag in bags.instances.tolist() for row in bag} <= whole | {(0.0, 0.0, 0.0)}
+    assert max(bags.instances.shape[1] for bags in task._eval_splits["test"].bags) > 3
+    assert "label sets hold for the whole bag" in task.check_data(None), "plan and report say it"
+    with pytest.raises(UsageError, match="instances = 1 are fewer than the 2 classes of a bag"):
+        prepared(tmp_path / "mine.csv", instances=1)
+
+
+def test_no_batch_has_more_instances_than_it_may_and_every_bag_is_in_one(tmp_path: Path) -> None:
+    task = prepared(write_table(tmp_path), batch_instances=12)
+    trained = [*task.train_batches(0, generator(0))]
+    assert len(trained) == task.steps_per_epoch == 21
+    assert sum(map(len, trained)) == 42
+    for bags in (*trained, *task._eval_splits["test"].bags):
+        assert len(bags) * bags.instances.shape[1] <= 12
+    assert sum(map(len, task._eval_splits["test"].bags)) == 12
+    single = prepared(tmp_path / "mine.csv", batch_instances=1)
+    assert all(len(bags) == 1 for bags in single.train_batches(0, generator(0)))
+
+
+def test_what_goes_wrong_with_the_next_batch_is_raised_in_its_place() -> None:
+    def batches() -> Any:
+        yield 1
+        raise OSError("the disk is gone")
+
+    found = prefetched(batches())
+    assert next(found) == 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(found)

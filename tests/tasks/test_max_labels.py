@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from milbench.engine.callback import Callback
+from milbench.engine.checkpoints import Checkpoint
+from milbench.engine.trainer import Trainer
 
 from milbench import Bags, Task, UsageError, generator, load_task
 from milbench.data import digit_struct
-from milbench.engine.callback import Callback
-from milbench.engine.checkpoints import Checkpoint
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import Trainer
 from tests._helpers.command_line import TINY, Milbench
 
 CPU = torch.device("cpu")

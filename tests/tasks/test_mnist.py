@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from milbench.engine.callback import Callback
+from milbench.engine.trainer import Trainer
 
 from milbench import Bags, Scores, UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.targets import make_target
-from milbench.engine.callback import Callback
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
-from milbench.engine.trainer import Trainer
 from milbench.evaluation.evaluate import LABEL_THRESHOLD, THRESHOLD
 from tests._helpers.idx_files import small_mnist
 

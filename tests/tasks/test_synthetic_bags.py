@@ -120,7 +120,7 @@ def test_no_rule_beats_the_optimal_decisions_by_more_than_luck(task: Any) -> Non
     for seed in range(3):
         noise = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(seed)).double()
         worse = (log_probs + 2 * noise).log_softmax(dim=1)
-        named = best_label_set(worse, bags.mask).labels[:, 0]
+        named = best_label_set(worse, bags.mask)[0]
         assert float((named != bags.labels).any(dim=1).double().mean()) > errors["set_error"]
         wrong = (worse.argmax(dim=1) != position_classes(bags))[bags.mask]
         assert float(wrong.double().mean()) > errors["posterior_error"]
@@ -279,3 +279,11 @@ def test_label_sets_may_be_uniform_in_test_bags_alone() -> None:
     assert (task.draw(500, rng, "validation").labels.sum(dim=1) != 1).any()
     with pytest.raises(UsageError, match="labels_per_bag = 1 is for label_sets = uniform, not for independent"):
         load_task("synthetic-bags", **sizes, labels_per_bag=1)
+
+
+def test_more_bags_than_memory_holds_are_refused_with_what_they_would_take() -> None:
+    with pytest.raises(UsageError, match=r"bags_per_epoch = 99999999999999 is wrong.* 10000000"):
+        load_task("synthetic-bags", bags_per_epoch=99_999_999_999_999)
+    task = load_task("synthetic-bags", training_bags=10_000_000, max_size=100_000)
+    with pytest.raises(UsageError, match=r"10,000,000 bags of this size would take 32,000,000,000,000 bytes of memory"):
+        task.check_data(None)

@@ -26,7 +26,7 @@ from milbench.evaluation.reading.components import find_components
 from milbench.evaluation.reading.decoders import PosteriorMap, columns, logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.reader import read_strings
 from milbench.evaluation.reading.strings import strings
-from milbench.likelihood import best_label_set, instance_posterior, likely_label_set
+from milbench.likelihood import best_label_set, instance_posterior
 from tests._helpers.maps import draw
 
 torch.set_num_threads(1)
@@ -34,19 +34,19 @@ torch.set_num_threads(1)
 DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
 
 
-def given_likely_set(probs: Tensor) -> PosteriorMap:
-    """The posterior for a loss whose own label set is a most probable one."""
-    return posterior_given(probs, likely_label_set(logarithms(probs)))
+def given_best_set(probs: Tensor) -> PosteriorMap:
+    """The posterior for a loss whose own label set is the most probable one."""
+    return posterior_given(probs, best_label_set(logarithms(probs))[0])
 
 
 def posterior(probs: Tensor) -> list[str]:
     """The strings that the decoder `posterior` reads."""
-    return read_columns(given_likely_set(probs).classes, probs.shape[1] - 1)
+    return read_columns(given_best_set(probs).classes, probs.shape[1] - 1)
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
     """The strings that the decoder `components` reads."""
-    given = given_likely_set(probs)
+    given = given_best_set(probs)
     return read_components(find_components(given.probs, given.classes), len(probs), decoder)
 
 
@@ -124,8 +124,7 @@ def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_labe
     logits[:, -1] += background
     logits[torch.arange(25), torch.arange(25) % 4, 1, torch.arange(25) % 7] += 7.0
     log_probs = logits.log_softmax(dim=1)
-    best = best_label_set(log_probs).labels[:, 0]
-    assert torch.equal(likely_label_set(log_probs, tried_classes=4), best)  # all of them
+    best, _ = best_label_set(log_probs)
     given = instance_posterior(log_probs, best)
     shown = posterior_given(log_probs.exp(), best)
     assert torch.allclose(shown.probs, given)

@@ -47,9 +47,9 @@ def rescored_components(some: Tensor, probs: Tensor, network: KnownMaps) -> Comp
 
     def scored(images: Tensor) -> tuple[Tensor, Tensor]:
         found = network(images)
-        return found, best_label_set(found.log()).labels[:, 0]
+        return found, best_label_set(found.log())[0]
 
-    given = posterior_given(probs, best_label_set(probs.log()).labels[:, 0])
+    given = posterior_given(probs, best_label_set(probs.log())[0])
     return rescore(some, probs, given, find_components(given.probs, given.classes), scored)
 
 

@@ -1,0 +1,226 @@
+"""`milbench bench data`: bags at real sizes, from the command to the first epoch, beside torchmil and pandas.
+
+Slides are written first, so that all files are in the page cache. Every command is a process of its own, which is
+watched while it runs: its time, and the most memory that it shares with no file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from milbench.errors import UsageError
+
+SLIDES, PATCHES, WIDTH = 100, (6_000, 14_000), 1024
+QUICK_SLIDES, QUICK_PATCHES = 12, (600, 1_400)
+GROWTH = (25, 100, 400)
+"""Numbers of slides whose check is timed; all but 25 of them are hard links."""
+TRAINED = 0.7
+"""The share of slides that is trained on, here and by the default of feature-bags."""
+LONG, WIDE = (500_000, 64), (30, 50_000)
+"""Rows and features of two tables."""
+EPOCHS = 3
+
+MILBENCH = """
+import json, sys, time
+import torch
+from milbench import generator, load_loss, load_task
+begun = float(sys.argv[2])
+task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy")
+task.check_data(None)
+task.prepare(None, torch.device("cpu"))
+network, loss = task.network(0), load_loss("exact")
+optimizer, ends = torch.optim.AdamW(network.parameters(), 1e-3), []
+for epoch in range(int(sys.argv[3])):
+    for bags in task.train_batches(epoch, generator("bench", epoch)):
+        if not ends:
+            ends.append(time.time() - begun)
+        value = loss(network(bags.instances), bags.labels, bags.mask).mean()
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    ends.append(time.time() - begun)
+print(json.dumps(ends))
+"""
+"""Prints the seconds from the command to the first step and to the end of every epoch."""
+TORCHMIL = """
+import json, sys, time
+from pathlib import Path
+import torch
+from torchmil.data import collate_fn
+from torchmil.datasets import ProcessedMILDataset
+from torchmil.models import ABMIL
+folder, begun = Path(sys.argv[1]).parent, float(sys.argv[2])
+names = sorted(path.stem for path in (folder / "features").iterdir())[: int(sys.argv[4])]
+bags = ProcessedMILDataset(str(folder / "features"), str(folder / "labels"), bag_names=names, bag_keys=["X", "Y"])
+loader = torch.utils.data.DataLoader(bags, batch_size=1, shuffle=True, collate_fn=collate_fn)
+model = ABMIL(in_shape=(1024,))
+optimizer, ends = torch.optim.AdamW(model.parameters(), 1e-3), []
+for epoch in range(int(sys.argv[3])):
+    for batch in loader:
+        if not ends:
+            ends.append(time.time() - begun)
+        value = model.criterion(model(batch["X"], batch["mask"]), batch["Y"].float().flatten())
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    ends.append(time.time() - begun)
+print(json.dumps(ends))
+"""
+"""The same with ABMIL and bags one by one, as the README of torchmil 1.0.2 does it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A process that has ended: its output, how long it took, and the most memory that it shared with no file."""
+
+    output: str
+    seconds: float
+    bytes: int
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return what was measured, with the times that the process has printed, in seconds and MiB."""
+        memory = {"MiB": self.bytes / 2**20}
+        try:
+            first_step, *epochs = json.loads(self.output)
+        except ValueError:
+            return {"": name, "all": self.seconds, **memory}
+        later = float(np.median(np.diff(epochs)))
+        return {"": name, "first step": first_step, "first epoch": epochs[0], "later epoch": later, **memory}
+
+
+def measure(torchmil: Path | None = None, *, quick: bool = False) -> pd.DataFrame:
+    """Return what was measured, a row a command: seconds from its start on, and MiB shared with no file.
+
+    Args:
+        torchmil: the Python of an environment that has torchmil; None: it is left out.
+        quick: whether to use few and small slides and tables.
+
+    Raises:
+        UsageError: a command has failed.
+    """
+    columns = ["", "all", "first step", "first epoch", "later epoch", "MiB"]
+    return pd.DataFrame(list(_rows(torchmil, quick)), columns=columns)
+
+
+def _rows(torchmil: Path | None, quick: bool) -> Iterator[dict[str, Any]]:
+    slides, patches = (QUICK_SLIDES, QUICK_PATCHES) if quick else (SLIDES, PATCHES)
+    shrunk = 20 if quick else 1
+    with TemporaryDirectory(prefix="milbench-bench-") as folder:
+        root = Path(folder)
+        table = write_slides(root / "slides", slides, patches)
+        time.sleep(3)  # files that have just changed are read again
+        words = [str(table), "{now}", str(EPOCHS), str(round(TRAINED * slides))]
+        if torchmil is not None:
+            yield _run([torchmil, "-c", TORCHMIL, *words])[0].row("slides, torchmil, ABMIL")
+        yield _run([sys.executable, "-c", MILBENCH, *words])[0].row("slides, milbench, first launch")
+        yield _run([sys.executable, "-c", MILBENCH, *words])[0].row("slides, milbench, second launch")
+        both = _run([sys.executable, "-c", MILBENCH, *words], at_once=2)
+        yield max(both, key=lambda ran: ran.bytes).row("slides, milbench, the larger of two at once")
+        for count in GROWTH[: 1 if quick else None]:
+            more = write_slides(root / f"slides-{count}", count, patches, root / "slides")
+            yield _run([*_CHECK, str(more), *_SLIDES])[0].row(f"check of {count} slides")
+        for name, (rows, width) in (("long", LONG), ("wide", WIDE)):
+            path = _write_table(root / f"{name}.csv", max(30, rows // shrunk), max(64, width // shrunk))
+            time.sleep(3)
+            yield _run([sys.executable, "-c", f"import pandas; pandas.read_csv({str(path)!r})"])[0].row(
+                f"{name} table, pandas.read_csv"
+            )
+            yield _run([*_CHECK, str(path)])[0].row(f"{name} table, check")
+            yield _run([*_CHECK, str(path)])[0].row(f"{name} table, check again (start-up)")
+
+
+_CHECK = (sys.executable, "-m", "milbench", "data", "check")
+_SLIDES = ("--bag", "slide_id", "--labels", "label", "--features", "features/*.npy")
+
+
+def write_slides(folder: Path, count: int, patches: tuple[int, int], source: Path | None = None) -> Path:
+    """Write a table of slides and their features; return the table.
+
+    Args:
+        folder: of the table, with the folders `features` and, for torchmil, `labels`.
+        count: of the slides.
+        patches: the least and the most of a slide.
+        source: of such slides, to which files are linked in turn; None: they are drawn.
+    """
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal((patches[1], WIDTH), dtype=np.float32)
+    rows = ["slide_id,label"]
+    for part in ("features", "labels"):
+        (folder / part).mkdir(parents=True)
+    files = sorted((source / "features").iterdir())[:25] if source else []
+    for number in range(count):
+        positive = number % 2
+        if files:
+            (folder / f"features/s{number:03d}.npy").hardlink_to(files[number % len(files)])
+        else:
+            features = drawn[: int(rng.integers(*patches))] + np.float32(number / 100)
+            features[:20, :8] += 6 * positive
+            np.save(folder / f"features/s{number:03d}.npy", features)
+            np.save(folder / f"labels/s{number:03d}.npy", np.array([positive]))
+        rows.append(f"s{number:03d},{'tumour' * positive}")
+    (folder / "slides.csv").write_text("\n".join(rows))
+    return folder / "slides.csv"
+
+
+def _write_table(path: Path, rows: int, width: int) -> Path:
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        file.write(",".join(["bag", "labels", *(f"f{n}" for n in range(width))]) + "\n")
+        for row in range(rows):
+            bag = row // max(1, min(10, rows // 10))
+            features = ",".join(f"{value:.4f}" for value in rng.standard_normal(width))
+            file.write(f"{bag},{'x' * (bag % 2)},{features}\n")
+    return path
+
+
+def _run(command: Sequence[Any], at_once: int = 1) -> list[Ran]:
+    """Run a command, or several of it at once, and watch each of them. "{now}" in it becomes the time."""
+    begun = time.time()
+    words = [str(begun) if word == "{now}" else str(word) for word in command]
+    with _started(words, at_once) as processes:
+        most = [0] * at_once
+        while any(process.poll() is None for process in processes):
+            most = [max(before, _own_memory(process.pid)) for before, process in zip(most, processes, strict=True)]
+            time.sleep(0.02)
+        seconds = time.time() - begun
+        outputs = [process.communicate() for process in processes]
+    for process, (_, said) in zip(processes, outputs, strict=True):
+        if process.returncode:
+            raise UsageError(f"{' '.join(words)[:60]}... ended with exit code {process.returncode}: {said[-300:]}")
+    return [Ran(output.strip(), seconds, memory) for (output, _), memory in zip(outputs, most, strict=True)]
+
+
+@contextmanager
+def _started(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {name: value for name, value in os.environ.items() if name != "MILBENCH_CACHE"}
+    processes = [subprocess.Popen(words, env=environment, **pipes) for _ in range(count)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def _own_memory(pid: int) -> int:
+    """Return the bytes of memory that a process shares with no file, 0 where it has ended."""
+    import psutil
+
+    try:
+        found = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0
+    return int(found.rss - getattr(found, "shared", 0))

@@ -1,0 +1,116 @@
+"""The costs of a computation: seconds, and the bytes of the tensors that are alive."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operators return, until they are freed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
+        self._known: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                self._meet(tensor, counted=False)
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self._meet(tensor, counted=True)
+        return result
+
+    def _meet(self, tensor: torch.Tensor, *, counted: bool) -> None:
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        if key in self._known:
+            return
+        size = storage.nbytes() if counted else 0
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        self._known[key] = weakref.finalize(storage, self._part, key, size)
+
+    def _part(self, key: int, size: int) -> None:
+        self.live -= size
+        self._known.pop(key, None)
+
+    def close(self) -> None:
+        for finalizer in self._known.values():
+            finalizer.detach()
+
+
+def peak_bytes(fn: Callable[[], object]) -> int:
+    """Return the most bytes that tensors created inside `fn()` occupied at one time, on any device.
+
+    Tensors that existed before do not count, nor does temporary memory inside a single operator. The number is the same
+    on a CPU and on a GPU, as it does not depend on their allocators.
+    """
+    with _LiveBytes() as mode:
+        result = fn()
+    del result
+    mode.close()
+    return int(mode.peak)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long repeated calls took, in seconds.
+
+    Args:
+        least: the shortest, which other work on the machine disturbs least.
+        median: the median.
+        spread: the width of the middle half.
+    """
+
+    least: float
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """Return the summary of one duration or more."""
+        low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+        return cls(min(seconds), float(middle), float(high - low))
+
+
+def seconds_of(fn: Callable[[], object]) -> float:
+    """Return how long a call takes until the accelerator has finished too."""
+    synchronise()
+    start = time.perf_counter()
+    fn()
+    synchronise()
+    return time.perf_counter() - start
+
+
+def paired_timings(fns: list[Callable[[], object]], repeats: int = 5) -> list[Timing]:
+    """Return how long each function takes over `repeats` calls, after one call that is not counted.
+
+    The functions are called in turn, so that other work on the machine slows all of them alike. Each measurement waits
+    for the accelerator to finish.
+    """
+    taken: list[list[float]] = [[] for _ in fns]
+    for turn in range(repeats + 1):
+        for fn, times in zip(fns, taken, strict=True):
+            seconds = seconds_of(fn)
+            if turn:
+                times.append(seconds)
+    return [Timing.of(times) for times in taken]
+
+
+def synchronise() -> None:
+    """Wait for the accelerator, where one has been used."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -1,0 +1,296 @@
+"""The array of one bag in a file: features of patches, frames of a recording, or the pixels of an image."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.log_mel import LogMel
+from milbench.data.table import shown
+from milbench.errors import UsageError, closest
+
+FEATURES, COORDINATES = "features", "coords"
+"""The names of the arrays that CLAM and TRIDENT write."""
+AUDIO = (".wav", ".flac", ".ogg")
+FRAMES_PER_SECOND: Final = 62.5
+"""Frames a second, where nothing else is asked for."""
+BANDS: Final = 32
+"""Log-mel bands, likewise."""
+Stride = Literal[1, 2, 4, 8, 16, 32]
+"""Frames that a position stands for."""
+STRIDE: Final = 4
+"""The one where nothing else is asked for."""
+WINDOW_STEPS = 2
+"""Length of a window of the transform, in steps between frames: neighbours overlap by half."""
+BFLOAT16 = "bfloat16"
+"""A type that numpy lacks: its bytes are kept as uint16."""
+
+
+@dataclass(frozen=True, slots=True)
+class BagFile:
+    """A file that was opened and found to hold an array of instances.
+
+    Args:
+        shape: of the array, instances first.
+        dtype: of its numbers, a name of numpy's or "bfloat16".
+        read: returns the array, mapped from the file where its format allows that.
+        mapped: whether the file can stay where it is and be mapped.
+        coords: returns (K, 2), where in the plane the instances are; None: the file has none.
+        kind: what has to be the same in all files of a table, such as "frames of 20 features".
+        frames_per_second: of a recording.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[], NDArray[Any]]
+    mapped: bool = False
+    coords: Callable[[], NDArray[Any]] | None = None
+    kind: str = ""
+    frames_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSettings:
+    """How files become frames.
+
+    Args:
+        frames_per_second: of arrays, where it relates frames to the times of events; of waveforms approximately, as a
+            step is a whole number of samples.
+        bands: of log-mel frames.
+        sample_rate: of waveforms in .npy files, samples a second; audio files say theirs. All files need the same.
+    """
+
+    frames_per_second: float = FRAMES_PER_SECOND
+    bands: int = BANDS
+    sample_rate: int | None = None
+
+
+def open_features(path: Path, key: str = "") -> BagFile:
+    """Return the features (K, D) in a file .npy, .npz, .h5, .hdf5, .pt, .pth or .safetensors; nothing is unpickled.
+
+    Args:
+        path: of the file.
+        key: of the array in a file that holds several; "": the only one, or the one named "features".
+
+    Raises:
+        ValueError: the file is missing, damaged or holds no such array.
+    """
+    reader = _READERS.get(_present(path).suffix.lower())
+    if reader is None:
+        raise ValueError(f"expected a file {', '.join(_READERS)}")
+    return _numbers(_opened(reader, path, key), "instances by features")
+
+
+def open_frames(path: Path, settings: FrameSettings) -> BagFile:
+    """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
+
+    Raises:
+        ValueError: the file is missing, damaged or of another kind.
+        UsageError: audio files cannot be read here.
+    """
+    suffix = _present(path).suffix.lower()
+    if suffix == ".npy":
+        found = _opened(_npy, path, "")
+        if np.dtype(found.dtype).kind not in "fiu" or len(found.shape) not in (1, 2):
+            raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
+        if len(found.shape) == 2:
+            found = _numbers(found, "frames by features")
+            kind = f"frames of {found.shape[1]} features"
+            return BagFile(found.shape, found.dtype, found.read, True, None, kind, settings.frames_per_second)
+        if settings.sample_rate is None:
+            raise ValueError("it is a waveform, which needs sample_rate")
+        return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
+    if suffix not in AUDIO:
+        raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
+    try:
+        import soundfile
+    except ImportError:
+        raise UsageError(f"{path}: audio files are read by soundfile: pip install milbench[audio]") from None
+    about = _opened(lambda where, _: soundfile.info(where), path, "")
+
+    def samples() -> NDArray[np.float32]:
+        values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
+        return values
+
+    return _waveform(about.frames, int(about.samplerate), samples, settings)
+
+
+def _present(path: Path) -> Path:
+    if not path.is_file():
+        raise ValueError("not found" if not path.exists() else "it is no file")
+    return path
+
+
+def _opened(reader: Callable[[Path, str], Any], path: Path, key: str) -> Any:
+    """Return what a reader finds. Every one has errors of its own for a damaged file: they become ValueErrors."""
+    try:
+        return reader(path, key)
+    except (ValueError, UsageError):
+        raise
+    except Exception as error:
+        raise ValueError((str(error) or type(error).__name__).split("\n")[0]) from error
+
+
+def _numbers(found: BagFile, axes: str) -> BagFile:
+    if found.dtype != BFLOAT16 and np.dtype(found.dtype).kind not in "biuf":
+        raise ValueError(f"expected numbers, got {found.dtype}")
+    if len(found.shape) != 2:
+        raise ValueError(f"expected an array of {axes}, got the shape {found.shape}")
+    if 0 in found.shape:
+        raise ValueError(f"it is empty, of shape {found.shape}")
+    return found
+
+
+def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], settings: FrameSettings) -> BagFile:
+    import torch
+
+    log_mel = _log_mel(rate, settings)
+
+    def frames() -> NDArray[np.float32]:
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which is refused
+            wave = torch.from_numpy(np.array(samples(), np.float32))
+        found: NDArray[np.float32] = log_mel(wave.unsqueeze(0))[0].T.contiguous().numpy()
+        return found
+
+    if not count:
+        raise ValueError("it is empty")
+    shape = (log_mel.count(count), settings.bands)
+    kind = f"a waveform of {rate} samples a second"
+    return BagFile(shape, "float32", frames, kind=kind, frames_per_second=log_mel.frames_per_second)
+
+
+@cache
+def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
+    hop = max(1, round(rate / settings.frames_per_second))
+    return LogMel(rate, hop, WINDOW_STEPS * hop, settings.bands)
+
+
+def _npy(path: Path, key: str) -> BagFile:  # noqa: ARG001
+    def mapped() -> NDArray[Any]:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
+
+    if path.stat().st_size == 0:
+        raise ValueError("it is empty")
+    array = mapped()  # raises where the file is shorter than its header claims
+    return BagFile(array.shape, array.dtype.str, mapped, mapped=True)
+
+
+def _npz(path: Path, key: str) -> BagFile:
+    with zipfile.ZipFile(path) as file:
+        names = [name.removesuffix(".npy") for name in file.namelist()]
+        chosen = _chosen(key, names)
+        with file.open(f"{chosen}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(member)
+
+    def read(name: str) -> NDArray[Any]:
+        with np.load(path, allow_pickle=False) as arrays:
+            array: NDArray[Any] = arrays[name]
+            return array
+
+    return BagFile(
+        shape, dtype.str, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES))
+    )
+
+
+def _hdf5(path: Path, key: str) -> BagFile:
+    import h5py
+
+    names: list[str] = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        array = file[_chosen(key, names)]
+        name, shape, dtype = array.name, array.shape, array.dtype.str
+
+    def read(name: str) -> NDArray[Any]:
+        with h5py.File(path) as file:
+            found: NDArray[Any] = file[name][()]
+            return found
+
+    return BagFile(shape, dtype, partial(read, name), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
+
+
+def _torch(path: Path, key: str) -> BagFile:
+    import torch
+
+    def load() -> Any:
+        with suppress(RuntimeError):  # the older format, which is no archive, cannot be mapped
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+    try:
+        found = load()
+    except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
+        raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
+    names = list(found) if isinstance(found, dict) else []
+    chosen = _chosen(key, names) if names else ""
+    tensor = found[chosen] if names else found
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"expected a tensor, got {type(tensor).__name__}")
+
+    def read(name: str) -> NDArray[Any]:
+        return _as_array(load()[name] if name else load())
+
+    coords = _if(COORDINATES in names, partial(read, COORDINATES))
+    return BagFile(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), coords=coords)
+
+
+def _safetensors(path: Path, key: str) -> BagFile:
+    from safetensors import safe_open
+
+    def read(name: str) -> NDArray[Any]:
+        with safe_open(path, "pt") as file:
+            return _as_array(file.get_tensor(name))
+
+    with safe_open(path, "pt") as file:
+        names = list(file.keys())
+        chosen = _chosen(key, names)
+        about = file.get_slice(chosen)
+        dtype, shape = _SAFETENSORS.get(about.get_dtype(), about.get_dtype()), tuple(about.get_shape())
+    return BagFile(shape, dtype, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
+
+
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": BFLOAT16, "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
+
+
+def _as_array(tensor: Any) -> NDArray[Any]:
+    import torch
+
+    found: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return found
+
+
+def _if(there: bool, read: Callable[[], NDArray[Any]]) -> Callable[[], NDArray[Any]] | None:
+    return read if there else None
+
+
+def _chosen(key: str, names: list[str]) -> str:
+    """Return the name of the array: the key, or the only one there is, or the one named "features"."""
+    if key in names:
+        return key
+    if not key and (FEATURES in names or len(names) == 1):
+        return FEATURES if FEATURES in names else names[0]
+    near = closest(key, names) if key else None
+    hint = f"; did you mean {near!r}?" if near else ""
+    raise ValueError(f"expected one array, or a key (there are: {shown(names)})" if not key else f"no {key!r}{hint}")
+
+
+_READERS: dict[str, Callable[[Path, str], BagFile]] = {
+    ".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".pt": _torch, ".pth": _torch,
+    ".safetensors": _safetensors,
+}  # fmt: skip
+FEATURE_FILES = tuple(_READERS)
+"""The endings of files of features that are read."""

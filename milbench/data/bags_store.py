@@ -1,0 +1,384 @@
+"""The instances of bags, mapped from one packed array or from a file a bag, with what one pass over them has found.
+
+A table is read once, ever: its instances go into a cache (`array_cache`) in the dtype they came in, one bag after the
+other, unless each bag is a .npy file, which is mapped where it lies. Processes map the same pages, so that ten cells at
+once hold them once. Mean, spread, extremes and digests come from one pass in blocks that fit into a processor's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.array_cache import check_room
+from milbench.data.bag_files import BFLOAT16, BagFile
+from milbench.errors import UsageError
+
+BLOCK = 1 << 17
+"""Numbers that are looked at together: a megabyte in double precision."""
+MOST_NAMED = 20
+"""At most how many wrong files a message names; it counts the others."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class BagStore:
+    """The instances of B bags, N in all, of D features; for images, of D channels.
+
+    Args:
+        offsets: (B + 1,), bag b has the instances offsets[b] to offsets[b + 1] - 1.
+        means: (B, D) float64, of each bag.
+        squares: (B, D) float64, the sums of squared distances from these means.
+        ends: (4, D), the two smallest different values of each feature and the two largest, outermost first and last.
+        digests: (B, 32) uint8, equal for bags of equal content.
+        packed: (N, ...) the instances; None where they are in files.
+        files: of the bags, mapped where they lie.
+        dtype: of the numbers, "bfloat16" or a name of numpy's.
+    """
+
+    offsets: NDArray[np.int64]
+    means: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    ends: NDArray[np.float32]
+    digests: NDArray[np.uint8]
+    packed: NDArray[Any] | None = None
+    files: Sequence[Path] = ()
+    dtype: str = "float32"
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(B,), the number of instances of each bag."""
+        return np.diff(self.offsets)
+
+    @property
+    def width(self) -> int:
+        """D, the number of features."""
+        return int(self.means.shape[1])
+
+    def __getitem__(self, bag: int) -> NDArray[Any]:
+        """Return the instances (K, ...) of a bag as they are stored, mapped."""
+        if self.packed is None:
+            found: NDArray[Any] = np.load(self.files[bag], mmap_mode="r", allow_pickle=False)
+            return found
+        part: NDArray[Any] = self.packed[self.offsets[bag] : self.offsets[bag + 1]]
+        return part
+
+    def single(self, bag: int) -> NDArray[np.float32]:
+        """Return the instances (K, D) of a bag in single precision."""
+        return single(self[bag], self.dtype)
+
+    def copy(self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None) -> None:
+        """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
+        stored = self[bag] if chosen is None else self[bag][chosen]
+        out[:] = stored if stored.dtype.kind == "f" else single(stored, self.dtype)
+
+    def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
+        merged = _merged(self.sizes[bags], self.means[bags], self.squares[bags], np.zeros(1, np.int64))
+        return merged.means[0], np.sqrt(merged.squares[0] / merged.counts[0])
+
+    def constant(self) -> NDArray[np.bool_]:
+        """Return (D,), which features have one value in all instances."""
+        same: NDArray[np.bool_] = (self.squares == 0).all(axis=0) & (self.means == self.means[:1]).all(axis=0)
+        return same
+
+    def still(self) -> NDArray[np.bool_]:
+        """Return (B,), in which bags all instances are equal."""
+        found: NDArray[np.bool_] = (self.squares == 0).all(axis=1)
+        return found
+
+
+class Pass(NamedTuple):
+    """What one pass over some bags has found, see `BagStore`; `lows` and `highs` (2, D) make its `ends`."""
+
+    means: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    lows: NDArray[np.float32]
+    highs: NDArray[np.float32]
+    digests: list[bytes]
+
+
+class _Merged(NamedTuple):
+    counts: NDArray[np.int64]
+    means: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+
+def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
+    """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
+    if dtype == BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
+        return np.asarray(array, np.float32)
+
+
+def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
+    """Look once at all instances of some bags, in blocks.
+
+    Args:
+        rows: (K, D) the instances, as they are stored.
+        starts: (n,), the first row of each bag, ascending from 0.
+        dtype: of the rows, see `BagStore`.
+        ends: whether the extremes of each feature are found.
+    """
+    count, width = rows.shape
+    step = max(1, BLOCK // width)
+    cuts = np.union1d(starts, np.arange(0, count, step))
+    if len(starts) > 1:  # bags that fit into a block stay in one piece
+        size = np.diff(np.append(starts, count))
+        large = np.repeat(size > step, size)
+        cuts = np.union1d(starts, cuts[large[cuts]])
+    cuts = np.append(cuts, count)
+    means = np.empty((len(cuts) - 1, width))
+    squares = np.empty_like(means)
+    lows, highs = np.full((2, 2, width), np.inf, np.float32)
+    hashes: list[Any] = []
+    is_first = np.isin(cuts[:-1], starts)
+    first = 0
+    while first < len(means):
+        last = max(first + 1, int(np.searchsorted(cuts, cuts[first] + step, side="right")) - 1)
+        stored = np.ascontiguousarray(rows[cuts[first] : cuts[last]])
+        inside = cuts[first:last] - cuts[first]
+        sizes = np.diff(cuts[first : last + 1])
+        for piece, (at, size) in enumerate(zip(inside.tolist(), sizes.tolist(), strict=True), start=first):
+            if is_first[piece]:
+                hashes.append(hashlib.sha256())
+            hashes[-1].update(stored[at : at + size].data)
+        values = single(stored, dtype)
+        means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
+        if ends:
+            _update(lows, values.min(axis=0), values)
+            _update(highs, -values.max(axis=0), values, sign=-1)
+        first = last
+    sizes = np.diff(cuts)
+    if len(sizes) > len(starts):
+        _, means, squares = _merged(sizes, means, squares, np.flatnonzero(is_first))
+    return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
+
+
+def write_rows(folder: Path, features: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, Any]:
+    """Write the bags of a table that has a row an instance; the rows are in the order of the bags.
+
+    Args:
+        folder: of the arrays.
+        features: (N, D).
+        offsets: (B + 1,), see `BagStore`.
+    """
+    check_room(folder, features.nbytes + 16 * (len(offsets) - 1) * features.shape[1], "the packed instances")
+    np.save(folder / "instances.npy", features)
+    parts = max(1, min(_threads(), len(offsets) - 1))
+    limits = np.unique(np.searchsorted(offsets, np.linspace(0, offsets[-1], parts + 1)))
+
+    def one(limit: tuple[int, int]) -> Pass:
+        low, high = limit
+        rows = features[offsets[low] : offsets[high]]
+        return looked_at(rows, offsets[low:high] - offsets[low], "float32", ends=True)
+
+    with ThreadPoolExecutor(parts) as pool:
+        return _written(folder, offsets, [*pool.map(one, pairwise(limits.tolist()))], "float32")
+
+
+def write_files(
+    folder: Path, files: Sequence[BagFile], place: Callable[[int], str], *, ends: bool = False, what: str = "files"
+) -> dict[str, Any]:
+    """Write the bags of a table with a file a bag; they stay in their files if all can be mapped and are of one type.
+
+    Args:
+        folder: of the arrays.
+        files: of the B bags, opened.
+        place: how a message names the file of a bag.
+        ends: whether the extremes of each feature are found.
+        what: the files are, such as "images".
+
+    Raises:
+        UsageError: files cannot be read, all of which are named, or the disk has too little room.
+    """
+    kinds = {file.dtype for file in files}
+    dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
+    stay = all(file.mapped and file.dtype == dtype for file in files)
+    stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
+    offsets = np.cumsum([0, *(file.shape[0] for file in files)])
+    shape = int(offsets[-1]), *files[0].shape[1:]
+    room = 0 if stay else int(np.prod(shape)) * stored.itemsize
+    check_room(folder, room + 16 * len(files) * shape[1], "the packed instances")
+
+    def one(number: int) -> tuple[Pass, NDArray[Any] | None] | str:
+        file = files[number]
+        try:
+            array = file.read()
+            if array.shape != file.shape:
+                raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
+            if file.dtype != dtype:
+                array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
+            rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
+            found = looked_at(rows, np.zeros(1, np.int64), dtype, ends=ends)
+        except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
+            return f"{place(number)}: {(str(error) or type(error).__name__).splitlines()[0]}"
+        return found, None if stay else np.ascontiguousarray(array, stored)
+
+    passes, broken = [], []
+    with _array_file(None if stay else folder / "instances.npy", stored, shape) as out:
+        for found in _in_order(one, range(len(files)), f"reading {what}"):
+            if isinstance(found, str):
+                broken.append(found)
+                continue
+            passes.append(found[0])
+            if out is not None and found[1] is not None:
+                out.write(found[1].data)
+    raise_broken(broken, len(files), what)
+    return _written(folder, offsets, passes, dtype)
+
+
+def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
+    """Return the store whose arrays one of the functions above has written.
+
+    Args:
+        arrays: mapped from the folder.
+        dtype: that it returned.
+        files: of the bags, which are used where they were not packed.
+    """
+    return BagStore(
+        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
+        arrays.get("instances"), files, dtype,
+    )  # fmt: skip
+
+
+def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
+    """Raise UsageError where some of `count` files cannot be read, which names them."""
+    from milbench.data.table import shown
+
+    if broken:
+        raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, MOST_NAMED)}")
+
+
+def _written(folder: Path, offsets: NDArray[np.int64], passes: Sequence[Pass], dtype: str) -> dict[str, Any]:
+    """Write what the passes have found, and return what `open_store` needs to know."""
+    lows, highs = (_smallest(np.concatenate([getattr(found, name) for found in passes])) for name in ("lows", "highs"))
+    digests = np.frombuffer(b"".join(digest for found in passes for digest in found.digests), np.uint8)
+    arrays: dict[str, NDArray[Any]] = {
+        "offsets": offsets, "digests": digests.reshape(-1, 32), "ends": np.concatenate([lows, -highs[::-1]]),
+        "means": np.concatenate([found.means for found in passes]),
+        "squares": np.concatenate([found.squares for found in passes]),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return {"dtype": dtype}
+
+
+def _moments(
+    values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return means (n, D) and sums of squared distances from them of the pieces of a block, which is changed."""
+    with np.errstate(invalid="ignore"):  # of infinite numbers, which the checks name
+        if len(starts) == 1:
+            means = values.mean(axis=0, keepdims=True)
+            values -= means
+            return means, np.einsum("ij,ij->j", values, values)[None]
+        means = np.add.reduceat(values, starts) / sizes[:, None]
+        values -= np.repeat(means, sizes, axis=0)
+        values *= values
+        return means, np.add.reduceat(values, starts)
+
+
+def _merged(
+    counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
+) -> _Merged:
+    """Merge the moments of consecutive parts (T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983).
+
+    Args:
+        counts: (n,) of the instances of each part.
+        means: (n, D).
+        squares: (n, D), sums of squared distances from these means.
+        starts: (m,), the first part of each of the m results.
+    """
+    weights = counts[:, None].astype(np.float64)
+    total = np.add.reduceat(counts, starts)
+    mean = np.add.reduceat(weights * means, starts) / total[:, None]
+    lengths = np.diff(np.append(starts, len(counts)))
+    with np.errstate(invalid="ignore"):
+        apart = means - np.repeat(mean, lengths, axis=0)
+    return _Merged(total, mean, np.add.reduceat(squares + weights * apart**2, starts))
+
+
+def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArray[np.float32], sign: int = 1) -> None:
+    """Put the two smallest different values (2, D) of each feature in their place after a block of values (K, D).
+
+    Args:
+        ends: those until now, which are changed.
+        first: (D,) the smallest of the block.
+        values: of the block.
+        sign: -1: of the negative values.
+    """
+    near = np.flatnonzero(first < ends[1])  # few after the first blocks
+    if near.size:
+        block = values[:, near] * np.float32(sign) if near.size < len(first) else values * np.float32(sign)
+        second = np.where(block == first[near], np.inf, block).min(axis=0)
+        ends[:, near] = _smallest(np.stack([*ends[:, near], first[near], second]))
+
+
+def _smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the two smallest different values (2, D) of each column of (n, D)."""
+    least = values.min(axis=0)
+    return np.stack([least, np.where(values > least, values, np.inf).min(axis=0)]).astype(np.float32)
+
+
+def _common(dtypes: set[str]) -> str:
+    """Return the smallest type that holds the numbers of all of them."""
+    return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)
+
+
+class _array_file:  # noqa: N801 reads as a statement
+    """A .npy file of a known shape to which bytes are appended; None where there is no path.
+
+    A full disk is then an error that can be caught, while writing to mapped memory would kill the process.
+    """
+
+    def __init__(self, path: Path | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.path, self.header = path, {"descr": dtype.str, "fortran_order": False, "shape": shape}
+
+    def __enter__(self) -> BinaryIO | None:
+        self.file = None if self.path is None else self.path.open("wb")
+        if self.file is not None:
+            np.lib.format.write_array_header_1_0(self.file, self.header)
+        return self.file
+
+    def __exit__(self, *error: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+def _in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
+    """Yield the results of work on items in their order, done by threads that are never far ahead, with a bar."""
+    from rich.progress import track
+
+    from milbench._utils.console import console
+
+    def results() -> Iterable[R]:
+        waiting: deque[Future[R]] = deque()
+        with ThreadPoolExecutor(_threads()) as pool:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > _threads():
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    yield from track(results(), label, len(items), console=console, disable=not console.is_terminal, transient=True)
+
+
+def _threads() -> int:
+    return max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))

@@ -1,0 +1,287 @@
+"""What is worth knowing of bags before anything is trained on them: facts, what is odd, and what makes them useless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.own_bags import Kind, OwnBags
+from milbench.data.splits import apart_groups
+from milbench.data.table import SPLITS, row_name, shown
+
+Level = Literal["fact", "warning", "fatal"]
+FAR = 5
+"""A value is far from all others if its distance from the nearest is so many times what they span."""
+_FEWEST = 10
+"""Of fewer other values nothing is said."""
+_NAMED = 4
+"""Findings that are named; of more of them their number is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the table of checks.
+
+    Args:
+        level: fact; warning, for what may be meant; fatal, for what makes training impossible.
+        what: was looked at.
+        found: in words.
+    """
+
+    level: Level
+    what: str
+    found: str
+
+
+def check_bags(
+    bags: OwnBags, kind: Kind, exact_limit: int, positions: NDArray[np.int64] | None = None, *, quick: bool = False
+) -> list[Finding]:
+    """Return what is to be known of the bags of a bags.
+
+    Args:
+        bags: of the bags.
+        kind: of the bags.
+        exact_limit: the largest label set whose likelihood `exact` computes without a bound.
+        positions: of sequences, (B,) how many positions a network has in each of them.
+        quick: whether to leave out what may read instances again, which is never fatal.
+    """
+    about = {"features": _features, "images": _images, "sequences": _sequences}[kind]
+    what = "bags" if kind == "features" else kind
+    far = _far_values(bags) if kind == "features" and not quick else ()
+    return [
+        *about(bags),
+        *far,
+        *_labels(bags),
+        *_parts(bags),
+        *_classes(bags),
+        *_large_sets(bags, exact_limit),
+        *_too_small(bags, kind, positions),
+        *_duplicates(bags, what, across="fatal" if kind == "sequences" else "warning"),
+    ]
+
+
+def _parts(bags: OwnBags) -> Iterator[Finding]:
+    """Yield a finding where there are too few bags, or groups, for the parts of a split that the seed draws."""
+    what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
+    if not bags.split and len(units) < 2:
+        yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
+    elif not bags.split and len(units) == 2:
+        yield Finding("warning", f"two {what}s", "one to train on and one to test on: training needs validation = 0")
+
+
+def fatal(findings: Sequence[Finding]) -> list[str]:
+    """Return what makes training impossible, in words."""
+    return [f"{finding.what}: {finding.found}" for finding in findings if finding.level == "fatal"]
+
+
+def _features(bags: OwnBags) -> Iterator[Finding]:
+    store, sizes = bags.store, bags.store.sizes
+    yield Finding("fact", "bags", f"{len(bags):,}, with {sizes.sum():,} instances")
+    yield Finding("fact", "bag sizes", f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}")
+    yield Finding("fact", "features", f"{store.width}: {shown(bags.feature_names)}")
+    if bags.coords is not None:
+        yield Finding("fact", "coordinates", "of every instance: evidence is drawn in the plane")
+    if bags.instance_classes is not None:
+        known = int((bags.instance_classes < len(bags.class_names)).sum())
+        yield Finding("fact", "instance labels", f"{known:,} of {len(bags.instance_classes):,} are not background")
+    broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1))
+    if broken.size:
+        bad = [~np.isfinite(store.single(bag)) for bag in broken.tolist()]
+        at, which = (int(i[0]) for i in np.nonzero(bad[0]))
+        place = bags.place(int(store.offsets[broken[0]]) + at)
+        value = store.single(int(broken[0]))[at, which]
+        yield Finding(
+            "fatal", "features that are not finite",
+            f"{sum(int(b.sum()) for b in bad):,}, the first in {place}: {bags.feature_names[which]} is {value} in "
+            "single precision",
+        )  # fmt: skip
+        return
+    yield from _constant(bags, bags.feature_names, "no instance differs from another one", "")
+
+
+def _constant(bags: OwnBags, names: Sequence[str], nothing: str, counted: str) -> Iterator[Finding]:
+    constant = bags.store.constant()
+    if constant.all():
+        yield Finding("fatal", "features", f"all are constant: {nothing}")
+    elif constant.any():
+        same = [name for name, is_same in zip(names, constant, strict=True) if is_same]
+        yield Finding("warning", "constant features", f"{len(same):,}{counted}: {shown(same)}")
+
+
+def _far_values(bags: OwnBags) -> Iterator[Finding]:
+    """Yield a finding for features with one value far from all others: -9999 often stands for a missing value."""
+    if not np.isfinite(bags.store.means).all():
+        return
+    low, next_low, next_high, high = bags.store.ends.astype(np.float64)  # single precision has no differences of 1e38
+    named = []
+    for extreme, near, other in ((low, next_low, high), (high, next_high, low)):
+        span = np.where(np.isfinite(near), abs(other - near), 0)
+        far = (span > 0) & (abs(near - extreme) > FAR * span)
+        named += [(which, float(extreme[which])) for which in np.flatnonzero(far).tolist()]
+    found = []
+    for which, extreme in sorted(named):
+        there = np.concatenate([bags.store.single(bag)[:, which] == extreme for bag in range(len(bags))])
+        count = int(there.sum())
+        # A single value of this kind may well be true, unless it is as large as codes for missing values are.
+        if len(there) - count >= _FEWEST and (count > 1 or abs(extreme) >= 999):
+            row = bags.place(int(there.argmax())).rpartition(", ")[2]
+            found.append(f"{bags.feature_names[which]} is {extreme:g} in {count:,} instances, the first in {row}")
+        if len(found) > _NAMED:
+            break
+    if found:
+        yield Finding("warning", "values far from all others", f"{shown(found, _NAMED)}; are they missing values?")
+
+
+def _images(bags: OwnBags) -> Iterator[Finding]:
+    sizes = np.zeros((1, 2), np.int32) if bags.sizes is None else bags.sizes
+    areas = sizes.prod(axis=1)
+    small, large = ("x".join(map(str, sizes[image])) for image in (areas.argmin(), areas.argmax()))
+    yield Finding("fact", "images", f"{len(bags):,}, of {small} to {large} pixels")
+    if bags.marks is not None:
+        known = int(bags.marked().sum())
+        yield Finding("fact", "boxes", f"{known:,} of {len(bags):,} images have a box of every class")
+        outside = [
+            f"{name} ({row_name(bags.path, row).rpartition(', ')[2]}) has {width} x {height} pixels"
+            for row, (name, boxes, (width, height)) in enumerate(
+                zip(bags.bags, bags.marks, sizes.tolist(), strict=True)
+            )
+            if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
+        ]
+        if outside:
+            yield Finding("fatal", "boxes outside their image", f"{len(outside):,}: {shown(outside, 4)}")
+    plain = [bags.bags[image] for image in np.flatnonzero(bags.store.still())]
+    if len(plain) == len(bags):
+        yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
+    elif plain:
+        yield Finding("warning", "images of one colour", f"{len(plain):,}: {shown(plain)}")
+
+
+def _sequences(bags: OwnBags) -> Iterator[Finding]:
+    lengths, rate, rows = bags.store.sizes, bags.frames_per_second, _with_rows(bags)
+    low, high, middle = lengths.min(), lengths.max(), np.median(lengths)
+    yield Finding("fact", "sequences", f"{len(bags):,}, of {low:,} to {high:,} frames, median {middle:,.0f}")
+    yield Finding("fact", "time", f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second")
+    yield Finding("fact", "features", f"{bags.store.width} in every frame")
+    if bags.marks is not None:
+        known = int(bags.marked().sum())
+        yield Finding("fact", "events", f"{known:,} of {len(bags):,} sequences have an event of every class")
+        late = [
+            f"{rows[row]} lasts {end:.3g} seconds and has {bags.class_names[cls]!r} from {start:g}"
+            for row, (events, end) in enumerate(zip(bags.marks, lengths / rate, strict=True))
+            for cls, (start, *_) in events
+            if start >= end
+        ]
+        if late:
+            yield Finding("fatal", "events after the end", f"{len(late):,}: {shown(late, 4)}")
+    numbers = [str(number) for number in range(bags.store.width)]
+    yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
+    if (still := np.flatnonzero(bags.store.still()).tolist()) and not bags.store.constant().all():
+        yield Finding("warning", "sequences that never change", f"{len(still):,}: {shown([rows[n] for n in still])}")
+
+
+def _with_rows(bags: OwnBags) -> list[str]:
+    return [f"{name} ({row_name(bags.path, row).rpartition(', ')[2]})" for row, name in enumerate(bags.bags)]
+
+
+def _labels(bags: OwnBags) -> Iterator[Finding]:
+    empty = int((~bags.labels.any(axis=1)).sum())
+    if bags.ignored:
+        yield Finding("fact", "columns not used", shown(bags.ignored))
+    yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {_span(bags.labels.sum(axis=1))}")
+    yield Finding("fact", "empty label sets", f"{empty:,} of {len(bags):,} bags")
+    if bags.groups:
+        yield Finding("fact", "groups", f"{len(set(bags.groups)):,}, each wholly in one part of a split")
+        if bags.split and (apart := apart_groups(bags, bags.split)):
+            yield Finding("fatal", "groups in two parts of the split", f"{len(apart):,}: {shown(apart)}")
+    if bags.split:
+        yield Finding("fact", "split", ", ".join(f"{part} {bags.split.count(part):,} bags" for part in SPLITS))
+
+
+def _classes(bags: OwnBags) -> Iterator[Finding]:
+    alike: dict[str, list[str]] = {}
+    for name in bags.class_names:
+        alike.setdefault(name.casefold(), []).append(name)
+    if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        yield Finding("warning", "classes that differ in case alone", shown(twins))
+    if set(bags.class_names) == {"0", "1"}:
+        yield Finding(
+            "warning", "the classes are 0 and 1",
+            "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
+            "is read so by a semicolon behind its name, such as task.labels='positive;'",
+        )  # fmt: skip
+    for c, name in enumerate(bags.class_names):
+        there = bags.labels[:, c]
+        yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")
+        if there.all():
+            yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
+        if bags.split:
+            absent = [p for p in ("train", "test") if not there[np.array(bags.split) == p].any()]
+            for part in absent:
+                yield Finding("warning", f"class {name}", f"is in no bag of {part}")
+
+
+def _large_sets(bags: OwnBags, limit: int) -> Iterator[Finding]:
+    counts = bags.labels.sum(axis=1)
+    if many := int((counts > limit).sum()):
+        yield Finding(
+            "warning", "large label sets",
+            f"{many:,} bags have more than {limit} classes: exact trains on its certified lower bound there "
+            "(method=auto), and method=exact refuses them",
+        )  # fmt: skip
+
+
+def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:
+    if kind == "images":
+        return
+    counts = bags.labels.sum(axis=1)
+    if kind == "features":
+        if small := np.flatnonzero(counts > bags.store.sizes).tolist():
+            named = shown([bags.bags[b] for b in small])
+            found = f"{len(small):,} have more classes than instances: {named}"
+            yield Finding("fatal", "bags with too few instances", found)
+        return
+    places = bags.store.sizes if positions is None else positions
+    rows, frames = _with_rows(bags), bags.store.sizes
+    if short := [
+        f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {frames[b]:,} frames"
+        for b in np.flatnonzero(counts > places)
+    ]:
+        yield Finding("fatal", "sequences with too few positions", f"{len(short):,}: {shown(short, 4)}")
+
+
+def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
+    """Yield findings for bags of equal content.
+
+    Args:
+        bags: of a bags.
+        what: they are, such as "images".
+        across: how bad it is where equal bags are in two parts of a split; where it is fatal, so is it that no group
+            keeps them from getting there.
+    """
+    _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
+    same: dict[int, list[int]] = {}
+    for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():
+        same.setdefault(int(number.ravel()[bag]), []).append(bag)
+    twins = list(same.values())
+    names = _with_rows(bags) if across == "fatal" else bags.bags
+    named = [" = ".join(names[b] for b in some) for some in twins]
+    if twins:
+        yield Finding("warning", f"{what} of equal content", f"{len(twins):,}: {shown(named, 4)}")
+    differing = [name for some, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[some])}) > 1]
+    if differing:
+        yield Finding("warning", f"equal {what}, other labels", f"{len(differing):,}: {shown(differing, 4)}")
+    if bags.split or across == "fatal":
+        parts = bags.split or bags.groups or bags.bags
+        apart = [name for some, name in zip(twins, named, strict=True) if len({parts[b] for b in some}) > 1]
+        if apart:
+            where = "in two parts" if bags.split else "that may get into two parts, being in no common group"
+            yield Finding(across, f"equal {what} {where}", f"{len(apart):,}: {shown(apart, 4)}")
+
+
+def _span(counts: NDArray[np.int64]) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} of them" if low == high else f"{low} to {high} of them"

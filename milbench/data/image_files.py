@@ -1,0 +1,109 @@
+"""Images that are fitted into squares of one size, and where their boxes and positions are then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from milbench._utils.images import colours, grey, open_image
+
+SIDE: Final = 64
+"""Side of the squares in pixels, where nothing else is asked for."""
+COLOURS: Final = 3
+"""Channels of an image, likewise."""
+
+
+def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
+
+    Args:
+        path: the image.
+        size: the side of the square, in pixels.
+        channels: 1 for grey, 3 for colours.
+
+    Raises:
+        UsageError: the image is missing or cannot be read.
+    """
+    image = open_image(path)
+    square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
+    return (grey if channels == 1 else colours)(square), image.size
+
+
+def fitted(image: Image.Image, size: int) -> Image.Image:
+    """Return an image shrunk or enlarged so that it just fits into a square, and centred there.
+
+    The ratio of its sides stays. What it leaves free of the square has the mean colour of the image, so that no edge of
+    high contrast is added.
+
+    Args:
+        image: mode L or RGB.
+        size: the side of the square, in pixels.
+    """
+    left, top, width, height = placed(*image.size, size)
+    resized = image.resize((width, height), Image.Resampling.BILINEAR)
+    if (width, height) == (size, size):
+        return resized
+    mean = np.asarray(resized).reshape(width * height, -1).mean(axis=0).round().astype(int).tolist()
+    square = Image.new(image.mode, (size, size), tuple(mean) if len(mean) > 1 else mean[0])
+    square.paste(resized, (left, top))
+    return square
+
+
+def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
+    """Return left, top, width and height, in pixels of a square, of an image that is fitted into it.
+
+    Args:
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        size: the side of the square, in pixels.
+
+    Examples:
+        >>> placed(200, 100, size=50)
+        (0, 12, 50, 25)
+    """
+    scale = size / max(width, height)
+    new = max(round(width * scale), 1), max(round(height * scale), 1)
+    return (size - new[0]) // 2, (size - new[1]) // 2, *new
+
+
+def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int) -> NDArray[np.float32]:
+    """Return boxes of an image where they are in the square that the image is fitted into, clipped to the image.
+
+    Args:
+        boxes: (M, 4) left, top, right, bottom in pixels of the image.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        size: the side of the square, in pixels.
+
+    Examples:
+        >>> fitted_boxes(np.array([[0, 0, 20, 400]], np.float32), width=200, height=100, size=50)
+        array([[ 0., 12.,  5., 37.]], dtype=float32)
+    """
+    left, top, *new = placed(width, height, size)
+    corner = np.array([width, height] * 2)
+    moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2
+    return moved.astype(np.float32)
+
+
+def unfitted(
+    xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points of a square where they are in the image that is fitted into it, clipped to the image.
+
+    Args:
+        xs: their x, in pixels of the square.
+        ys: their y.
+        width: of the image, in pixels.
+        height: of the image, in pixels.
+        size: the side of the square, in pixels.
+
+    Examples:
+        >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)
+        (array([  0., 100.]), array([0.]))
+    """
+    left, top, across, down = placed(width, height, size)
+    return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)

@@ -1,0 +1,193 @@
+"""Bags without labels, for a trained network: from tables, from folders, or files with a bag each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from milbench.data.bag_files import AUDIO, FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bags_store import raise_broken, single
+from milbench.data.image_files import decoded
+from milbench.data.own_bags import Columns, open_all, usual_kind
+from milbench.data.table import bagged, is_table, read_table, row_name, shown
+from milbench.errors import UsageError
+
+
+class NewBag(NamedTuple):
+    """A bag whose label set is not known.
+
+    Args:
+        name: of the bag.
+        shape: of its instances, (K, D).
+        read: returns them in single precision.
+        coords: returns (K, 2), where they are in the plane; None: not known.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[], NDArray[np.float32]]
+    coords: Callable[[], NDArray[np.float32]] | None = None
+
+
+def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
+    """Return the bags of tables, of files of features and of folders of such files.
+
+    Args:
+        paths: of them. A table has the columns of the one that was trained on, but for labels.
+        columns: which hold what.
+        feature_names: the features that the network reads, in its order.
+
+    Raises:
+        UsageError: a file is no use, or two bags have one name; the message names what.
+    """
+    files = _expanded(paths, FEATURE_FILES)
+    bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
+    lone = [path for path in files if not is_table(path)]
+    named = [str(path) for path in lone]
+    bags += map(_of_file, named, open_all(lone, named, partial(open_features, key=columns.key)))
+    seen = set()
+    for bag in bags:
+        if bag.name in seen:
+            raise UsageError(f"there are two bags {bag.name!r}: predict their files one at a time")
+        seen.add(bag.name)
+        if bag.shape[1] != len(feature_names):
+            raise UsageError(
+                f"bag {bag.name!r} has {bag.shape[1]} features, expected the {len(feature_names)} that were trained on"
+                f" ({shown(feature_names)})"
+            )
+    return bags
+
+
+def finite(bag: NewBag) -> NDArray[np.float32]:
+    """Return the instances of a bag. Raises UsageError where a number is not finite."""
+    features = bag.read()
+    broken = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if broken.size:
+        raise UsageError(f"bag {bag.name!r}, instance {broken[0]} (from 0): a feature is not finite")
+    return features
+
+
+def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
+    """Return the files of images by their names: as a table has them, or the paths that are given.
+
+    Args:
+        paths: tables, images, and folders of images.
+        column: of the paths of images in a table, relative to its folder.
+
+    Raises:
+        UsageError: a table is no use, a folder has no image, or an image is named twice.
+    """
+    Image.init()
+    files: dict[str, Path] = {}
+    for path in _expanded(paths, sorted(Image.EXTENSION)):
+        found = [(str(path), path)]
+        if is_table(path):
+            found = [(name, path.parent / name) for name in read_table(path, (column,)).files(column, "image")]
+        for name, file in found:
+            if name in files:
+                raise UsageError(f"{path}: the image {name!r} is named twice")
+            files[name] = file
+    return files
+
+
+def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
+
+    Args:
+        files: the images.
+        size: the side of a square, in pixels.
+        channels: 1 for grey, 3 for colours.
+
+    Raises:
+        UsageError: images cannot be read, all of which are named.
+    """
+
+    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | UsageError:
+        try:
+            return decoded(path, size, channels)
+        except UsageError as error:
+            return error
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(one, files))
+    raise_broken([str(one) for one in found if isinstance(one, UsageError)], len(files), "images")
+    pixels, sizes = zip(*(one for one in found if not isinstance(one, UsageError)), strict=True)
+    return np.stack(pixels), np.array(sizes, np.int32)
+
+
+def new_sequences(
+    paths: Sequence[Path], column: str, settings: FrameSettings, kind: str
+) -> Iterator[tuple[str, NDArray[np.float32], float]]:
+    """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
+
+    Args:
+        paths: tables, files, and folders of files.
+        column: of the paths of files in a table, relative to its folder.
+        settings: how files become frames.
+        kind: what the files were that the network was trained on, see `BagFile.kind`.
+
+    Raises:
+        UsageError: a table or files are no use, or files are of another kind.
+    """
+    files = _expanded(paths, (".npy", *AUDIO))
+    lone = [str(path.absolute()) for path in files if not is_table(path)]
+    sources = [(path, read_table(path, (column,)).files(column, "sequence")) for path in files if is_table(path)]
+    for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
+        named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
+        opened = open_all([path.parent / name for name in names], named, lambda one: open_frames(one, settings))
+        if (found := usual_kind(opened, named)) != kind:
+            raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
+        for name, where, file in zip(names, named, opened, strict=True):
+            frames = _read(file)
+            if not np.isfinite(frames).all():
+                raise UsageError(f"{where}: it holds values that are not finite")
+            yield name, frames, file.frames_per_second
+
+
+def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
+    """Return paths with each folder replaced by the files in it that have one of these endings, sorted by name."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in endings and file.is_file())
+        if not inside:
+            raise UsageError(f"the folder {path} has no file {', '.join(endings)}")
+        found += inside
+    return found
+
+
+def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
+    table = read_table(path, (columns.bag, columns.features.removeprefix("@")))
+    bags = bagged(table, columns.bag)
+    if columns.of_files:
+        files = columns.files(table, bags.names)
+        named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
+        opened = open_all([path.parent / file for file in files], named, partial(open_features, key=columns.key))
+        return [_of_file(name, file) for name, file in zip(bags.names, opened, strict=True)]
+    for name in feature_names:
+        table.column(name, "a feature")
+    order = np.argsort(bags.codes, kind="stable")
+    cuts = np.flatnonzero(np.diff(bags.codes[order])) + 1
+    parts = np.split(table.numbers(list(feature_names))[order], cuts)
+    if not columns.coords:
+        return [NewBag(name, part.shape, part.copy) for name, part in zip(bags.names, parts, strict=True)]
+    places = np.split(table.numbers(table.matching(columns.coords, "of x and y"))[order], cuts)
+    return [NewBag(n, part.shape, part.copy, at.copy) for n, part, at in zip(bags.names, parts, places, strict=True)]
+
+
+def _of_file(name: str, file: BagFile) -> NewBag:
+    coords = None if file.coords is None else lambda read=file.coords: np.asarray(read(), np.float32)
+    return NewBag(name, file.shape, partial(_read, file), coords)
+
+
+def _read(file: BagFile) -> NDArray[np.float32]:
+    return np.array(single(file.read(), file.dtype))

@@ -1,0 +1,378 @@
+"""Bags from one's own table: rows of features, or files of features, images or recordings, packed once and mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.array_cache import ArrayCache, Known, cache_place
+from milbench.data.bag_files import FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bags_store import BagStore, open_store, raise_broken, write_files, write_rows
+from milbench.data.image_files import COLOURS, SIDE, decoded
+from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, read_table, row_name, shown
+from milbench.errors import UsageError
+
+FORMAT = 1
+"""Version of what is packed, to be raised when the same files are packed in another way."""
+RECENT = 2.0
+"""Seconds; a file that changed so shortly before it was packed may have changed again before a clock shows it."""
+PLACES = {"images": "boxes", "sequences": "events"}
+"""The column that says where classes are, by the kind of a table."""
+Kind = Literal["features", "images", "sequences"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what.
+
+    Args:
+        bag: the column of the bags' names.
+        labels: the column of label sets, classes with ";" between them, empty for none; or a pattern such as "has_*" or
+            a list "cat;dog" of columns with 0 and 1, one a class.
+        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files:
+            "@NAME", the column NAME has the path of one for every bag; "features/*.h5", it is named as the bag.
+        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        key: of the features in files that hold several arrays.
+        coords: two columns, "x;y", of where instances are in the plane; "": none, or what files have as "coords".
+    """
+
+    bag: str = "bag"
+    labels: str = "labels"
+    features: str = ""
+    classes: str = ""
+    key: str = ""
+    coords: str = ""
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the features of each bag are in a file of its own."""
+        pattern = "*" in self.features and Path(self.features).suffix.lower() in FEATURE_FILES
+        return pattern or self.features.startswith("@")
+
+    def files(self, table: Table, names: Sequence[str]) -> list[str]:
+        """Return the path of the file of every bag, from the folder of the table."""
+        if self.features.startswith("@"):
+            return table.texts(self.features[1:], "the file of a bag's features").values()
+        return [self.features.replace("*", name) for name in names]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnBags:
+    """B bags of a table, with label sets of C classes.
+
+    Args:
+        path: of the table.
+        bags: the names of the bags, in the order of their first rows.
+        labels: (B, C) bool.
+        class_names: of the C classes.
+        store: the instances.
+        digest: of names, labels, instances and what else is known, which does not depend on the form of the files.
+        groups: of the bags, such as the patient that each belongs to; None where there are none.
+        split: of the bags, each one of SPLITS; None where the table has none.
+        ignored: columns that are not used.
+        feature_names: of the D features; of sequences and images their numbers.
+        rows: (N,) the row of the table that each instance comes from; None: the rows are the bags.
+        instance_classes: (N,) the class of each instance, C for background; None where they are not known.
+        coords: (N, 2), x and y of each instance; None where they are not known.
+        marks: of images, boxes; of sequences, events as they begin; None where the table has no such column.
+        sizes: (B, 2), width and height in pixels of upright images before they were fitted into squares.
+        kind: what all files are, such as "a waveform of 16000 samples a second".
+        frames_per_second: of sequences.
+    """
+
+    path: Path
+    bags: list[str]
+    labels: NDArray[np.bool_]
+    class_names: list[str]
+    store: BagStore
+    digest: str = ""
+    groups: list[str] | None = None
+    split: list[str] | None = None
+    ignored: tuple[str, ...] | list[str] = ()
+    feature_names: tuple[str, ...] | list[str] = ()
+    rows: NDArray[np.int64] | None = None
+    instance_classes: NDArray[np.int64] | None = None
+    coords: NDArray[np.float32] | None = None
+    marks: list[list[Mark]] | None = None
+    sizes: NDArray[np.int32] | None = None
+    kind: str = ""
+    frames_per_second: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    def marked(self) -> NDArray[np.bool_]:
+        """Return (B,), which bags have a mark of every class of theirs, as all have whose label set is empty."""
+        if self.marks is None:
+            return np.zeros(len(self), bool)
+        return np.array([len(marks) > 0 for marks in self.marks]) | ~self.labels.any(axis=1)
+
+    def place(self, instance: int) -> str:
+        """Return how a message names the row of the table that an instance comes from."""
+        bag = int(np.searchsorted(self.store.offsets, instance, side="right")) - 1
+        return row_name(self.path, bag if self.rows is None else int(self.rows[instance]))
+
+
+def load_features(path: Path, columns: Columns) -> OwnBags:
+    """Return the bags of a table with a row an instance, or a row a bag and a file of its features.
+
+    Raises:
+        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
+    """
+
+    def pack(folder: Path) -> Known:
+        table = read_table(path, (columns.bag, columns.labels, columns.features.removeprefix("@")))
+        bags = bagged(table, columns.bag)
+        known, used = _described(folder, bags, columns.labels, columns.classes)
+        write = _write_feature_files if columns.of_files else _write_rows
+        return known | write(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
+
+    return _loaded(path, "features", asdict(columns), pack)
+
+
+def load_images(
+    path: Path,
+    image: str = "image",
+    labels: str = "labels",
+    classes: str = "",
+    size: int = SIDE,
+    channels: int = COLOURS,
+) -> OwnBags:
+    """Return the bags of a table with a row an image, decoded and fitted into squares.
+
+    Args:
+        path: of the table.
+        image: the column with the paths of the images, relative to the folder of the table.
+        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
+        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        size: the side of the squares, in pixels.
+        channels: 1 for grey, 3 for colours.
+
+    Raises:
+        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
+    """
+
+    def pack(folder: Path) -> Known:
+        bags, known = _files_of(folder, path, "images", image, labels, classes)
+        sizes = np.zeros((len(bags.names), 2), np.int32)
+
+        def opened(row: int) -> BagFile:
+            def read() -> NDArray[np.uint8]:
+                pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
+                return pixels[None]
+
+            return BagFile((1, channels, size, size), "uint8", read)
+
+        files = [opened(row) for row in range(len(bags.names))]
+        known |= write_files(folder, files, bags.table.place, what="images")
+        np.save(folder / "sizes.npy", sizes)
+        return known
+
+    settings = {"column": image, "labels": labels, "classes": classes, "size": size, "channels": channels}
+    return _loaded(path, "images", settings, pack)
+
+
+def load_sequences(
+    path: Path,
+    file: str = "file",
+    labels: str = "labels",
+    classes: str = "",
+    settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
+) -> OwnBags:
+    """Return the bags of a table with a row a recording, as frames.
+
+    Args:
+        path: of the table.
+        file: the column with the paths of the files, relative to the folder of the table.
+        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
+        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+        settings: how files become frames.
+
+    Raises:
+        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
+    """
+
+    def pack(folder: Path) -> Known:
+        bags, known = _files_of(folder, path, "sequences", file, labels, classes)
+        named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
+        files = open_all([path.parent / name for name in bags.names], named, lambda one: open_frames(one, settings))
+        kind = usual_kind(files, named)
+        known |= write_files(folder, files, named.__getitem__)
+        broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy")).all(axis=1)).tolist()
+        raise_broken([f"{named[row]}: it holds values that are not finite" for row in broken], len(files))
+        return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
+
+    return _loaded(path, "sequences", {"column": file, "labels": labels, "classes": classes, **asdict(settings)}, pack)
+
+
+def open_all(paths: Sequence[Path], named: Sequence[str], opener: Callable[[Path], BagFile]) -> list[BagFile]:
+    """Return files, opened. Raises UsageError that names all that cannot be."""
+    found, broken = [], []
+    for path, name in zip(paths, named, strict=True):
+        try:
+            found.append(opener(path))
+        except UsageError:
+            raise
+        except ValueError as error:
+            broken.append(f"{name}: {str(error).splitlines()[0]}")
+    raise_broken(broken, len(paths))
+    return found
+
+
+def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
+    """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
+    kinds = [file.kind for file in files]
+    usual = max(dict.fromkeys(kinds), key=kinds.count)
+    wrong = [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]
+    if wrong:
+        fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
+        raise UsageError(f"{fault}: {shown(wrong, 20)}")
+    return usual
+
+
+def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: str = "") -> tuple[Known, list[str]]:
+    """Write the label sets; return what else is known of bags, and the columns of the labels."""
+    label_sets, names, used = bags.labels(labels, classes)
+    np.save(folder / "labels.npy", label_sets)
+    known = {
+        "bags": bags.names, "classes": names, "groups": bags.values("group"), "split": bags.split(),
+        "marks": bags.marks(places, label_sets, names) if places else None,
+    }  # fmt: skip
+    return known, used
+
+
+def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, classes: str) -> tuple[Bagged, Known]:
+    """Return the bags of a table with a row a file, and what is known of them."""
+    places = PLACES[kind]
+    table = read_table(path, (column, labels, places))
+    names = table.files(column, kind.removesuffix("s"))
+    bags = Bagged(table, np.arange(len(names)), names)
+    known, used = _described(folder, bags, labels, classes, places)
+    ignored = _without(table.columns, {*used, *NAMES, places, column})
+    return bags, known | {"ignored": ignored, "states": _states(path.parent, names), "files": names}
+
+
+def _write_rows(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:
+    table = bags.table
+    coords = table.matching(columns.coords, "of x and y") if columns.coords else []
+    if len(coords) not in (0, 2):
+        raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
+    others = _without(table.columns, {*taken, *coords})
+    names = _named(table, columns.features, taken) if columns.features else table.holds_numbers(others)
+    if not names:
+        raise UsageError(f"{table.path} has no column of numbers for features (it has: {shown(table.columns)})")
+    order = np.argsort(bags.codes, kind="stable")
+    arrays = {
+        "rows": order,
+        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy"), classes),
+        "coords": table.numbers(coords) if coords else None,
+    }
+    for name, array in arrays.items():
+        if array is not None:
+            np.save(folder / f"{name}.npy", array if name == "rows" else array[order])
+    features = table.numbers(names)
+    if (np.diff(order) < 0).any():
+        features = features[order]
+    starts = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
+    known = write_rows(folder, features, starts)
+    return known | {"features": names, "ignored": _without(others, {*names})}
+
+
+def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
+    """Return the columns that the user names as features; a "*" leaves out those that hold something else."""
+    listed = {part.strip() for part in pattern.split(SEPARATOR)}
+    for name in table.columns:
+        if name in listed & taken - {"features", "image", "boxes"}:  # names in other tables alone
+            raise UsageError(
+                f"{table.path}: the features {pattern!r} name the column {name!r}, which holds names or labels"
+            )
+    return [n for n in table.matching(pattern, "of features") if n in listed or n not in taken]
+
+
+def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:  # noqa: ARG001
+    table, names = bags.table, bags.names
+    if len(names) < len(bags.codes):
+        again = int(np.flatnonzero(bags.codes != np.arange(len(bags.codes)))[0])
+        what = f"a second row of bag {names[bags.codes[again]]!r}, expected a row a bag where files are named"
+        raise UsageError(f"{table.place(again)}: {what}")
+    files = columns.files(table, names)
+    states = _states(table.path.parent, files)
+    named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
+    found = open_all([table.path.parent / file for file in files], named, lambda one: open_features(one, columns.key))
+    for name, one in zip(named, found, strict=True):
+        if one.shape[1] != found[0].shape[1]:
+            first = f"expected {found[0].shape[1]} as in {files[0]}"
+            raise UsageError(f"{name} has {one.shape[1]} features, {first}")
+    known = write_files(folder, found, named.__getitem__, ends=True)
+    parts = [one.coords() for one in found if one.coords is not None]
+    if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
+        np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
+    ignored = _without(table.columns, {*taken, columns.features.removeprefix("@")})
+    features = [f"f{number}" for number in range(found[0].shape[1])]
+    return known | {"features": features, "ignored": ignored, "states": states, "files": files}
+
+
+def _without(names: Sequence[str], taken: set[str]) -> list[str]:
+    return [name for name in names if name not in taken]
+
+
+def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
+    """Return bags from the cache of a table, which is packed first if there is no current one."""
+    key = hashlib.sha256(json.dumps([kind, settings]).encode()).hexdigest()[:12]
+    place = cache_place(path, "bags") / f"{path.name}-{key}"
+
+    def is_current(known: Known) -> bool:
+        names = [name for name, *_ in known["states"]]
+        newest = max((time for _, *times in known["states"] for time in times[1:]), default=0)
+        return bool(_states(path.parent, names) == known["states"] and known["packed"] - newest > RECENT * 1e9)
+
+    def write(folder: Path) -> Known:
+        packed, table = time.time_ns(), _states(path.parent, [path.name])
+        known = pack(folder)
+        known |= {"states": table + known.get("states", []), "packed": packed}
+        return known | {"digest": _digest(folder, known)}
+
+    try:
+        arrays, known = ArrayCache(place, FORMAT).load(is_current, write)
+    except OSError as error:
+        raise UsageError(f"cannot keep the bags of {path} in {place}: {error.strerror or error}") from error
+    marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
+    files = [path.parent / name for name in known.get("files", [])]
+    extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
+    extra |= {name: known[name] for name in ("kind", "frames_per_second") if name in known}
+    return OwnBags(
+        path, known["bags"], np.array(arrays["labels"]), known["classes"], open_store(arrays, known["dtype"], files),
+        known["digest"], known["groups"], known["split"], known["ignored"], known.get("features", []), marks=marks,
+        **extra,
+    )  # fmt: skip
+
+
+def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
+    """Return the name, size and times of files, which change with a file; the name alone where there is none."""
+    found: list[list[Any]] = []
+    for name in names:
+        try:
+            stat = (folder / name).stat()
+        except (OSError, ValueError):
+            found.append([name])
+        else:
+            found.append([name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    return found
+
+
+def _digest(folder: Path, known: Known) -> str:
+    """Return a digest of all that bags are, of whatever form their files are."""
+    names = ("bags", "features", "classes", "groups", "split", "marks", "kind")
+    found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
+    for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):
+        if (path := folder / f"{name}.npy").exists():
+            found.update(np.load(path).tobytes())
+    return found.hexdigest()

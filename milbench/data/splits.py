@@ -1,0 +1,187 @@
+"""Which bags are trained on, validated on and tested on: as a table says, in folds, or drawn by seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import shown
+from milbench.errors import UsageError
+
+_MOST_FOLDS = 10
+"""Folds of which some are a share of the bags, where the share itself does not need more of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BagSplit:
+    """The numbers of the bags of each part, ascending; every bag is in one of them at most."""
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def given_split(table: OwnBags) -> BagSplit:
+    """Return the split that the column `split` of a table says."""
+    names = np.array(table.split)
+    return BagSplit(*(np.flatnonzero(names == part) for part in ("train", "validation", "test")))
+
+
+def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> BagSplit:
+    """Draw a split that is stratified by label set and keeps groups together.
+
+    Args:
+        table: the bags.
+        test: the share to test on.
+        validation: the share to validate on; 0: none.
+        seed: of the draw.
+    """
+    everything = np.arange(len(table))
+    rest, tested = _apart(table, everything, test, seed)
+    return _with_validation(table, rest, tested, validation / (1 - test), seed)
+
+
+def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
+    """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
+
+    Args:
+        table: the bags.
+        folds: repetitions of k folds each, of the numbers of bags.
+        validation: the share of all bags to validate on, from those that are not tested on; 0: none.
+        seed: from 0 up to the number of all folds.
+
+    Raises:
+        UsageError: there is no such fold, or validation leaves no bag to train on.
+    """
+    k = len(folds[0])
+    if seed >= k * len(folds):
+        raise UsageError(f"seed {seed}: {len(folds)} x {k} folds are the seeds 0-{k * len(folds) - 1}, one a fold")
+    tested = np.sort(folds[seed // k][seed % k])
+    rest = np.setdiff1d(np.arange(len(table)), tested)
+    if (share := validation * len(table) / len(rest)) >= 1:
+        raise UsageError(f"{table.path}: validation = {validation:g} leaves no bag of {k - 1} of {k} folds to train on")
+    return _with_validation(table, rest, tested, share, seed)
+
+
+def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together.
+
+    Args:
+        table: the bags, with the groups that no fold splits.
+        folds: how many folds a repetition has.
+        repeats: how many repetitions there are.
+    """
+    everything = np.arange(len(table))
+    if folds > (units := len(set(table.groups or table.bags))):
+        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
+    return [_folds(table, everything, folds, seed) for seed in range(repeats)]
+
+
+def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
+    """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
+
+    Args:
+        path: the file.
+        table: the bags, with the groups that no fold splits.
+        folds: how many folds a repetition has.
+        repeats: how many repetitions there are.
+
+    Raises:
+        UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
+            or the folds of a repetition do not hold every bag once, or put bags of a group apart.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, list) or not content:
+            raise TypeError("expected a list of repetitions")
+        names = [[[str(bag) for bag in fold] for fold in repetition] for repetition in content]
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
+    shape = f"{len(names)} x {' or '.join(sorted({str(len(repetition)) for repetition in names}))}"
+    if len(names) < repeats or any(len(repetition) != folds for repetition in names):
+        raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
+    number = {bag: i for i, bag in enumerate(table.bags)}
+    for r, repetition in enumerate(names[:repeats]):
+        listed = [bag for fold in repetition for bag in fold]
+        if strangers := [bag for bag in listed if bag not in number]:
+            raise UsageError(f"{path}, repetition {r}: no bags of {table.path}: {shown(strangers)}")
+        twice = sorted({bag for bag in listed if listed.count(bag) > 1}) if len(listed) > len(set(listed)) else []
+        if twice:
+            raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
+        if lost := [bag for bag in table.bags if bag not in set(listed)]:
+            raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+        fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
+        if apart := apart_groups(table, [fold_of[bag] for bag in table.bags]):
+            raise UsageError(f"{path}, repetition {r}: groups of {table.path} in two folds: {shown(apart)}")
+    return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
+
+
+def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
+    """Return the groups whose bags are not all in one part.
+
+    Args:
+        table: the bags.
+        parts: of the bags, such as the part of a split or the number of a fold.
+    """
+    first: dict[str, object] = {}
+    pairs = zip(table.groups or (), parts, strict=False)
+    return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
+
+
+def _with_validation(
+    table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
+) -> BagSplit:
+    if not share:
+        return BagSplit(rest, rest[:0], tested)
+    train, validation = _apart(table, rest, share, seed)
+    return BagSplit(train, validation, tested)
+
+
+def _apart(
+    table: OwnBags, bags: NDArray[np.int64], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `bags` without about a share of them, and these."""
+    units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
+    if units < 2:
+        what = "group" if table.groups else "bag"
+        if len(bags) == len(table):
+            raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
+        raise UsageError(
+            f"{table.path}: beside the {what}s to test on there is 1 {what}, which cannot be split to train and to "
+            f"validate on; expected at least 3 {what}s in all, or validation = 0"
+        )
+    most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
+    # A share of 0.2 is one of five folds, and one of 0.4 two of them.
+    near = Fraction(share).limit_denominator(most)
+    near = min(max(near, Fraction(1, most)), Fraction(most - 1, most))
+    taken = np.sort(np.concatenate(_folds(table, bags, near.denominator, seed)[: near.numerator]))
+    return np.setdiff1d(bags, taken), taken
+
+
+def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return `count` folds of some bags, stratified by label set; groups stay together."""
+    import warnings
+
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    _, strata = np.unique(table.labels[bags], axis=0, return_inverse=True)
+    strata = strata.ravel()
+    if np.bincount(strata).max() < count:
+        strata = np.zeros_like(strata)  # hardly two bags have the same label set: there are no strata
+    groups = None if table.groups is None else np.array([table.groups[bag] for bag in bags])
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
+        found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
+        return [bags[test] for _, test in found]
+
+
+def _units(table: OwnBags) -> str:
+    return "groups" if table.groups else "bags"

@@ -1,0 +1,660 @@
+"""Tables of bags: read from a file, with columns that are checked and messages that name the row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from milbench._utils.files import write_atomically
+from milbench.errors import UsageError, closest
+
+NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")
+"""Columns that hold names, and never numbers, where a table has them."""
+SEPARATOR = ";"
+SPLITS = ("train", "validation", "test")
+_WIDE = 1000
+"""Columns."""
+_HEADER = {".csv": 2, ".tsv": 2}
+"""The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
+
+
+class Texts(NamedTuple):
+    """A column as text: row n holds texts[codes[n]]. Few texts are different, and work is done once for each."""
+
+    codes: NDArray[np.int64]
+    texts: list[str]
+
+    def values(self) -> list[str]:
+        """Return the text of every row."""
+        return [self.texts[code] for code in self.codes.tolist()]
+
+    def row_of(self, text: str) -> int:
+        """Return the first row with a text that occurs."""
+        return int((self.codes == self.texts.index(text)).argmax())
+
+
+class Mark(NamedTuple):
+    """A class and where it is: left, top, right, bottom of a box in pixels, or start and end of an event in seconds."""
+
+    cls: int
+    place: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The rows of a table.
+
+    Args:
+        path: of its file.
+        frame: the rows. Text is kept as it is: a label "NA" is a label, and an empty field is "".
+    """
+
+    path: Path
+    frame: pd.DataFrame
+
+    def place(self, row: int) -> str:
+        """Return how a message names a row, counted from 0 below the header."""
+        return row_name(self.path, row)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.frame
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
+
+    def column(self, name: str, what: str) -> pd.Series[Any]:
+        """Return a column; raise UsageError, which says what it should hold, where there is none."""
+        if name not in self.frame:
+            near = closest(name, self.columns)
+            hint = f"; did you mean {near!r}?" if near else ""
+            if separator := _other_separator(self.columns):
+                hint = f"; its columns seem to be separated by {separator}, expected commas"
+            raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
+        return self.frame[name]
+
+    def texts(self, name: str, what: str = "") -> Texts:
+        """Return a column as text, without spaces around it; what is missing is "".
+
+        Raises:
+            UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.
+        """
+        values = self.column(name, what)
+        if values.dtype == object:
+            for row, value in enumerate(values):
+                if not isinstance(value, str) and isinstance(value, Collection):
+                    kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
+                    raise UsageError(
+                        f"{self.place(row)}: the column {name!r} holds {kind}, expected text or a number; "
+                        "several classes are one text with ';' between them"
+                    )
+        codes, found = pd.factorize(values)
+        texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
+        merged, different = pd.factorize(np.array(texts, dtype=object))
+        return Texts(merged[codes].astype(np.int64), list(different))
+
+    def filled(self, name: str, what: str, expected: str) -> Texts:
+        """Return a column as text; raise UsageError for an empty field."""
+        found = self.texts(name, what)
+        if "" in found.texts:
+            raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty, expected {expected}")
+        return found
+
+    def files(self, name: str, kind: str) -> list[str]:
+        """Return a column with the path of another file in every row; `kind` says what a file holds, such as "image".
+
+        Raises:
+            UsageError: there is no such column, a field of it is empty, or a file is in two rows.
+        """
+        found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
+        if len(found.texts) < len(found.codes):
+            row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
+            file = found.texts[found.codes[row]]
+            before = self.place(found.row_of(file)).rpartition(", ")[2]
+            raise UsageError(f"{self.place(row)}: {file!r} is the {kind} of {before} too, expected a row for each")
+        return found.texts
+
+    def matching(self, pattern: str, what: str) -> list[str]:
+        """Return the columns that names or patterns, with ";" between them, name; `what` says what they hold.
+
+        Raises:
+            UsageError: there is no such column.
+        """
+        found: dict[str, None] = {}
+        for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
+            names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
+            if not names:
+                self.column(part, f"a column {what}")
+            found |= dict.fromkeys(names)
+        return list(found)
+
+    def numbers(self, names: list[str]) -> NDArray[np.float32]:
+        """Return columns (N, D) as numbers. Raises UsageError where a field holds none."""
+        frame = self.frame[names]
+        if text := [name for name, dtype in frame.dtypes.items() if dtype.kind not in "biuf"]:
+            frame = frame.assign(**{str(name): pd.to_numeric(frame[name], errors="coerce") for name in text})
+        missing = frame.isna().to_numpy()
+        if missing.any():
+            which = int(missing.any(axis=0).argmax())
+            bad = np.flatnonzero(missing[:, which])
+            got = str(self.frame[names[which]].iloc[bad[0]])
+            raise UsageError(
+                f"{self.place(int(bad[0]))}: column {names[which]!r} is {got!r}, expected a number"
+                + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
+                + ("" if got.strip() else "; task.features names the columns to take, where this is none")
+                + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
+            )
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
+            return _in_rows(frame.to_numpy(np.float32))
+
+    def holds_numbers(self, names: list[str]) -> list[str]:
+        """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
+
+        A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
+        """
+        known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
+        kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
+
+        def is_one(name: str) -> bool:
+            if kinds[name] in "biuf" and known[name] > 0.5:
+                return not _NAMELESS.fullmatch(name)
+            return not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm" and _are_numbers(self.frame[name])
+
+        return [name for name in names if is_one(name)]
+
+
+@dataclass(frozen=True, eq=False)
+class Bagged:
+    """The rows of a table in bags.
+
+    Args:
+        table: the rows.
+        codes: (N,) the number of the bag of every row.
+        names: of the B bags, in the order of their first rows.
+    """
+
+    table: Table
+    codes: NDArray[np.int64]
+    names: list[str]
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """(B,), the first row of every bag."""
+        found: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
+        return found
+
+    def unlike(self, values: NDArray[Any]) -> tuple[int, int] | None:
+        """Return the first row that differs from the first one of its bag, and this one; None where there is none."""
+        before = self.first[self.codes]
+        differs = values != values[before]
+        rows = np.flatnonzero(differs if differs.ndim == 1 else differs.any(axis=1))
+        return (int(rows[0]), int(before[rows[0]])) if rows.size else None
+
+    def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
+        """Return label sets (B, C), the classes, and the columns that they were read from.
+
+        Args:
+            where: the column of label sets, or a pattern or list of columns with 0 and 1.
+            classes: the classes in their order, with ";" between them; "": those that occur, sorted.
+
+        Raises:
+            UsageError: there is no such column or class, or two rows of a bag differ.
+        """
+        table = self.table
+        if SEPARATOR in where or "*" in where:
+            used = table.matching(where, "of 0 and 1, one a class")
+            names, sets = used, _indicators(table, used)
+            if wrong := [name for name in used if SEPARATOR in name]:
+                what = f"the column {wrong[0]!r} names a class with {SEPARATOR!r} in it, which stands between classes"
+                raise UsageError(f"{table.path}: {what}")
+        else:
+            used, texts = [where], table.texts(where, "the classes of a bag")
+            of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.texts]
+            names = sorted(frozenset().union(*of_text))
+            sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
+            sets = sets[texts.codes]
+        if classes:
+            given = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
+            if len(set(given)) < len(given):
+                raise UsageError(f"{table.path}: classes = {classes!r} names a class twice, expected each once")
+            strange = sets[:, [name not in given for name in names]].any(axis=1)
+            if strange.any():
+                row = int(strange.argmax())
+                stranger = min(n for n, there in zip(names, sets[row], strict=True) if there and n not in given)
+                raise unknown_class(table.place(row), stranger, given)
+            at = [names.index(name) if name in names else len(names) for name in given]
+            sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], given
+        if not names:
+            raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
+        if found := self.unlike(sets):
+            got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
+            raise UsageError(
+                f"{table.place(found[0])}: bag {self.names[self.codes[found[0]]]!r} has the labels {got}, expected "
+                f"those of its {table.place(found[1]).rpartition(', ')[2]}, {known}"
+            )
+        return sets[self.first], names, used
+
+    def values(self, name: str) -> list[str] | None:
+        """Return the value of a column for every bag, None where there is no such column.
+
+        Raises:
+            UsageError: a field is empty, or a bag has two values.
+        """
+        if name not in self.table:
+            return None
+        found = self.table.filled(name, "", f"the {name} of the bag")
+        if unlike := self.unlike(found.codes):
+            (row, value), (before, known) = ((row, found.texts[found.codes[row]]) for row in unlike)
+            raise UsageError(
+                f"{self.table.place(row)}: bag {self.names[self.codes[row]]!r} has the {name} {value!r}, and {known!r} "
+                f"in {self.table.place(before).rpartition(', ')[2]}"
+            )
+        return [found.texts[code] for code in found.codes[self.first].tolist()]
+
+    def split(self) -> list[str] | None:
+        """Return the part of every bag from the column `split`, None where there is none.
+
+        Raises:
+            UsageError: a bag has another part, or two, or no bag is trained or tested on.
+        """
+        split = self.values("split")
+        if split is None:
+            return None
+        found = self.table.texts("split")
+        for value in found.texts:
+            if value not in SPLITS:
+                near = closest(value, SPLITS)
+                hint = f"; did you mean {near!r}?" if near else ""
+                place = self.table.place(found.row_of(value))
+                raise UsageError(f"{place}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
+        for needed in ("train", "test"):
+            if needed not in split:
+                raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {needed}")
+        return split
+
+    def instance_classes(self, labels: NDArray[np.bool_], names: list[str]) -> NDArray[np.int64] | None:
+        """Return (N,) the class of every row from the column `instance_label`, C where it is empty: background."""
+        if "instance_label" not in self.table:
+            return None
+        texts = self.table.texts("instance_label", "the class of an instance")
+        number = {"": len(names), **{name: c for c, name in enumerate(names)}}
+        known = [class_name(text) for text in texts.texts]
+        for text, name in zip(texts.texts, known, strict=True):
+            if name not in number:
+                raise unknown_class(self.table.place(texts.row_of(text)), name, names)
+        found = np.array([number[name] for name in known], np.int64)[texts.codes]
+        strange = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, found]
+        if strange.any():
+            row = int(strange.argmax())
+            what = f"an instance of {names[found[row]]!r}, which is not among its bag's labels"
+            raise UsageError(f"{self.table.place(row)}: {what}")
+        return found
+
+    def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
+        """Return what the column `boxes` or `events` says of every bag, none where its field is empty.
+
+        Raises:
+            UsageError: a field is not JSON of the form that `EXPECTED` says, or the classes are not the label set.
+        """
+        if column not in self.table:
+            return None
+        found = []
+        for row, text in enumerate(self.table.texts(column, column).values()):
+            marks = _marks(text, column, names, self.table.place(row)) if text else []
+            there, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
+            if text and there != expected:
+                raise UsageError(
+                    f"{self.table.place(row)}: the {column} are of {set_text(names[c] for c in there)}, expected one "
+                    f"of every class of the labels {set_text(names[c] for c in expected)} and of no other, or an empty "
+                    "field"
+                )
+            found.append(marks)
+        return found
+
+
+EXPECTED = {
+    "boxes": ("box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
+    "events": ("event", "[class, start, end] in seconds, 0 <= start < end"),
+}
+"""What a column of places holds: the name of one, and its form."""
+LATEST = 1e12
+"""Seconds; an event that ends later is a mistake."""
+
+
+def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
+    """Return marks from JSON, events as they begin. Raises UsageError for anything else."""
+    one, form = EXPECTED[column]
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{place}: {column} {text[:60]!r} cannot be read as JSON ({error}), expected [{form}]"
+        ) from None
+    if not isinstance(items, list):
+        raise UsageError(f"{place}: {column} are {text[:60]!r}; expected a list of {form}")
+    for item in items:
+        whole = isinstance(item, list) and len(item) == form.count(",", 0, form.index("]")) + 1
+        whole = whole and isinstance(item[0], str | int) and all(type(n) in (int, float) for n in item[1:])
+        if not (whole and _is_place(item[1:])):
+            raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
+    article = "an" if one[0] in "aeiou" else "a"
+    marks = [Mark(class_number(str(name), names, place, f"{article} {one}"), tuple(at)) for name, *at in items]
+    return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
+
+
+def _is_place(at: list[float]) -> bool:
+    if not all(map(math.isfinite, at)):
+        return False
+    return 0 <= at[0] < at[1] < LATEST if len(at) == 2 else at[0] < at[2] and at[1] < at[3]
+
+
+def bagged(table: Table, bag: str) -> Bagged:
+    """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
+    found = table.filled(bag, "the bag that an instance belongs to", "a bag")
+    return Bagged(table, found.codes, found.texts)
+
+
+def class_name(text: str) -> str:
+    """Return the name of a class: without spaces around it, and with one form for each letter.
+
+    Unicode has two forms of é, one character or two, which look alike and are not equal.
+    """
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def class_number(name: str, names: list[str], place: str, what: str) -> int:
+    """Return the number of a class; raise UsageError, which says at what place what has it, where there is none."""
+    name = class_name(name)
+    if name not in names:
+        raise unknown_class(place, name, names, what)
+    return names.index(name)
+
+
+def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
+    """Return the error of a name that is no class, with the closest class; `what` has it, such as "a box"."""
+    near = closest(name, names)
+    hint = f"; did you mean {near!r}?" if near else ""
+    found = f"{what} of {name!r}, which is no class" if what else f"{name!r} is no class"
+    return UsageError(f"{place}: {found}{hint} (there are: {shown(names)})")
+
+
+def set_text(names: Iterable[str]) -> str:
+    """Return a label set for a message.
+
+    Examples:
+        >>> set_text(["wren", "nuthatch"])
+        '{nuthatch, wren}'
+    """
+    return "{" + ", ".join(sorted(names)) + "}"
+
+
+def row_name(path: Path, row: int) -> str:
+    """Return how a message names a row.
+
+    Args:
+        path: of the table.
+        row: from 0, below the header.
+
+    Examples:
+        >>> row_name(Path("birds.csv"), 0), row_name(Path("birds.parquet"), 0)
+        ('birds.csv, row 2', 'birds.parquet, row 1')
+    """
+    return f"{path}, row {row + _HEADER.get(path.suffix.lower(), 1)}"
+
+
+def shown(names: Sequence[str], most: int = 8) -> str:
+    """Return names for a message, the first `most` of them and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file has the ending of a table."""
+    return path.suffix.lower() in _READERS
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a table, of which the header alone is read."""
+    _check_file(path)
+    if path.suffix.lower() not in _SEPARATORS:
+        return read_table(path).columns
+    with _as_table(path), path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=_SEPARATORS[path.suffix.lower()], skipinitialspace=True)
+        return [name.strip() for name in next(filter(None, rows), [])]
+
+
+def read_table(path: Path, text: Collection[str] = ()) -> Table:
+    """Return a table.
+
+    Args:
+        path: of a file .csv, .tsv, .parquet, .arrow or .feather.
+        text: columns that hold text, and never numbers, beside those of `NAMES`.
+
+    Raises:
+        UsageError: the file is missing, a folder, empty or damaged, or of another kind.
+    """
+    _check_file(path)
+    with _as_table(path):
+        frame = _READERS[path.suffix.lower()](path, {*NAMES, *text})
+    if frame.empty:
+        raise UsageError(f"{path} has no rows below its header")
+    frame = frame.reset_index(drop=True)
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
+    # pandas keeps each column of a wide table for itself; a copy has them together.
+    return Table(path, frame.copy() if len(frame.columns) > _WIDE else frame)
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table, without its index, whole or not at all; its folder is made if there is none.
+
+    Raises:
+        UsageError: the name ends in nothing that `read_table` reads.
+    """
+    if not is_table(path):
+        raise UsageError(f"{path}: expected a name that ends in {', '.join(_READERS)}")
+    write_atomically(path, lambda draft: _WRITERS[path.suffix.lower()](frame, draft))
+
+
+_DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
+_NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
+"""The name that pandas gives to a column without one, and to a second one."""
+
+
+def _are_numbers(fields: pd.Series[Any]) -> bool:
+    """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
+    known = pd.to_numeric(fields, errors="coerce").notna()
+    if known.mean() > 0.5:
+        return True
+    text = fields.astype(str)
+    empty = fields.isna() | (text.str.strip() == "")
+    return bool((known.any() and (known | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
+
+
+def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
+    """Return (N, C), which columns of 0 and 1 are 1."""
+    values = table.frame[used].apply(pd.to_numeric, errors="coerce")
+    wrong = ~values.isin([0, 1]).to_numpy()
+    if wrong.any():
+        row, which = (int(i[0]) for i in np.nonzero(wrong))
+        got = str(table.frame[used[which]].iloc[row])
+        raise UsageError(f"{table.place(row)}: column {used[which]!r} is {got!r}, expected 0 or 1")
+    there: NDArray[np.bool_] = values.to_numpy() == 1
+    return there
+
+
+def _in_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return numbers (N, D), which pandas keeps column by column, row by row; in parts that fit into a cache."""
+    found = np.empty(values.shape, values.dtype)
+    step = max(1, (1 << 16) // max(1, values.shape[1]))
+    for row in range(0, len(values), step):
+        found[row : row + step] = values[row : row + step]
+    return found
+
+
+def _other_separator(names: list[str]) -> str:
+    """Return what separates the names in the only field of a header, "" where there is nothing of the kind."""
+    found = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    return next((word for char, word in found.items() if char in names[0]), "") if len(names) == 1 else ""
+
+
+def _check_file(path: Path) -> None:
+    kinds = " or ".join((", ".join([*_READERS][:-1]), [*_READERS][-1]))
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, expected a table: a file {kinds}")
+    if not path.is_file():
+        beside = [other.name for other in path.parent.glob("*") if is_table(other)]
+        near = closest(path.name, beside)
+        raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
+    if not is_table(path):
+        raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
+
+
+class _as_table:  # noqa: N801 reads as a statement
+    """Turns what readers of tables raise in a block into a UsageError that names the table."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+            raise UsageError(f"{self.path} cannot be read as a table: {reason}") from None
+        if isinstance(error, pd.errors.EmptyDataError):
+            raise UsageError(f"{self.path} is empty, expected a header and a row an instance") from None
+        if isinstance(error, Exception) and not isinstance(error, UsageError):
+            raise UsageError(f"{self.path} cannot be read as a table: {error}") from None
+
+
+class _CountingFile(io.FileIO):
+    """A file that counts its lines while it is read."""
+
+    lines = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self.lines += bytes(memoryview(buffer)[:count]).count(b"\n")
+        return count
+
+
+def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
+    for name, count in Counter(map(str.strip, header)).items():
+        if name and count > 1:  # pandas would rename the second
+            raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+    raw = _CountingFile(path)
+    with warnings.catch_warnings(), io.BufferedReader(raw, 1 << 20) as file:
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is looked at below
+        frame = pd.read_csv(
+            file, sep=separator, dtype={name: str for name in header if name.strip() in text}, keep_default_na=False,
+            encoding="utf-8-sig", skipinitialspace=True,
+        )  # fmt: skip
+    # In a row with too few fields the last one is empty; one with too many makes pandas take the first for an index.
+    # To count the fields of every row takes as long as to read the table, so it is done only where one may be wrong.
+    last = frame.iloc[:, -1]
+    if not isinstance(frame.index, pd.RangeIndex) or (last.isna() | (last == "")).any():
+        _check_fields(path, separator, len(header))
+    if raw.lines > len(frame) + 1:
+        _check_quotes(path, separator, frame)
+    return frame
+
+
+def _check_fields(path: Path, separator: str, expected: int) -> None:
+    """Raise UsageError for a row with more or fewer fields than the header."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True))
+        next(rows)
+        for row, fields in enumerate(rows):
+            if len(fields) != expected:
+                found = f"got {len(fields)} fields, expected {expected} as in the header"
+                raise UsageError(f"{row_name(path, row)}: {found}")
+
+
+def _check_quotes(path: Path, separator: str, frame: pd.DataFrame) -> None:
+    """Raise UsageError for a field that seems to hold rows: its quotation mark is closed by one of a later row."""
+    wrong = [
+        row
+        for column, fields in frame.items()
+        if not pd.api.types.is_numeric_dtype(fields)
+        for row, text in enumerate(fields)
+        if "\n" in str(text) and _holds_rows(str(text), separator, frame, str(column))
+    ]
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space behind it is no mistake
+        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+        number = -2  # the header comes first
+        try:
+            for fields in rows:
+                number += bool(fields)
+        except csv.Error as error:
+            if "expected after" in str(error):  # something stands between a quotation mark and the next field
+                wrong.append(number + 1)
+    if wrong:
+        raise UsageError(
+            f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
+            'is part of a text is written twice, in quotation marks, as in "5"" wide"'
+        )
+
+
+def _holds_rows(text: str, separator: str, frame: pd.DataFrame, column: str) -> bool:
+    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
+    names = [str(name) for name in frame.columns]
+    at = names.index(column)
+    first, *whole, last = text.split("\n")
+    parts = [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]
+    numbers = 0
+    for line, expected in parts:
+        found = line.rstrip("\r").split(separator)
+        if len(found) != len(expected):
+            return False
+        for piece, name in zip(found, expected, strict=True):
+            if pd.api.types.is_numeric_dtype(frame[name]):
+                if not _is_number(piece):
+                    return False
+                numbers += 1
+    return numbers > 0
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
+    ".csv": lambda path, text: _csv(path, text, ","),
+    ".tsv": lambda path, text: _csv(path, text, "\t"),
+    ".parquet": lambda path, _: pd.read_parquet(path),
+    ".arrow": lambda path, _: pd.read_feather(path),
+    ".feather": lambda path, _: pd.read_feather(path),
+}
+_WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    ".csv": lambda frame, path: frame.to_csv(path, index=False),
+    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
+    ".arrow": lambda frame, path: frame.to_feather(path),
+    ".feather": lambda frame, path: frame.to_feather(path),
+}

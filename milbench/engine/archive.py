@@ -1,0 +1,132 @@
+"""Export and import: the folders of a comparison as one zip file, and back, with its names and sizes checked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+
+from milbench._utils.files import write_atomically
+from milbench.api.plan import Plan
+from milbench.engine.cell import CellFolder
+from milbench.engine.folders import Root
+from milbench.errors import UsageError
+
+PLAN = "comparison.json"
+MOST_BYTES = 50_000_000_000
+MOST_PLAN_BYTES, MOST_FILES = 500_000_000, 1_000_000
+MEMBER = r"cells/([0-9a-f]{16})/[a-z][a-z_]*\.(json|csv|npz|safetensors|txt|pt)"
+"""The names of files of cells in an archive: nothing else is unpacked."""
+FORGOTTEN = ("mlflow.json", "progress.json")
+"""Files that mean nothing on another machine."""
+
+
+def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:
+    """Write the cells of a comparison that are done, failed or have a checkpoint to a file.
+
+    Args:
+        root: of the store.
+        name: of the comparison; None: the one launched last.
+        out: the file to write.
+        left_out: names of files to leave out, such as "weights.safetensors".
+
+    Returns:
+        What was written, in a sentence.
+    """
+    plan = root.plan(name)
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder: name the file, such as {out / plan.name}.zip")
+    count = 0
+
+    def write(path: Path) -> None:
+        nonlocal count
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(PLAN, plan.to_json())
+            for cell in plan.cells:
+                folder = root.cells / cell.id
+                files = sorted(folder.iterdir()) if folder.is_dir() else []
+                count += bool(files)
+                for file in files:
+                    member = f"cells/{cell.id}/{file.name}"
+                    if file.name not in (*left_out, *FORGOTTEN) and re.fullmatch(MEMBER, member):
+                        archive.write(file, member)
+
+    try:
+        write_atomically(out, write)
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror or error}") from None
+    return f"wrote {count} cells of {plan.name} to {out} ({out.stat().st_size / 1e6:.1f} MB)"
+
+
+def import_(file: Path, root: Root) -> str:
+    """Add the cells of an export to the store, all of them or none; a cell that is done there stays as it is.
+
+    Args:
+        file: that `export` wrote.
+        root: of the store.
+
+    Returns:
+        What was added, in a sentence.
+
+    Raises:
+        UsageError: it is no export, or too large, or has a member that no export has; nothing was added then.
+    """
+    if not file.exists() or not stat.S_ISREG(file.stat().st_mode):
+        raise UsageError(f"{file} is {'no file, but a folder or a device' if file.exists() else 'not there'}")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            plan, cells = _checked(archive, file)
+            root.make()
+            with tempfile.TemporaryDirectory(prefix=".import-", dir=root.runs, ignore_cleanup_errors=True) as scratch:
+                archive.extractall(scratch)
+                for cell_id in cells:  # before any of them is moved
+                    if CellFolder(Path(scratch) / "cells" / cell_id).cell().id != cell_id:
+                        raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
+                added = _add(Path(scratch) / "cells", cells, root)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
+        raise UsageError(f"{file} cannot be imported: {error}") from None
+    if plan.name in root.names():
+        plan = plan.joined(root.plan(plan.name))
+    root.keep(plan)
+    return f"added {added} of {len(cells)} cells to {plan.name} in {root.runs}"
+
+
+def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
+    """Return the plan and the ids of the cells of an archive whose members are what an export has."""
+    members = archive.infolist()
+    if PLAN not in archive.namelist():
+        raise UsageError(f"{file} is no export of milbench: it has no {PLAN}")
+    if len(members) > MOST_FILES or (size := sum(member.file_size for member in members)) > MOST_BYTES:
+        raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {MOST_BYTES:,}")
+    if archive.getinfo(PLAN).file_size > MOST_PLAN_BYTES:
+        raise UsageError(f"{file}: {PLAN} is larger than {MOST_PLAN_BYTES:,} bytes")
+    plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", plan.name):
+        raise UsageError(f"{file}: {plan.name!r} is no name of a comparison")
+    planned = {cell.id for cell in plan.cells}
+    cells: dict[str, None] = {}
+    for member in members:
+        found = re.fullmatch(MEMBER, member.filename)
+        if found and found[1] in planned and Path(member.filename).name not in FORGOTTEN:
+            cells[found[1]] = None
+        elif member.filename != PLAN:
+            raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
+    return plan, [*cells]
+
+
+def _add(unpacked: Path, cells: list[str], root: Root) -> int:
+    """Move folders of cells into the store; return how many were not done there."""
+    added = 0
+    for cell_id in cells:
+        folder = root.cell(cell_id)
+        with folder.lock() as mine:
+            if folder.is_done or not mine:
+                continue
+            shutil.rmtree(folder.path, ignore_errors=True)
+            (unpacked / cell_id).rename(folder.path)
+            added += 1
+    return added

@@ -1,0 +1,250 @@
+"""A cell is a folder: what was computed, how far it is, why it failed. No other module knows the names of its files.
+
+    cell.json            the cell, and by which code, on which machine and with which libraries it is computed
+    history.csv          epoch, metric, value: appended after every epoch
+    system.csv           time, metric, value: the load of the machine
+    progress.json        how far training and evaluation are, while it is computed
+    checkpoint.pt        from which training goes on
+    outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
+    error.txt            why it failed: the reason in the first line, then the traceback
+    result.json          written last: it exists exactly if the cell is done
+    mlflow.json          what of it is in MLflow
+
+A lock beside the folder is held by the process that computes the cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from milbench._utils import locks
+from milbench._utils.files import write_atomically
+from milbench.api.plan import Cell
+from milbench.errors import UsageError
+
+Status = Literal["done", "failed", "running", "missing"]
+Row = tuple[int, str, float]
+"""An epoch, a metric with its split, and its value."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What has become of a cell.
+
+    Args:
+        status: running where a process holds its lock; missing where it was never begun or was stopped.
+        reason: why it failed, in one line.
+        progress: how far it is, see `CellFolder.write_progress`.
+    """
+
+    status: Status
+    reason: str = ""
+    progress: Mapping[str, Any] | None = None
+
+
+class CellFolder:
+    """The folder of one cell; nothing is created before `lock`.
+
+    Args:
+        path: of the folder, named by the id of the cell.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self.weights = path / "weights.safetensors"
+        self.gallery = path / "gallery.npz"
+        self.outcomes = path / "outcomes.npz"
+        self.reliability = path / "reliability.json"
+        self.decoder = path / "decoder.json"
+        self.memory = path / "task.json"
+        self.checkpoint = path / "checkpoint.pt"
+        self.error = path / "error.txt"
+        self.hang = path / "hang.txt"
+        self._cell = path / "cell.json"
+        self._result = path / "result.json"
+        self._history = path / "history.csv"
+        self._system = path / "system.csv"
+        self._progress = path / "progress.json"
+        self._mirrored = path / "mlflow.json"
+        self._lock = path.with_name(f"{path.name}.lock")
+
+    # -- what has become of it ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Hold the lock of the cell for the block; yield False where another process holds it."""
+        with locks.try_lock(self._lock) as mine:
+            yield mine
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all results are there."""
+        return self._result.exists()
+
+    def state(self) -> State:
+        """Return what has become of the cell; files that another process writes at this moment count as absent."""
+        if self.is_done:
+            return State("done")
+        if locks.is_locked(self._lock):
+            return State("running", progress=_read_json(self._progress))
+        if (reason := self.failure()) is not None:
+            return State("failed", reason)
+        return State("missing")
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether a process has begun with the cell and has not ended it: it computes it, was stopped or has died."""
+        return self._progress.exists()
+
+    @property
+    def begun(self) -> float:
+        """When a process began with the cell, in seconds since 1970; 0.0 where none has."""
+        return float((_read_json(self._progress) or {}).get("begun", 0.0))
+
+    def forget_attempt(self) -> None:
+        """Forget how far a process was that has ended, and why it failed; its checkpoint stays."""
+        if not locks.is_locked(self._lock):
+            for path in (self._progress, self.error, self.hang):
+                path.unlink(missing_ok=True)
+
+    def failure(self) -> str | None:
+        """Return in one line why the cell failed, None where it did not."""
+        try:
+            return self.error.read_text("utf-8", "replace").partition("\n")[0]
+        except OSError:
+            return None
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def begin(self, cell: Cell, label: str, provenance: Mapping[str, str], *, anew: bool) -> None:
+        """Make the folder, or clear what was computed before where `anew`; an earlier failure is forgotten."""
+        if anew:
+            self._result.unlink(missing_ok=True)
+            shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        for path in (self.error, self.hang):
+            path.unlink(missing_ok=True)
+        # A cell that is computed anew is another run in MLflow; one that goes on is not.
+        attempt = (_read_json(self._cell) or {}).get("attempt", uuid.uuid4().hex)
+        about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
+        _write_json(self._cell, about)
+        self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
+
+    def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of an epoch to the history."""
+        lines = [f"{epoch},{metric},{value!r}\n" for metric, value in metrics.items()]
+        if not self._history.exists():
+            lines.insert(0, "epoch,metric,value\n")
+        with self._history.open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+
+    def cut_history(self, epochs: int) -> None:
+        """Keep the first epochs of the history alone: those that a checkpoint knows."""
+        rows = [row for row in self.history() if row[0] <= epochs] if self._history.exists() else []
+        text = "epoch,metric,value\n" + "".join(f"{epoch},{metric},{value!r}\n" for epoch, metric, value in rows)
+        write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
+
+    def append_load(self, moment: float, load: Mapping[str, float]) -> None:
+        """Add the load of the machine at a moment, in seconds since 1970."""
+        with self._system.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{moment!r},{metric},{value!r}\n" for metric, value in load.items()))
+
+    def write_progress(self, progress: Mapping[str, Any]) -> None:
+        """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
+        with suppress(OSError):  # a display can do without
+            _write_json(self._progress, {"host": platform.node(), "pid": os.getpid(), **progress})
+
+    def fail(self, reason: str, details: str = "") -> None:
+        """Keep why the cell failed, in one line, and the traceback."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        text = f"{' '.join(reason.split())}\n{details}"
+        write_atomically(self.error, lambda path: path.write_text(text, "utf-8", "backslashreplace"))
+        self._progress.unlink(missing_ok=True)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Say that all results are there: "costs" by name, "threshold", "decoder", "seconds", "finished"."""
+        _write_json(self._result, result)
+        for path in (self.checkpoint, self._progress):
+            path.unlink(missing_ok=True)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def cell(self) -> Cell:
+        """Return the cell. Raises UsageError where the folder does not tell."""
+        try:
+            return Cell(**json.loads(self._cell.read_text("utf-8"))["cell"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._cell} cannot be read: {error}") from None
+
+    def provenance(self) -> dict[str, str]:
+        """Return by which code, on which machine and with which libraries the cell is computed."""
+        return dict((_read_json(self._cell) or {}).get("provenance", {}))
+
+    def label(self) -> str:
+        """Return the cell in words, as its comparison names it, "" where the folder does not tell."""
+        return str((_read_json(self._cell) or {}).get("label", ""))
+
+    def attempt(self) -> str:
+        """Return what tells this computation of the cell from earlier ones of the same cell."""
+        return str((_read_json(self._cell) or {}).get("attempt", ""))
+
+    def result(self) -> dict[str, Any]:
+        """Return what `finish` was given, {} where the cell is not done."""
+        return _read_json(self._result) or {}
+
+    def history(self) -> list[Row]:
+        """Return the metrics of all epochs so far; a line that is being written is left out."""
+        return [(int(epoch), metric, float(value)) for epoch, metric, value in _complete_rows(self._history)[1:]]
+
+    def load(self) -> list[tuple[float, str, float]]:
+        """Return the load of the machine: moment in seconds since 1970, metric and value."""
+        return [(float(moment), metric, float(value)) for moment, metric, value in _complete_rows(self._system)]
+
+    def artifacts(self) -> list[Path]:
+        """Return the files of results that exist, and the traceback of a failure."""
+        known = (self.weights, self.gallery, self.outcomes, self.reliability, self.decoder, self.memory, self.error)
+        return [path for path in known if path.exists()]
+
+    # -- what is in MLflow --------------------------------------------------------------------------------------
+
+    def mirrored(self) -> dict[str, Any]:
+        """Return what `keep_mirrored` was given last, {} for nothing."""
+        return _read_json(self._mirrored) or {}
+
+    def keep_mirrored(self, content: Mapping[str, Any]) -> None:
+        """Remember what of the cell is in MLflow."""
+        _write_json(self._mirrored, content)
+
+
+def _complete_rows(path: Path) -> list[list[str]]:
+    """Return the lines of a CSV file of three columns; the last one counts once it is ended."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        return []
+    return [row for row in csv.reader(text[: text.rfind("\n") + 1].splitlines()) if len(row) == 3]
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content)
+    write_atomically(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"))

@@ -1,0 +1,170 @@
+"""The check of a launch: every loss on the first batch of every task, before any cell is computed."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags
+from milbench.api.loss import Loss
+from milbench.api.loss_output import checked, fault
+from milbench.api.recipe import Recipe
+from milbench.api.targets import make_target
+from milbench.api.task import Network, Task
+from milbench.engine.parts import check_max_labels, loss_for, network_for, task_for
+from milbench.engine.run import in_processes
+from milbench.engine.worker import Job, register, set_torch_defaults
+from milbench.errors import UsageError
+
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a position may add up in single precision."""
+LIMIT = 120.0
+"""Seconds after which a check is given up: the cells will tell."""
+
+
+def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
+    """Try out every loss on the first batch of every task, in another process.
+
+    Whatever else than a UsageError the code of a loss or a task raises is left to the cells, even the end of the
+    process: they will fail, with a traceback, and the others will be computed.
+
+    Returns:
+        What is suspicious, in one line each.
+
+    Raises:
+        UsageError: a loss does not suit a task, or does not return what a loss must.
+    """
+    pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
+    found: list[tuple[str, str]] = []
+    if in_process:
+        found = [check(job) for job in pairs]
+    while len(found) < len(pairs) and not in_process:
+        try:
+            for answer in in_processes(check, pairs[len(found) :], workers=1, threads=pairs[0].threads):
+                found.append(answer)
+        except BrokenProcessPool:
+            found.append(("", ""))
+    for error, _ in found:
+        if error:
+            raise UsageError(error)
+    return [warning for _, warning in found if warning]
+
+
+def check(job: Job) -> tuple[str, str]:
+    """Run the loss of a cell once on the first batch of its task, from the network's start, and check what it gives.
+
+    Returns:
+        Why the loss does not suit the task, in one line, "" if it does; and what is suspicious.
+    """
+    cell = job.cell
+    where = f"{cell.loss} on the first batch of {cell.task}"
+    set_torch_defaults(job.threads)
+    with Path(os.devnull).open("w") as nowhere:  # for the trace of a check that takes too long
+        if not job.in_process:
+            faulthandler.dump_traceback_later(LIMIT, exit=True, file=nowhere)
+        try:
+            warning = _try_out(job)
+        except UsageError as error:
+            return f"{where}: {error}", ""
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and job.in_process:
+                raise
+            return "", ""
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            set_torch_defaults(job.threads)
+    return "", f"{where}: {warning}" if warning else ""
+
+
+def _try_out(job: Job) -> str:
+    """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
+    cell = job.cell
+    register(job.classes)
+    task, bags = _first_batch(_Key(job))
+    check_max_labels(task, bags)
+    loss = loss_for(cell, task)
+    network = network_for(loss, task, cell.seed)
+    if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
+        network.start_at_prior(task.positions)
+    with torch.no_grad():
+        logits = network(bags.instances).float()
+    warning = _check_training(loss, network, bags, logits)
+    with torch.no_grad():
+        _check_scores(loss, bags, logits)
+    return warning
+
+
+def _check_training(loss: Loss, network: Network, bags: Bags, logits: Tensor) -> str:
+    """Return what is suspicious about the values of a loss; raise UsageError where training cannot use them."""
+    method = "bag_loss" if loss.target_kind == "labels" else "target_loss"
+    target = make_target(loss.target_kind, bags, logits, network)
+    logits = logits.clone().requires_grad_()
+    values = checked(loss, method, loss(logits, bags.labels, bags.mask, target), (len(bags),))
+    _check_finite(loss, method, "finite values", values)
+    (gradient,) = torch.autograd.grad(values.sum(), logits, allow_unused=True)
+    if gradient is None:
+        raise fault(loss, method, "values with a gradient", "values that do not depend on the logits")
+    _check_finite(loss, method, "values with a finite gradient", gradient)
+    # Where all label sets are empty, or all have every class, there may be nothing to learn from the batch.
+    if bags.labels.any() and not bags.labels.all() and not gradient.any():
+        return f"{method} has a gradient of 0 for all of the {len(bags)} bags before training"
+    return ""
+
+
+def _check_finite(loss: Loss, method: str, expected: str, values: Tensor) -> None:
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        bags = int(bad.flatten(1).any(dim=1).sum()) if values.ndim > 1 else int(bad.sum())
+        raise fault(loss, method, expected, f"{values[bad][0].item()} for {bags} of {len(values)} bags")
+
+
+def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
+    """Raise UsageError where the scores of a loss, or its probabilities, are not what evaluation needs."""
+    scores = {"scores": loss.class_scores, "presence": loss.presence_scores}
+    for method, public in scores.items():
+        found = checked(loss, public.__name__, public(logits, bags.mask), tuple(bags.labels.shape))
+        if found.isnan().any():
+            raise fault(loss, method, "scores that can be compared", "nan")
+    evidence = loss.instance_evidence(logits, bags.mask)
+    if evidence.isnan().any():
+        raise fault(loss, "evidence", "values that can be compared", "nan")
+    probs = checked(loss, "instance_probs", loss.instance_probs(logits, bags.mask), tuple(logits.shape))
+    if not (probs >= 0).all() or not (probs <= 1 + SUM_TOLERANCE).all():
+        raise fault(loss, "posterior", "probabilities", f"values from {probs.min():.3g} to {probs.max():.3g}")
+    sums = probs.sum(dim=1)
+    if (sums - 1).abs().max() > SUM_TOLERANCE:
+        span = f"{sums.min():.3g} to {sums.max():.3g}"
+        raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
+
+
+class _Key:
+    """A job as the key of its task's first batch."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        cell = job.cell
+        self.key = cell.task_key, cell.task_revision, cell.data, cell.seed, job.data_dir
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key == other.key
+
+
+@lru_cache(maxsize=1)
+def _first_batch(key: _Key) -> tuple[Task, Bags]:
+    """Return a task and its first batch, of the last call where the task is the same."""
+    job = key.job
+    task = task_for(job.cell)
+    task.seed = job.cell.seed
+    task.prepare(Path(job.data_dir) if job.data_dir else None, torch.device("cpu"))
+    return task, next(iter(task.train_batches(0, generator("bags", task.name, job.cell.seed, 0))))

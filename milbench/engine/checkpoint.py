@@ -1,0 +1,73 @@
+"""The checkpoint of a cell: the state of training between two steps, from which it continues bit for bit."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from milbench._utils.files import write_atomically
+
+
+@dataclass
+class Counters:
+    """How far training is.
+
+    Args:
+        epoch: how many epochs are finished.
+        step: how many steps of the next epoch are done.
+        loss_sum: the sum of the losses of these steps.
+        clipped: in how many of these steps the gradient was shortened.
+        seconds: how long these steps took.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    clipped: float = 0.0
+    seconds: float = 0.0
+
+
+def save(path: Path, counters: Counters, states: dict[str, Any], device: torch.device) -> None:
+    """Write a checkpoint, which exists only when it is whole.
+
+    Args:
+        path: of the file.
+        counters: how far training is.
+        states: objects with a `state_dict` by name, such as the model and the optimiser.
+        device: whose random generator is stored besides that of the CPU.
+    """
+    content = {
+        "counters": vars(counters),
+        "states": {name: of.state_dict() for name, of in states.items()},
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+    buffer = io.BytesIO()  # torch raises errors of its own kind where a disk is full
+    torch.save(content, buffer)
+    write_atomically(path, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
+
+
+def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counters | None:
+    """Set objects and torch's random generators to what `save` stored; None where there is no checkpoint.
+
+    It is read with `weights_only=True`: no code in it is run. A file that a lost machine left damaged counts as none.
+    """
+    try:
+        # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        counters = Counters(**content["counters"])
+    except FileNotFoundError:
+        return None
+    except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
+        path.unlink(missing_ok=True)
+        return None
+    for name, of in states.items():
+        of.load_state_dict(content["states"][name])
+    torch.set_rng_state(content["cpu"])
+    if content["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(content["cuda"], device)
+    return counters

@@ -1,0 +1,264 @@
+"""What a launch shows: bars on a terminal and lines elsewhere for people, one JSON object a line for scripts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from milbench._utils.console import plain, write_line
+from milbench.api.metric_info import INTERIM, describe
+from milbench.api.plan import Cell, Plan
+from milbench.engine.cell import State
+from milbench.engine.folders import Root
+from milbench.engine.worker import Outcome
+
+FOLLOW_INTERVAL = 0.5
+"""Seconds between two looks at the progress of the cells."""
+LINE_INTERVALS = (5.0, 60.0, 300.0)
+"""Seconds until the first, the second and every further line about the progress where there are no bars."""
+LEAST_WORK = 0.02
+"""The share of a cell that has to be done before its speed is known: its start is slow."""
+
+
+class Display:
+    """Shows one launch to people.
+
+    Args:
+        console: where it is shown.
+        plan: of the comparison.
+        states: what has become of every cell, by its id, before the launch.
+        to_run: the cells that are computed.
+        root: of their folders.
+    """
+
+    def __init__(
+        self, console: Console, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root
+    ) -> None:
+        self.console, self.plan, self.states, self.root = console, plan, states, root
+        self.to_run = {cell.id: cell for cell in to_run}
+        self.ended_cells: set[str] = set()
+        self.begun = time.monotonic()
+        self.bars: dict[str, Any] = {}
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[state]}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def planned(self, words: Sequence[str] = ()) -> None:
+        """Print what is to be computed: a row a task, loss and recipe, and lines below."""
+        self.console.print(self._table(), markup=False)
+        for line in words:
+            self.over(line)
+
+    def _table(self) -> Table:
+        table = Table(title_justify="left")
+        table.title = f"{self.plan.name}: {len(self.plan.cells)} cells, {len(self.to_run)} to run"
+        for heading in ("task", "loss", "recipe", "seeds", "done", "to run", "other"):
+            table.add_column(heading, justify="right" if heading in ("seeds", "done", "to run") else "left")
+        groups: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.plan.cells:
+            loss, task, recipe = self.plan.labels[cell.id]
+            groups.setdefault((task, loss, recipe), []).append(cell)
+        for key, cells in groups.items():
+            left = [cell for cell in cells if cell.id not in self.to_run]
+            others = [cell for cell in left if self.states[cell.id].status != "done"]
+            named = ", ".join(f"{self.states[cell.id].status} (seed {cell.seed})" for cell in others)
+            table.add_row(*key, str(len(cells)), str(len(left) - len(others)), str(len(cells) - len(left)), named)
+        return table
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Show how far the cells are until the block ends."""
+        over = threading.Event()
+        self.total = self.progress.add_task("cells", total=len(self.to_run), state="")
+        follower = threading.Thread(target=self._follow, args=(over,), daemon=True)
+        with self.progress:
+            follower.start()
+            try:
+                yield
+            finally:
+                over.set()
+                follower.join()
+
+    def ended(self, outcome: Outcome) -> None:
+        """Print what has become of a cell."""
+        cell = self.to_run[outcome.cell_id]
+        self.ended_cells.add(cell.id)
+        if outcome.status == "done":
+            colour, what = "green", self._errors(cell, last_metrics(self.root, cell))
+        else:
+            colour, what = "red", outcome.reason
+        line = Text.assemble((f"{outcome.status:8}", colour), plain(f"{self.plan.label(cell)}: {what}"))
+        self.progress.print(line, highlight=False, soft_wrap=True)
+        self.progress.advance(self.total)
+
+    def over(self, summary: str) -> None:
+        """Print a line."""
+        self.console.print(summary, markup=False, highlight=False, soft_wrap=True)
+
+    def _errors(self, cell: Cell, metrics: Mapping[str, float]) -> str:
+        """Return the task's primary metric and the set error on test bags as text; those not measured are left out."""
+        names = dict.fromkeys([self.plan.tasks[cell.task_key].primary, "set_error"])
+        known = [
+            f"{when}{describe(name).label} {_number(name, metrics[key])}"
+            for name in names
+            for when, key in (("", f"test/{name}"), ("on some bags: ", f"{INTERIM}test/{name}"))
+            if key in metrics
+        ]
+        return ", ".join(known)
+
+    def _follow(self, over: threading.Event) -> None:
+        intervals = [*LINE_INTERVALS]
+        due = time.monotonic() + intervals[0]
+        while not over.wait(FOLLOW_INTERVAL):
+            running = self._running()
+            if self.console.is_terminal:
+                self._show(running)
+            elif time.monotonic() > due:
+                intervals = intervals[1:] or intervals
+                due = time.monotonic() + intervals[0]
+                self._print_progress(running)
+
+    def _running(self) -> dict[str, Mapping[str, Any]]:
+        """Return how far the cells of this launch are that some process computes."""
+        left = [cell_id for cell_id in self.to_run if cell_id not in self.ended_cells]
+        states = {cell_id: self.root.cell(cell_id).state() for cell_id in left}
+        return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
+
+    def _left(self, running: Mapping[str, Mapping[str, Any]]) -> str:
+        """Return how long the rest takes at the speed so far, "" while that is not known; all cells count alike."""
+        shares = {cell: share(progress) for cell, progress in running.items()}
+        worked = len(self.ended_cells) + sum(now - running[cell].get("at", 0.0) for cell, now in shares.items())
+        left = len(self.to_run) - len(self.ended_cells) - sum(shares.values())
+        if worked < LEAST_WORK:
+            return ""
+        return f"about {duration((time.monotonic() - self.begun) * left / worked)} left"
+
+    def _show(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Draw one bar for each cell that is being computed."""
+        self.progress.update(self.total, state=self._left(running))
+        for cell_id in set(self.bars) - set(running):
+            self.progress.remove_task(self.bars.pop(cell_id))
+        for cell_id, progress in running.items():
+            if cell_id not in self.bars:
+                label = plain(self.plan.label(self.to_run[cell_id]))
+                self.bars[cell_id] = self.progress.add_task(label, total=1.0, state="")
+            errors = self._errors(self.to_run[cell_id], progress.get("errors", {}))
+            state = f"{where(progress)} {errors}"
+            self.progress.update(self.bars[cell_id], completed=share(progress), state=state)
+
+    def _print_progress(self, running: Mapping[str, Mapping[str, Any]]) -> None:
+        """Print in one line how many cells have ended, what is computed now, and how long the rest takes."""
+        now = "; ".join(f"{self.plan.label(self.to_run[cell])}: {where(p)}" for cell, p in [*running.items()][:2])
+        parts = [f"{len(self.ended_cells)} of {len(self.to_run)} cells", self._left(running), now]
+        self.progress.print(plain(f"        {', '.join(filter(None, parts))}"), highlight=False, soft_wrap=True)
+
+
+class Events(Display):
+    """Prints one JSON object for every event; its key `event` is planned, ended or over."""
+
+    def planned(self, words: Sequence[str] = ()) -> None:
+        """Print what is to be computed."""
+        self._print("planned", name=self.plan.name, cells=len(self.plan.cells), to_run=len(self.to_run), notes=[*words])
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Show nothing between events."""
+        yield
+
+    def ended(self, outcome: Outcome) -> None:
+        """Print what has become of a cell."""
+        cell = self.to_run[outcome.cell_id]
+        metrics = last_metrics(self.root, cell) if outcome.status == "done" else {}
+        self._print(
+            "ended",
+            cell=cell.id,
+            status=outcome.status,
+            loss=cell.loss,
+            task=cell.task,
+            seed=cell.seed,
+            label=self.plan.label(cell),
+            reason=outcome.reason,
+            metrics={name: value if math.isfinite(value) else None for name, value in metrics.items()},
+        )
+
+    def over(self, summary: str) -> None:
+        """Print how the launch ended."""
+        self._print("over", summary=summary)
+
+    @staticmethod
+    def _print(event: str, **values: Any) -> None:
+        write_line(sys.stdout, json.dumps({"event": event, **values}))
+
+
+class Failures(Display):
+    """Prints the cells that are not done, on standard error, and nothing else: the exit code tells."""
+
+    def planned(self, words: Sequence[str] = ()) -> None:
+        """Print nothing."""
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Show nothing."""
+        yield
+
+    def ended(self, outcome: Outcome) -> None:
+        """Print the reason why a cell is not done."""
+        if outcome.status != "done":
+            label = self.plan.label(self.to_run[outcome.cell_id])
+            write_line(sys.stderr, plain(f"{outcome.status}  {label}: {outcome.reason}"))
+
+    def over(self, summary: str) -> None:
+        """Print nothing."""
+
+
+def last_metrics(root: Root, cell: Cell) -> dict[str, float]:
+    """Return the metrics of a cell after its last epoch."""
+    with suppress(OSError, ValueError):
+        return {name: value for epoch, name, value in root.cell(cell.id).history() if epoch == cell.recipe["epochs"]}
+    return {}
+
+
+def share(progress: Mapping[str, Any]) -> float:
+    """Return how much of a cell's training is done, from 0 to 1."""
+    steps = progress.get("steps") or 0
+    done = max(progress.get("epoch", 1) - 1, 0) + (progress.get("step", 0) / steps if steps else 0.0)
+    return float(min(done / max(progress.get("epochs", 1), 1), 1.0))
+
+
+def where(progress: Mapping[str, Any]) -> str:
+    """Return in words how far a cell is."""
+    if "epoch" not in progress:
+        return str(progress.get("doing", ""))
+    loss = progress.get("loss")
+    doing = f"{progress['step']} of {progress['steps']} steps" if progress["doing"] == "training" else progress["doing"]
+    return f"epoch {progress['epoch']} of {progress['epochs']}, {doing}" + (f", loss {loss:.4g}" if loss else "")
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in the largest unit of which it has at least two."""
+    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{100 * value:.2f} %" if describe(name).percent else f"{value:.4g}"

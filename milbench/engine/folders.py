@@ -1,0 +1,181 @@
+"""The store: a folder of cells and a file a comparison. Whoever copies, moves, merges or deletes folders need not ask.
+
+    runs/NAME.json       the plan of a comparison
+    runs/cells/ID/       a cell, see `milbench.engine.cell`
+    runs/mlflow.db       what MLflow shows of it all, which can be made again
+
+Nothing here imports torch or MLflow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from milbench._utils.files import expanded, write_atomically
+from milbench.api.plan import Cell, Plan
+from milbench.engine.cell import CellFolder, State
+from milbench.errors import UsageError, as_usage, unknown
+
+if TYPE_CHECKING:
+    from milbench.api.results import Results
+
+
+class Root:
+    """The folder that `--root` names; nothing is created before `make`.
+
+    Args:
+        path: of the folder.
+
+    Attributes:
+        path: the folder, absolute.
+        runs: the store.
+        reports: one folder a comparison.
+        cells: one folder a cell.
+        database: MLflow's SQLite file.
+        artifacts: MLflow's copies of files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = expanded(path, "--root").absolute()
+        self.runs = self.path / "runs"
+        self.reports = self.path / "reports"
+        self.cells = self.runs / "cells"
+        self.database = self.runs / "mlflow.db"
+        self.artifacts = self.runs / "artifacts"
+
+    def make(self) -> Root:
+        """Create the folders and return self. Raises UsageError if they cannot be written."""
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)
+            probe = self.cells / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write under --root {self.path}: {error.strerror or error}") from None
+        return self
+
+    def cell(self, cell_id: str) -> CellFolder:
+        """Return the folder of a cell, which need not exist."""
+        return CellFolder(self.cells / cell_id)
+
+    # -- comparisons --------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of the comparisons, the one launched last first."""
+        with as_usage():
+            files = sorted(self.runs.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [path.stem for path in files]
+
+    def plan(self, name: str | None = None) -> Plan:
+        """Return the plan of a comparison; None: of the one launched last.
+
+        Raises:
+            UsageError: there is no such comparison, or its plan is damaged.
+        """
+        known = self.names()
+        if not known:
+            raise UsageError(f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)")
+        if name is not None and name not in known:
+            raise unknown("comparison", name, known)
+        path = self._plan_file(name or known[0])
+        try:
+            return Plan.from_json(path.read_text("utf-8"))
+        except (UsageError, OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{path}: {error}; the same milbench run writes it again, and finds what is done"
+            ) from None
+
+    def keep(self, plan: Plan) -> None:
+        """Write the plan of a comparison in place of an earlier one of its name."""
+        text = plan.to_json()
+        write_atomically(self._plan_file(plan.name), lambda path: path.write_text(text, "utf-8"))
+
+    def _plan_file(self, name: str) -> Path:
+        return self.runs / f"{name}.json"
+
+    # -- cells --------------------------------------------------------------------------------------------------
+
+    def states(self, plan: Plan) -> dict[str, State]:
+        """Return what has become of every cell of a plan, by its id."""
+        try:
+            there = {entry.name for entry in os.scandir(self.cells)}
+        except OSError:
+            there = set()
+        missing = State("missing")
+        return {cell.id: self.cell(cell.id).state() if cell.id in there else missing for cell in plan.cells}
+
+    def find(self, reference: str) -> CellFolder:
+        """Return the folder of the one cell that is done and whose id, or whose run in MLflow, begins with a reference.
+
+        Raises:
+            UsageError: there is none, or more than one.
+        """
+        start = reference.strip().lower()
+        found = [folder for folder in self._folders() if start and self._is_meant(folder, start)]
+        if not found:
+            raise UsageError(f"no cell or run {reference!r} in {self.runs}; milbench status shows their ids")
+        if len(found) > 1:
+            some = ", ".join(f"{folder.id} ({folder.label()})" for folder in found[:5])
+            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+            raise UsageError(f"{reference!r} is the beginning of {len(found)} cells: {some}{more}; give more of it")
+        if not found[0].is_done:
+            state = found[0].state()
+            why = f": {state.reason}" if state.reason else ""
+            raise UsageError(f"cell {found[0].id} ({found[0].label()}) is not done ({state.status}{why})")
+        return found[0]
+
+    def _folders(self) -> Iterator[CellFolder]:
+        if self.cells.is_dir():
+            yield from (CellFolder(path) for path in sorted(self.cells.iterdir()) if path.is_dir())
+
+    def _is_meant(self, folder: CellFolder, start: str) -> bool:
+        return folder.id.startswith(start) or str(folder.mirrored().get("run", "")).startswith(start)
+
+
+def results(root: Path | str = ".", name: str | None = None) -> Results:
+    """Return everything that a report shows of a comparison.
+
+    Args:
+        root: the folder with the store, runs/.
+        name: of the comparison; None: the one launched last.
+
+    Raises:
+        UsageError: there is no such comparison.
+    """
+    import pandas as pd
+
+    from milbench.api.results import COLUMNS, Results
+
+    place = Root(Path(root))
+    plan = place.plan(name)
+    states = place.states(plan)
+    rows: list[tuple[Any, ...]] = []
+    folders = {}
+    for cell in plan.cells:
+        folder, state = place.cell(cell.id), states[cell.id]
+        rows += _rows(plan, cell, folder, state)
+        if state.status == "done":
+            folders[cell.id] = folder.path
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame[["epoch", "draw"]] = frame[["epoch", "draw"]].astype("Int64")
+    text = ["task", "loss", "recipe", "supervision", "status", "reason", "metric", "cell", "run", "machine", "code"]
+    frame[text] = frame[text].astype("category")
+    return Results(plan, frame, folders)
+
+
+def _rows(plan: Plan, cell: Cell, folder: CellFolder, state: State) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a cell in `Results.frame`."""
+    loss, task, recipe = plan.labels[cell.id]
+    draw = plan.search.draws.get(cell.id, {}).get("draw") if plan.search else None
+    shared = task, loss, recipe, cell.supervision, cell.seed, state.status, state.reason
+    history = [] if state.status == "missing" else folder.history()
+    provenance = folder.provenance() if history or state.status == "failed" else {}
+    where = cell.id, folder.mirrored().get("run", "") if provenance else "", provenance.get("machine", "")
+    more = (*where, provenance.get("code", ""), draw)
+    costs = [(cell.recipe["epochs"], f"cost/{name}", value) for name, value in folder.result().get("costs", {}).items()]
+    known = [row for row in history if not row[1].startswith("cost/")] + costs
+    for epoch, metric, value in known or [(None, "", float("nan"))]:
+        yield (*shared, epoch, metric, value, *more)

@@ -1,0 +1,79 @@
+"""How far a cell is while it is computed: written into its folder, for displays and `milbench status`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from milbench.engine.cell import CellFolder
+from milbench.engine.checkpoint import Counters
+
+INTERVAL = 0.5
+"""Least seconds between reports of progress inside an epoch; each makes the host wait for the device."""
+LOAD_INTERVAL = 10.0
+"""Seconds between two measurements of the machine's load."""
+
+
+class Progress:
+    """Writes how far a cell is, at most twice a second.
+
+    Args:
+        folder: of the cell.
+        epochs: how many epochs there are.
+        steps: how many steps an epoch has.
+        at: how far training is at the beginning.
+    """
+
+    def __init__(self, folder: CellFolder, epochs: int, steps: int, at: Counters) -> None:
+        self.folder = folder
+        self.shown: dict[str, Any] = {
+            "doing": "training", "epochs": epochs, "steps": steps, "epoch": at.epoch + 1, "step": at.step,
+            "begun": time.time(), "at": (at.epoch + at.step / steps) / epochs, "loss": None, "errors": {},
+        }  # fmt: skip
+        self._written = self._measured = 0.0
+        self._scored = 0
+        self._write()
+
+    def is_due(self) -> bool:
+        """Return whether it is time to report progress."""
+        return time.monotonic() - self._written > INTERVAL
+
+    def trained(self, at: Counters) -> None:
+        """Report steps."""
+        self._scored = 0
+        self.shown |= {"doing": "training", "epoch": at.epoch + 1, "step": at.step, "loss": at.loss_sum / at.step}
+        self._write()
+
+    def scored(self, bags: int) -> None:
+        """Report that some more bags are evaluated."""
+        self._scored += bags
+        if self.is_due():
+            self.shown["doing"] = f"evaluating, {self._scored:,} bags"
+            self._write()
+
+    def evaluated(self, metrics: Mapping[str, float]) -> None:
+        """Report the errors of an epoch; after one without an evaluation those of the last one stay."""
+        self.shown["errors"] = {k: v for k, v in metrics.items() if k.endswith("_error")} or self.shown["errors"]
+        self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        self.folder.write_progress(self.shown)
+        if self._written - self._measured > LOAD_INTERVAL:
+            self._measured = self._written
+            self.folder.append_load(time.time(), machine_load())
+
+
+def machine_load() -> dict[str, float]:
+    """Return the load of this machine by MLflow's names; {} where nothing can tell it."""
+    try:
+        import psutil
+    except ImportError:
+        return {}
+    memory = psutil.virtual_memory()
+    return {
+        "system/cpu_utilization_percentage": psutil.cpu_percent(),
+        "system/system_memory_usage_megabytes": memory.used / 1e6,
+        "system/system_memory_usage_percentage": memory.percent,
+    }

@@ -1,0 +1,203 @@
+"""Compute cells: joblib gives them to processes of this machine or of a dask cluster, and survives what kills these."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from milbench.engine.cell import CellFolder
+from milbench.engine.worker import Job, Outcome, compute, died
+from milbench.errors import UsageError
+
+T = TypeVar("T")
+
+FIRST_WORKER = 600.0
+"""Seconds to wait for the first worker of a cluster: a batch system may start it late."""
+
+
+class ClusterLost(Exception):  # noqa: N818 it is named for what has happened
+    """Raised when the scheduler of a cluster does not answer any more."""
+
+
+def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -> Generator[Outcome]:
+    """Compute cells and yield what becomes of them, as they end.
+
+    Where a process dies, what the processes were computing is computed again, one cell alone, from its last checkpoint,
+    until a cell is found whose process dies again: that one has failed.
+
+    Args:
+        jobs: the cells.
+        workers: how many are computed at a time; 0: in this very process, one after the other.
+        cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
+
+    Raises:
+        ClusterLost: the scheduler has ended.
+        UsageError: there is no such cluster, or worker processes die before they begin.
+    """
+    if not workers:
+        yield from map(compute, jobs)
+        return
+    left = {job.cell.id: job for job in jobs}
+    for job in jobs:
+        CellFolder(Path(job.folder)).forget_attempt()
+    with _cluster(cluster) as client:
+        while left:
+            try:
+                for outcome in in_processes(compute, list(left.values()), workers, jobs[0].threads, client):
+                    del left[outcome.cell_id]
+                    yield outcome
+            except Exception as error:
+                if not (how := _death(error, client)):
+                    raise
+                ended = [job for job in left.values() if CellFolder(Path(job.folder)).failure() is not None]
+                for job in ended:  # its process has ended itself, since it has lost its GPU
+                    del left[job.cell.id]
+                    yield Outcome(job.cell.id, "failed", CellFolder(Path(job.folder)).failure() or "")
+                suspects = [job for job in left.values() if CellFolder(Path(job.folder)).was_begun]
+                if not suspects and not ended:
+                    raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
+                for outcome in _one_by_one(suspects, client):
+                    del left[outcome.cell_id]
+                    yield outcome
+
+
+def _one_by_one(suspects: Sequence[Job], client: Any) -> Iterator[Outcome]:
+    """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
+    for job in sorted(suspects, key=lambda job: CellFolder(Path(job.folder)).begun, reverse=True):
+        if CellFolder(Path(job.folder)).hang.exists():  # its time was over
+            yield Outcome(job.cell.id, "failed", died(job, ""))
+            continue
+        try:
+            yield from in_processes(compute, [job], 1, job.threads, client)
+        except Exception as error:
+            if not (how := _death(error, client)):
+                raise
+            yield Outcome(job.cell.id, "failed", died(job, how))
+            return
+
+
+def in_processes(
+    function: Callable[[Job], T], jobs: Sequence[Job], workers: int, threads: int, client: Any = None
+) -> Iterator[T]:
+    """Yield what a function returns for jobs, computed by joblib in other processes, as they end.
+
+    Args:
+        function: is called in another process.
+        jobs: its arguments.
+        workers: how many calls go on at a time, on this machine.
+        threads: of each process.
+        client: of a dask cluster; None: processes of this machine.
+    """
+    from joblib import Parallel, delayed, parallel_config
+
+    # joblib starts a process anew that keeps 300 MB more than at first, as one with the data of a task does.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+    how: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
+    if client is None:
+        # With one job joblib would compute in this process. Only `workers` cells are handed out at a time.
+        config = parallel_config(backend="loky", inner_max_num_threads=threads)
+        how |= {"n_jobs": max(workers, 2), "pre_dispatch": workers, "max_nbytes": None}
+    else:
+        config = parallel_config(backend="dask", client=client, wait_for_workers_timeout=FIRST_WORKER)
+        how |= {"n_jobs": -1} if len(jobs) > 1 else {"n_jobs": -1, "pre_dispatch": 1}
+    with config:
+        outcomes = Parallel(**how)(delayed(function)(job) for job in jobs)
+    try:
+        yield from outcomes
+    finally:
+        outcomes.close()  # which ends processes that still compute
+
+
+def _death(error: Exception, client: Any) -> str:
+    """Return how a process has died, "" for an error of another kind. Raises ClusterLost."""
+    if isinstance(error, BrokenProcessPool):
+        found = re.search(r"The exit codes of the workers are \{(.*?)\}", str(error))
+        return (found[1].strip() if found else "") or "its exit code is not known"
+    if client is None:
+        return ""
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return "each worker that computed it died"
+    if client.status != "running":
+        raise ClusterLost from None
+    return ""
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Connect to a dask cluster for the block; yield None where there is no address.
+
+    Raises:
+        UsageError: dask is not installed, or no scheduler answers.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
+        if name.startswith(("distributed", "tornado", "asyncio")):  # what happens to workers is told by their cells
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    kind, _, number = address.partition(":")
+    with ExitStack() as stack:
+        if kind == "local":
+            if not number.isdigit() or not 0 < int(number) <= 1024:
+                raise UsageError(f"--cluster {address}: expected local:N with N from 1 to 1024 processes")
+            cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
+            address = stack.enter_context(cluster).scheduler_address
+        elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
+            raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
+        try:
+            client = stack.enter_context(Client(address, timeout=15, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"no dask scheduler answers at {address}: {error}") from None
+        yield client
+
+
+def worker_count(devices: Sequence[str], cells: int, jobs: int | None, jobs_per_device: int | None) -> tuple[int, int]:
+    """Return how many cells are computed at a time in all, and how many on each GPU.
+
+    On a CPU they are as many as cores, which parallel cells use better than threads in one cell; on GPUs one a GPU.
+
+    Args:
+        devices: the different devices, such as ["cpu"] or ["cuda:0", "cuda:1"].
+        cells: how many cells there are.
+        jobs: how many the user wants in all; None: the user does not say.
+        jobs_per_device: how many on each GPU; None: the user does not say.
+
+    Raises:
+        UsageError: both numbers are given, or the one for GPUs beside a CPU.
+    """
+    if list(devices) == ["cpu"]:
+        if jobs_per_device is not None:
+            raise UsageError("run.jobs_per_device is for GPUs, and cells are computed on the CPU; use --jobs")
+        return jobs or max(1, min(cells, os.cpu_count() or 1)), 1
+    if jobs is not None and jobs_per_device is not None:
+        raise UsageError("--jobs and run.jobs_per_device exclude each other: cells at a time in all, or on each GPU")
+    slots = jobs_per_device or -(-(jobs or 1) // len(devices))
+    return jobs or slots * len(devices), slots
+
+
+def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
+    """Return every n-th of the cells, from the i-th on, for the part "i/n" (i from 1 to n); all of them for None.
+
+    Examples:
+        >>> shard("abcdefg", "2/3")
+        ['b', 'e']
+    """
+    if part is None:
+        return list(cells)
+    index, count = map(int, part.split("/"))
+    if not 1 <= index <= count:
+        raise UsageError(f"--shard {part}: expected i/n with i from 1 to n, such as 1/{max(count, 1)}")
+    return list(cells[index - 1 :: count])

@@ -1,0 +1,43 @@
+"""The names by which a comparison calls its variants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milbench.api.plan import Cell, Plan, labels
+
+
+def cell(data: str = "d", seed: int = 0, task: dict[str, Any] | None = None, **loss: Any) -> Cell:
+    return Cell("exact", loss, "1", "set", "feature-bags", task or {}, "1", data, {"epochs": 1}, seed)
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        ([cell()], ["exact"]),
+        ([cell(a=1, b=2), cell(a=1, b=3)], ["exact b=2", "exact b=3"]),
+        ([cell(a=1, b=1), cell(a=2, b=2)], ["exact a=1", "exact a=2"]),
+        ([cell(w="x/one.pt"), cell(w="y/two.pt")], ["exact w=one", "exact w=two"]),
+        ([cell(w="x/one.pt"), cell(w="y/one.pt")], ["exact w=x/one.pt", "exact w=y/one.pt"]),
+    ],
+)
+def test_losses_are_named_by_the_parameters_in_which_they_differ(cells: list[Cell], names: list[str]) -> None:
+    assert [labels(cells)[one.id][0] for one in cells] == names
+
+
+def test_tables_stand_in_place_of_their_task() -> None:
+    cells = [cell(task={"table": table}) for table in ("here/birds.csv", "here/bats.csv")]
+    assert [labels(cells)[one.id][1] for one in cells] == ["birds", "bats"]
+
+
+def test_other_data_of_one_variant_is_another_recipe_for_all_seeds() -> None:
+    cells = [cell(data, seed) for data in ("old", "new") for seed in (0, 1)]
+    recipes = [labels(cells)[one.id][2] for one in cells]
+    assert recipes[0] == recipes[1] != recipes[2] == recipes[3]
+
+
+def test_a_plan_is_read_back_whole() -> None:
+    plan = Plan({"name": "mine"}, [cell(a=1), cell(a=[1, 2])], command="milbench run", launched="now")
+    assert Plan.from_json(plan.to_json()) == plan

@@ -1,0 +1,123 @@
+"""`milbench.compare` computes the cells of the command line, from names, paths, classes and modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import milbench as mb
+from milbench import Comparison, UsageError
+from tests._helpers.command_line import PLUGINS, TINY, Milbench
+
+pytestmark = pytest.mark.usefixtures("unmirrored")
+
+
+def small(root: Path, **changes: Any) -> Comparison:
+    given: dict[str, Any] = {
+        "losses": {"exact": {}, "noisy-or": {"head": ["sigmoid", "softmax"]}}, "tasks": TINY, "seeds": range(2),
+        "recipe": {"epochs": 2, "evaluate_every": 1}, "name": "small", "root": root, "in_process": True,
+        "progress": False,
+    }  # fmt: skip
+    return mb.compare(**given | changes)
+
+
+def test_a_comparison_has_the_cells_of_the_command_line_and_is_opened_again(root: Path, milbench: Milbench) -> None:
+    found = small(root).results
+    assert set(found.frame["status"]) == {"done"}
+    assert set(found.frame["loss"]) == {"exact", "noisy-or head=sigmoid", "noisy-or head=softmax"}
+    errors = found.frame[found.frame["metric"] == "test/instance_error"]
+    assert not errors.duplicated(["loss", "seed", "epoch"]).any()
+    assert len(errors) == 3 * 2 * 2, "losses, seeds, epochs"
+    run = milbench(
+        "run", "--loss", "exact,noisy-or", "--task", TINY, "-p", "loss.noisy-or.head=sigmoid,softmax",
+        "-p", "recipe.evaluate_every=1", "-p", "recipe.epochs=2", "--seeds", "0-1",
+        "--name", "small",
+    )  # fmt: skip
+    assert (run.code, "nothing to run" in run.out) == (0, True), run
+    again = mb.results(root, "small").results
+    assert again.frame.equals(found.frame)
+    assert mb.results(root).results.plan.name == "small"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"losses": ["exat"]}, "did you mean 'exact'"),
+        ({"tasks": {"synthetic-bags": {"dimensions": 3}}}, "did you mean 'dimension'"),
+        ({"losses": 3}, "loss = 3: expected a name, several, or a mapping"),
+        ({"losses": {"noisy-or": "softmax"}}, "'softmax' are no parameters"),
+        ({"seeds": True}, "seeds = True: expected numbers"),
+        ({"recipe": ["epochs"]}, r"recipe = \['epochs'\]: expected a mapping"),
+        ({"rerun": "faild"}, "unknown rerun 'faild'; did you mean 'failed'"),
+    ],
+)
+def test_a_mistake_is_named(root: Path, changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        small(root, **changes)
+    assert not (root / "runs").exists()
+
+
+def test_an_unknown_comparison_is_named(root: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was run yet"):
+        mb.results(root)
+    small(root, losses="exact", seeds=1)
+    with pytest.raises(UsageError, match="did you mean 'small'"):
+        mb.results(root, "smal")
+
+
+def test_a_failed_cell_is_there_with_its_reason_and_is_computed_again_on_request(root: Path) -> None:
+    changes: dict[str, Any] = {"losses": "exact", "seeds": 0}
+    diverges = {"lr": 1e30, "epochs": 1, "normalize_gradient": False}
+    for rerun in ("missing", "failed"):
+        (row,) = small(root, **changes, recipe=diverges, rerun=rerun).results.frame.to_dict("records")
+        assert (row["status"], row["metric"]) == ("failed", "")
+        assert "not finite" in row["reason"]
+
+
+def test_a_file_is_named_by_its_path_and_read_anew_when_it_was_edited(root: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text((PLUGINS / "learning_loss.py").read_text("utf-8"))
+    first = small(root, losses={mine: {}}, seeds=0).results
+    mine.write_text(mine.read_text("utf-8") + "\n# edited\n")
+    again = small(root, losses={mine: {}}, seeds=0).results
+    ids = [[cell.id for cell in found.plan.cells] for found in (first, again)]
+    assert len(ids[0]) == len(ids[1]) == 1
+    assert ids[0] != ids[1], "results of the earlier code do not stand for those of the later one"
+
+
+def test_a_class_of_a_notebook_is_compared(root: Path) -> None:
+    class Mine(type(mb.load_loss("noisy-or"))):  # type: ignore[misc]
+        name = "mine"
+
+    found = small(root, losses=["exact", Mine], seeds=0).results
+    assert set(found.frame["loss"]) == {"exact", "mine"}
+    assert set(found.frame["status"]) == {"done"}
+
+
+SCRIPT = f"""
+import milbench
+
+print("the top level is run")
+
+
+class Mine(type(milbench.load_loss("noisy-or"))):
+    name = "mine"
+
+
+found = milbench.compare(["exact", Mine], {TINY!r}, recipe={{"epochs": 1}}, jobs=1)
+print(*sorted(set(found.results.frame["status"])))
+"""
+"""A script as README has it: without the guard that processes of multiprocessing need elsewhere."""
+
+
+def test_a_script_computes_cells_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("the top level is run") == 1
+    assert ran.stdout.splitlines()[-1] == "done"
+    assert ran.stderr == ""

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from milbench.data.bags_store import single
+from milbench.data.own_bags import Columns, load_features
+from milbench.errors import UsageError
+
+FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def bag_features(folder: Path, names: list[str], key: str = "") -> list[Any]:
+    """Return the features of bags whose files a table names."""
+    rows = [f"bag {n},{'x' * (n % 2 or len(names) == 1)},{name}" for n, name in enumerate(names)]
+    (folder / "t.csv").write_text("\n".join(["bag,labels,path", *rows]))
+    found = load_features(folder / "t.csv", Columns(features="@path", key=key)).store
+    return [single(found[bag], found.dtype) for bag in range(len(found))]
+
+
+def write(folder: Path, name: str, **arrays: Any) -> None:
+    path = folder / name
+    if path.suffix == ".npy":
+        np.save(path, next(iter(arrays.values())))
+    elif path.suffix == ".npz":
+        np.savez(path, **arrays)
+    elif path.suffix == ".safetensors":
+        save_file(arrays, path)
+    elif path.suffix in (".h5", ".hdf5"):
+        with h5py.File(path, "w") as file:
+            for key, array in arrays.items():
+                file[f"group/{key}"] = array
+    else:
+        torch.save({key: torch.from_numpy(array) for key, array in arrays.items()}, path)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.hdf5", "a.pt", "a.safetensors"])
+def test_every_format_gives_the_same_features(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, x=FEATURES)
+    (found,) = bag_features(tmp_path, [name])
+    assert found.dtype == np.float32
+    assert np.array_equal(found, FEATURES)
+
+
+@pytest.mark.parametrize(("name", "key"), [("a.npz", "x"), ("a.h5", "group/x"), ("a.pt", "x"), ("a.safetensors", "x")])
+def test_a_key_names_one_of_several_arrays(tmp_path: Path, name: str, key: str) -> None:
+    write(tmp_path, name, x=FEATURES, other=FEATURES[:1])
+    assert np.array_equal(bag_features(tmp_path, [name], key)[0], FEATURES)
+    with pytest.raises(UsageError, match="expected one array, or a key"):
+        bag_features(tmp_path, [name])
+    with pytest.raises(UsageError, match=f"no '{key}s'; did you mean '{key}'"):
+        bag_features(tmp_path, [name], f"{key}s")
+
+
+def test_a_tensor_alone_needs_no_key(tmp_path: Path) -> None:
+    torch.save(torch.from_numpy(FEATURES), tmp_path / "a.pt")
+    assert np.array_equal(bag_features(tmp_path, ["a.pt"])[0], FEATURES)
+
+
+def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "good.npy", x=FEATURES)
+    (tmp_path / "bad.npz").write_bytes(b"PK nothing")
+    write(tmp_path, "flat.npy", x=FEATURES.ravel())
+    write(tmp_path, "text.npy", x=np.array([["a", "b"]]))
+    names = ["good.npy", "gone.npy", "", "bad.npz", "flat.npy", "text.npy", "a.txt"]
+    (tmp_path / "a.txt").write_text("1 2")
+    with pytest.raises(UsageError, match="6 of 7 files cannot be read") as caught:
+        bag_features(tmp_path, names)
+    message = str(caught.value)
+    for part in ("row 3: gone.npy: not found", "row 4: no file", "row 5: bad.npz", "the shape (6,)",
+                 "row 7: text.npy: expected numbers", "row 8: a.txt: expected a file .npy"):  # fmt: skip
+        assert part in message
+    assert "good" not in message
+
+
+def test_features_of_two_widths_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.npy", x=FEATURES)
+    write(tmp_path, "b.npy", x=FEATURES[:, :1])
+    with pytest.raises(UsageError, match=r"row 3: b\.npy has 1 features, expected 2 as in a\.npy"):
+        bag_features(tmp_path, ["a.npy", "b.npy"])
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("sprung"),)
+
+
+@pytest.mark.parametrize("ending", [".h5", ".pt", ".npz", ".safetensors", ".npy"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_half_precision_stays_half_precision(tmp_path: Path, ending: str, dtype: Any) -> None:
+    values = FEATURES.astype(dtype) / 3
+    if ending == ".h5":  # as CLAM and TRIDENT write it
+        with h5py.File(tmp_path / "s1.h5", "w") as file:
+            file["features"], file["coords"] = values, np.arange(6).reshape(3, 2) * 256
+    else:
+        write(tmp_path, f"s1{ending}", features=values)
+    (tmp_path / "t.csv").write_text("slide_id,label\ns1,x\n")
+    bags = load_features(tmp_path / "t.csv", Columns(bag="slide_id", labels="label", features=f"*{ending}"))
+    assert bags.store[0].dtype == dtype
+    assert np.array_equal(bags.store.single(0), values.astype(np.float32))
+    if ending == ".h5":
+        assert bags.coords is not None
+        assert bags.coords.tolist() == [[0, 256], [512, 768], [1024, 1280]]
+
+
+def test_bfloat16_is_kept_in_two_bytes(tmp_path: Path) -> None:
+    values = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)).bfloat16()
+    torch.save(values, tmp_path / "a.pt")
+    assert np.array_equal(bag_features(tmp_path, ["a.pt"])[0], values.float().numpy())
+    (packed,) = tmp_path.glob(".bags/*/instances.npy")
+    assert np.load(packed).nbytes == 12
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def scramble(path: Path) -> None:
+    path.write_bytes(b"\x93NUMPY\x01\x00" + bytes(range(200)))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, scramble, empty])
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
+def test_a_damaged_file_is_named_with_its_row_in_one_line(tmp_path: Path, name: str, damage: Any) -> None:
+    write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))
+    write(tmp_path, name, x=np.ones((500, 2), np.float32))
+    damage(tmp_path / name)
+    with pytest.raises(UsageError, match=rf"1 of 2 files cannot be read: .*t\.csv, row 3: {name}: ") as caught:
+        bag_features(tmp_path, ["good.npy", name])
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("instances.npy"))
+
+
+@pytest.mark.parametrize("name", ["trap.npy", "trap.pt"])
+def test_nothing_is_unpickled(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    if name == "trap.npy":
+        np.save(path, np.array([[Trap()]], dtype=object), allow_pickle=True)
+    else:
+        path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(UsageError, match="1 of 1 files cannot be read") as caught:
+        bag_features(tmp_path, [name])
+    assert not (tmp_path / "sprung").exists()
+    assert "weights_only=False" not in str(caught.value), "no hint how to run it after all"

@@ -1,0 +1,177 @@
+"""The store of bags: what its one pass finds, who may share it, and what is left of a pass that was cut short."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from milbench.data import bags_store, own_bags
+from milbench.data.bags_store import looked_at
+from milbench.data.own_bags import Columns, load_features
+from milbench.errors import UsageError
+from tests._helpers.own_bags import store_of
+
+FILES = Columns(bag="slide_id", labels="label", features="features/*.npy")
+
+
+def slides(folder: Path, count: int = 6, width: int = 5, **array: Any) -> Path:
+    """Write slides.csv and a file of features for each of its rows."""
+    rng = np.random.default_rng(0)
+    (folder / "features").mkdir(parents=True)
+    for n in range(count):
+        np.save(
+            folder / f"features/s{n}.npy", rng.normal(3, 2, size=(20 + 7 * n, width)).astype(**array or {"dtype": "f4"})
+        )
+    rows = [f"s{n},{'x' * (n % 2)}" for n in range(count)]
+    (folder / "slides.csv").write_text("\n".join(["slide_id,label", *rows]))
+    return folder / "slides.csv"
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [3, 5, 1, 900, 2], [5000], [2, 4000, 4000, 1, 1]])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_moments_and_extremes_are_those_of_all_numbers(
+    sizes: list[int], offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bags_store, "BLOCK", 1 << 8)
+    rng = np.random.default_rng(1)
+    parts = [(offset + rng.normal(size=(size, 3)).round(1)).astype(np.float32) for size in sizes]
+    store, every = store_of(parts), np.concatenate(parts)
+    mean, spread = store.standard(np.arange(len(sizes)))
+    np.testing.assert_allclose(mean, every.astype(np.longdouble).mean(axis=0).astype(float), rtol=1e-12)
+    exact = every.astype(np.longdouble).std(axis=0).astype(float)
+    np.testing.assert_allclose(spread, exact, rtol=1e-9, atol=1e-9)
+    one = len(sizes) // 2
+    assert store.standard(np.array([one]))[0] == pytest.approx(parts[one].astype(float).mean(axis=0))
+    for feature in range(3):
+        low, next_low, next_high, high = store.ends[:, feature].tolist()
+        different = np.unique(every[:, feature])
+        assert (low, high) == (different[0], different[-1])
+        if len(different) > 1:
+            assert (next_low, next_high) == (different[1], different[-2])
+    assert len({bytes(digest) for digest in store.digests}) == len({part.tobytes() for part in parts})
+
+
+def test_a_constant_feature_has_no_spread_at_all() -> None:
+    parts = [np.full((n, 2), 0.1, np.float32) for n in (3, 70_000)]
+    assert store_of(parts).standard(np.arange(2))[1].tolist() == [0, 0]
+    assert store_of(parts).constant().all()
+
+
+def test_npy_files_stay_where_they_are_and_others_are_packed_in_their_type(tmp_path: Path) -> None:
+    table = slides(tmp_path / "a", dtype="f2")
+    bags = load_features(table, FILES)
+    assert bags.store.packed is None
+    assert not list(tmp_path.rglob("instances.npy"))
+    assert isinstance(bags.store[3], np.memmap)
+    np.save(tmp_path / "a/features/s2.npy", np.ones((4, 5), np.float32))
+    mixed = load_features(table, FILES).store
+    assert mixed.packed is not None
+    assert mixed.packed.dtype == np.float32
+    assert np.array_equal(mixed.single(3), bags.store.single(3))
+
+
+def test_a_store_may_be_removed_at_any_time_and_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = slides(tmp_path / "a")
+    digest = load_features(table, FILES).digest
+    shutil.rmtree(tmp_path / "a/.bags")
+    monkeypatch.setenv("MILBENCH_CACHE", str(tmp_path / "elsewhere"))
+    assert load_features(table, FILES).digest == digest
+    assert not (tmp_path / "a/.bags").exists()
+    assert list((tmp_path / "elsewhere").rglob("cache.json"))
+
+
+def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = slides(tmp_path)
+    monkeypatch.setattr(own_bags, "RECENT", -1e9)
+    first = load_features(table, FILES)
+    monkeypatch.setattr(own_bags, "read_table", None)
+    monkeypatch.setattr(own_bags, "open_features", None)
+    again = load_features(table, FILES)
+    assert (again.digest, again.bags) == (first.digest, first.bags)
+    assert np.array_equal(again.labels, first.labels)
+
+
+def test_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("bag,labels,f\n" + "a,x,1.5\n" * 1000 + "b,,2\n")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3000))
+    with pytest.raises(UsageError, match=r"need 4,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
+        load_features(tmp_path / "t.csv", Columns())
+    assert not (tmp_path / ".bags").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from milbench.data import bags_store
+from milbench.data.own_bags import Columns, load_features
+real = bags_store.looked_at
+def killed(rows, *args, **how):
+    if len(rows) > 40:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(rows, *args, **how)
+bags_store.looked_at = killed
+load_features(Path(sys.argv[1]), Columns("slide_id", "label", "features/*.npy"))
+"""
+
+
+def test_what_a_killed_process_leaves_is_no_store_and_is_removed_later(tmp_path: Path) -> None:
+    table = slides(tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(table)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not list(tmp_path.glob(".bags/slides*"))
+    assert len(load_features(table, FILES)) == 6
+    assert [path.name.partition("-")[0] for path in (tmp_path / ".bags").iterdir()] == ["slides.csv"]
+
+
+CELL = """
+import resource, sys
+import torch
+from milbench import generator, load_loss, load_task
+def main():
+    held = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
+    task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
+                     instances=4000, batch_instances=32_000)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
+    task.check_data(None)
+    task.prepare(None, torch.device("cpu"))
+    network, loss = task.network(0), load_loss("exact")
+    for bags in task.train_batches(0, generator("epoch")):
+        assert bags.instances.shape[1] == 4000
+        loss(network(bags.instances), bags.labels, bags.mask).mean().backward()
+    print("done", bags.instances.shape)
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the limits of Linux")
+def test_two_cells_at_once_share_more_data_than_each_may_hold(tmp_path: Path) -> None:
+    """Of 1.5 GB in sparse files, under a limit of 0.9 GB of anonymous memory each."""
+    (tmp_path / "features").mkdir()
+    rows = ["slide_id,label"]
+    for n in range(10):
+        path = tmp_path / f"features/s{n}.npy"
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(36_600, 1024))
+        array[:10] = np.random.default_rng(n).normal(size=(10, 1024))
+        del array
+        rows.append(f"s{n},{'x' * (n % 2)}")
+    (tmp_path / "slides.csv").write_text("\n".join(rows))
+    assert sum(path.stat().st_size for path in tmp_path.glob("features/*")) > 1.49e9
+    table = tmp_path / "slides.csv"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    cells = [subprocess.Popen([sys.executable, "-c", CELL, table], env=env, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [cell.communicate()[0].startswith(b"done") for cell in cells] == [True, True]
+
+
+def test_numbers_that_single_precision_cannot_hold_are_not_finite() -> None:
+    rows: NDArray[Any] = np.array([[1e300], [1.0]])
+    assert not np.isfinite(looked_at(rows, np.zeros(1, np.int64), "float64", ends=True).means).all()

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from milbench.data.checks import check_bags, fatal
+from milbench.data.own_bags import OwnBags
+from milbench.data.table import Mark
+from tests._helpers.own_bags import own_bags, store_of
+
+LABELS = [[True, False], [False, False], [True, True]]
+
+
+def parts(change: Any = None) -> list[NDArray[Any]]:
+    """Return three bags of 2, 1 and 3 instances of two features, after a change of all of them."""
+    features = np.arange(12, dtype=np.float32).reshape(6, 2)
+    if change is not None:
+        change(features)
+    return np.split(features, [2, 3])
+
+
+def table(change: Any = None, **columns: Any) -> OwnBags:
+    return own_bags(parts(change), columns.pop("labels", LABELS), columns.pop("classes", ["cat", "dog"]), **columns)
+
+
+def found(bags: OwnBags, level: str, limit: int = 16) -> dict[str, str]:
+    return {finding.what: finding.found for finding in check_bags(bags, "features", limit) if finding.level == level}
+
+
+def test_facts_are_counted() -> None:
+    facts = found(table(), "fact")
+    assert facts["bags"] == "3, with 6 instances"
+    assert facts["bag sizes"] == "1 to 3, median 2"
+    assert facts["classes"] == "2, a bag has 0 to 2 of them"
+    assert facts["empty label sets"] == "1 of 3 bags"
+    assert (facts["class cat"], facts["class dog"]) == ("in 2 of 3 bags", "in 1 of 3 bags")
+    assert found(table(), "warning") == found(table(), "fatal") == {}
+
+
+def test_bags_of_equal_content_are_named_and_those_in_two_parts_of_a_split() -> None:
+    one, other = np.arange(2.0).reshape(1, 2), np.full((1, 2), 9.0)
+    twin = replace(table(), store=store_of([one, other, one]))
+    labels = np.array([[True, False], [False, False], [False, True]])
+    warnings = found(replace(twin, labels=labels), "warning")
+    assert warnings["bags of equal content"] == "1: a = c"
+    assert warnings["equal bags, other labels"] == "1: a = c"
+    assert "equal bags in two parts" not in warnings
+    assert found(replace(twin, split=["train", "train", "test"]), "warning")["equal bags in two parts"] == "1: a = c"
+    assert "equal bags in two parts" not in found(replace(twin, split=["test", "train", "test"]), "warning")
+
+
+def test_a_group_in_two_parts_of_a_split_is_fatal() -> None:
+    grouped = replace(table(), groups=["x", "y", "x"])
+    assert found(replace(grouped, split=["train", "test", "train"]), "fatal") == {}
+    apart = found(replace(grouped, split=["train", "train", "test"]), "fatal")
+    assert apart == {"groups in two parts of the split": "1: x"}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_feature_that_is_not_finite_is_fatal_and_placed(value: float) -> None:
+    def broken(features: Any) -> None:
+        features[4, 1] = value
+
+    (text,) = found(table(broken), "fatal").values()
+    assert text == f"1, the first in bags.csv, row 6: g is {value} in single precision"
+
+
+def test_constant_features_are_a_warning_and_fatal_where_all_are() -> None:
+    def constant(features: Any) -> None:
+        features[:, 1] = 3
+
+    def all_constant(features: Any) -> None:
+        features[:] = 5, 3
+
+    assert found(table(constant), "warning") == {"constant features": "1: g"}
+    assert "all are constant" in found(table(all_constant), "fatal")["features"]
+
+
+def features_of(*columns: NDArray[Any]) -> OwnBags:
+    """Return a table with these features in bags of two."""
+    features = np.stack(columns, axis=1).astype(np.float32)
+    bags = len(features) // 2
+    labels = np.arange(bags)[:, None] % 3 < [1, 2]
+    return own_bags(np.split(features, bags), labels, ["cat", "dog"])
+
+
+@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.parametrize("share", [0.01, 0.2])
+@pytest.mark.parametrize(("value", "scale"), [(-9999, 1), (-9999, 100), (-1, 0.01), (1e30, 1)])
+def test_values_that_may_stand_for_missing_ones_are_placed(
+    value: float, scale: float, share: float, count: int
+) -> None:
+    rng = np.random.default_rng(0)
+    column, normal = rng.uniform(0, scale, size=count), rng.normal(size=count)
+    gone = max(2, round(share * count))
+    column[5 : 5 + gone] = value
+    text = found(features_of(normal, column), "warning")["values far from all others"]
+    assert text == f"g is {value:g} in {gone} instances, the first in row 7; are they missing values?"
+    assert found(features_of(normal, column), "fatal") == {}
+
+
+def test_values_that_are_merely_rare_or_large_are_not_called_missing() -> None:
+    rng = np.random.default_rng(0)
+    rare, spike = np.zeros(300), np.full(300, -0.03)
+    rare[[7, 90]], spike[:40] = 5, np.linspace(-0.05, 0.03, 40)
+    spike[41] = 36.8  # one real instance of its kind
+    for column in (rng.lognormal(0, 3, size=300), rng.standard_t(2, size=300), rng.poisson(0.1, size=300), rare, spike):
+        assert "values far from all others" not in found(features_of(rng.normal(size=300), column), "warning")
+    few = found(features_of(np.r_[1.0, 2, -9999, -9999], np.arange(4.0)), "warning")
+    assert "values far from all others" not in few, "of four instances nothing is known"
+
+
+def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> None:
+    assert "certified lower bound" in found(table(), "warning", limit=1)["large label sets"]
+    labels = np.array([[True, False], [True, True], [True, True]])
+    assert (
+        "1 have more classes than instances: b" in (found(table(labels=labels), "fatal")["bags with too few instances"])
+    )
+
+
+def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
+    split = ["train", "test", "train"]
+    assert found(replace(table(), split=split), "warning")["class dog"] == "is in no bag of test"
+    everywhere = np.array([[True, False], [True, False], [True, True]])
+    assert "is in every bag" in found(replace(table(), labels=everywhere), "warning")["class cat"]
+
+
+def test_a_column_of_0_and_1_that_was_read_as_names_of_classes_is_a_warning() -> None:
+    seen = found(replace(table(), class_names=["0", "1"]), "warning")
+    assert "task.labels='positive;'" in seen["the classes are 0 and 1"]
+    assert "the classes are 0 and 1" not in found(table(), "warning")
+
+
+def test_classes_that_differ_in_case_alone_are_named() -> None:
+    seen = found(replace(table(), class_names=["Cat", "cat"]), "warning")
+    assert seen["classes that differ in case alone"] == "Cat and cat"
+
+
+def frames() -> list[NDArray[Any]]:
+    """Return sequences of 4, 6 and 10 frames of two features."""
+    return [np.arange(2.0 * length).reshape(2, length).T for length in (4, 6, 10)]
+
+
+def sequences(some: Any = None, **changes: Any) -> OwnBags:
+    """Return a table of three sequences, two frames a second."""
+    names, path = ["a.wav", "b.wav", "c.wav"], Path("t.csv")
+    columns = {"frames_per_second": 2.0, "rows": None, **changes}
+    return own_bags(some or frames(), LABELS, ["cat", "dog"], bags=names, path=path, **columns)
+
+
+def of_sequences(table: OwnBags, level: str, positions: tuple[int, ...] = (2, 3, 5), limit: int = 16) -> dict[str, str]:
+    findings = check_bags(table, "sequences", limit, np.array(positions))
+    return {finding.what: finding.found for finding in findings if finding.level == level}
+
+
+def test_lengths_of_sequences_are_counted() -> None:
+    table = sequences(marks=[[Mark(0, (0, 1))], [], []])
+    facts = of_sequences(table, "fact")
+    assert facts["sequences"] == "3, of 4 to 10 frames, median 6"
+    assert facts["time"] == "2 to 5 seconds, 2 frames a second"
+    assert facts["features"] == "2 in every frame"
+    assert facts["events"] == "2 of 3 sequences have an event of every class"
+    assert facts["empty label sets"] == "1 of 3 bags"
+    assert facts["class cat"] == "in 2 of 3 bags"
+    assert of_sequences(table, "warning") == of_sequences(table, "fatal") == {}
+    assert "large label sets" in of_sequences(table, "warning", limit=1)
+
+
+def test_sequences_with_too_few_positions_or_late_events_are_placed() -> None:
+    (found,) = of_sequences(sequences(), "fatal", positions=(2, 3, 1)).values()
+    assert found.startswith("1: c.wav (row 4) has 2 classes and 1 positions in its 10 frames")
+    (found,) = of_sequences(sequences(marks=[[Mark(0, (2, 3))], [], []]), "fatal").values()
+    assert found == "1: a.wav (row 2) lasts 2 seconds and has 'cat' from 2"
+    assert not of_sequences(sequences(marks=[[Mark(0, (1.9, 3))], [], []]), "fatal"), "its end is cut off"
+
+
+def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> None:
+    """Network and loss could know a test recording from training."""
+    one, other, _ = frames()
+    twins = [one, other, one.copy()]
+    expected = "1: a.wav (row 2) = c.wav (row 4)"
+    for changes, refused in (
+        ({}, True),
+        ({"groups": ["x", "x", "y"]}, True),
+        ({"groups": ["x", "y", "x"]}, False),
+        ({"split": ["train", "test", "test"]}, True),
+        ({"split": ["test", "train", "test"]}, False),
+    ):
+        assert list(of_sequences(sequences(twins, **changes), "fatal").values()) == [expected] * refused, changes
+        assert of_sequences(sequences(twins, **changes), "warning")["sequences of equal content"] == expected
+
+
+def test_silence_and_constant_features_are_warnings_and_fatal_where_there_is_nothing_else() -> None:
+    first, second, third = frames()
+    warnings = of_sequences(sequences([first * 0 + 7, second, third]), "warning")
+    assert warnings == {"sequences that never change": "1: a.wav (row 2)"}
+    same = [np.stack([one[:, 0], np.ones(len(one))], axis=1) for one in (first, second, third)]
+    assert of_sequences(sequences(same), "warning") == {"constant features": "1, counted from 0: 1"}
+    alike = sequences([np.ones_like(one) for one in same], groups=["x", "x", "y"])
+    findings = check_bags(alike, "sequences", 16, np.array([2, 3, 5]))
+    assert fatal(findings) == ["features: all are constant: no frame differs from another one"]
+
+
+FEW = ("only one bag", "only one group", "two bags", "two groups")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "level"),
+    [
+        (["a"], {}, "fatal"),
+        (["a", "b"], {}, "warning"),
+        (["a", "b", "c"], {}, None),
+        (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
+        (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
+        (["a", "b"], {"split": ["train", "test"]}, None),
+    ],
+)
+def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
+    labels = np.array([[True, False]] * len(names))
+    bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
+    few = [finding.level for finding in check_bags(bags, "features", 16) if finding.what in FEW]
+    assert few == ([level] if level else [])

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from milbench.data import image_files, own_bags
+from milbench.data.checks import check_bags, fatal
+from milbench.data.image_files import fitted, fitted_boxes
+from milbench.data.own_bags import OwnBags, load_images
+from milbench.data.table import Mark
+from milbench.errors import UsageError
+
+
+def image_table(folder: Path, names: list[str], split: str = "") -> Path:
+    """Write a table whose images show a cat, but for the first one, and with the parts of a split where it is given."""
+    parts = split.split()
+    rows = [f"{name},{'cat' * (n > 0)}" + (f",{parts[n]}" if parts else "") for n, name in enumerate(names)]
+    (folder / "pets.csv").write_text("\n".join(["image,labels" + ",split" * bool(parts), *rows]))
+    return folder / "pets.csv"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Three pictures: red and wide, white with a black point and square, and a copy of the first in another format."""
+    red, point = Image.new("RGB", (80, 40), "red"), Image.new("L", (32, 32), 255)
+    red.putpixel((0, 0), (0, 0, 255))
+    point.putpixel((3, 5), 0)
+    red.save(tmp_path / "red.png")
+    red.save(tmp_path / "again.bmp")
+    point.save(tmp_path / "point.png")
+    return image_table(tmp_path, ["red.png", "point.png", "again.bmp"])
+
+
+def test_images_are_fitted_into_squares_and_mapped_from_a_file(table: Path) -> None:
+    bags = load_images(table, size=32)
+    images = bags.store.packed
+    assert images is not None
+    assert images.shape == (3, 3, 32, 32)
+    assert isinstance(images, np.memmap), "more images than memory holds"
+    assert bags.sizes is not None
+    assert bags.sizes.tolist() == [[80, 40], [32, 32], [80, 40]]
+    assert images[0, :, 16, 16].tolist() == [255, 0, 0]
+    assert images[0, 2, 8, 0] > 0, "the upper left corner of the picture, 8 pixels below that of the square"
+    assert (images[1] == 0).nonzero()[1].tolist() == [5] * 3
+    assert (images[1] == 0).nonzero()[2].tolist() == [3] * 3
+    assert load_images(table, size=32, channels=1).store[0].shape == (1, 1, 32, 32)
+
+
+def test_boxes_move_with_the_pixels() -> None:
+    picture = Image.new("L", (90, 60), 0)
+    picture.paste(255, (30, 12, 60, 36))
+    square = np.asarray(fitted(picture, 48)) > 127
+    rows, columns = (np.flatnonzero(square.any(axis=axis)) for axis in (1, 0))
+    (box,) = fitted_boxes(np.array([[30, 12, 60, 36]], np.float32), 90, 60, 48)
+    assert box == pytest.approx([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], abs=0.5)
+
+
+def test_images_are_decoded_once_until_one_changes(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_images(table, size=32)
+    for path in table.parent.iterdir():
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(own_bags, "RECENT", 0)
+    assert load_images(table, size=32).digest == before.digest, "another date is the same data"
+    monkeypatch.setattr(image_files, "open_image", None)
+    assert load_images(table, size=32).digest == before.digest, "nothing is decoded again"
+    monkeypatch.undo()
+    Image.new("L", (32, 32), 9).save(table.parent / "point.png")
+    after = load_images(table, size=32)
+    assert after.store[1].max() == 9
+    assert after.digest != before.digest
+
+
+def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Path) -> None:
+    folder = table.parent
+    (folder / "broken.png").write_bytes((folder / "red.png").read_bytes()[:60])
+    (folder / "text.jpg").write_text("no picture")
+    wrong = image_table(folder, ["red.png", "broken.png", "absent.png", "point.png", "text.jpg"])
+    with pytest.raises(UsageError, match=r"^3 of 5 images cannot be read: ") as error:
+        load_images(wrong, size=32)
+    for place in ("pets.csv, row 3: .*broken.png", "pets.csv, row 4: .*absent.png is not there", "row 6: .*text.jpg"):
+        assert error.match(place)
+    assert "\n" not in str(error.value)
+    assert not list(folder.rglob("*.npy"))
+
+
+def test_a_full_disk_is_one_line(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(UsageError, match=r"cannot keep the bags of .*pets.csv in .*: No space left on device"):
+        load_images(table, size=32)
+
+
+def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: Path) -> None:
+    folder = table.parent
+    Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
+    names = ["red.png", "point.png", "again.bmp", "plain.png"]
+    split = image_table(folder, names, "train train test test")
+    found = {f.what: (f.level, f.found) for f in check_bags(load_images(split, size=32), "images", 16)}
+    assert found["images"] == ("fact", "4, of 20x30 to 80x40 pixels")
+    assert found["images of equal content"] == ("warning", "1: red.png = again.bmp")
+    assert found["equal images in two parts"] == ("warning", "1: red.png = again.bmp")
+    assert found["images of one colour"] == ("warning", "1: plain.png")
+    assert found["equal images, other labels"] == ("warning", "1: red.png = again.bmp")
+    assert not [what for what, (level, _) in found.items() if level == "fatal"]
+    Image.new("RGB", (9, 9), "blue").save(folder / "blue.png")
+    plain = image_table(folder, ["plain.png", "blue.png"])
+    problems = fatal(check_bags(load_images(plain, size=32), "images", 16))
+    assert problems == ["images: all are of one colour: nothing can be told from them"]
+
+
+@pytest.mark.parametrize(("left", "bottom", "outside"), [(19, 30, False), (20, 30, True), (19, 0, True)])
+def test_boxes_outside_their_image_are_fatal_and_named(table: Path, left: float, bottom: float, outside: bool) -> None:
+    folder = table.parent
+    Image.new("RGB", (20, 30), "green").save(folder / "plain.png")
+    names = ["red.png", "plain.png"]
+    boxed = replace(load_images(image_table(folder, names)), marks=[[], [Mark(0, (left, -5, 25, bottom))]])
+    problems = fatal(check_bags(boxed, "images", 16))
+    assert problems == ["boxes outside their image: 1: plain.png (row 3) has 20 x 30 pixels"] * outside
+
+
+HEADER = "image\tlabels\tboxes"
+CAT, DOG = ["cat", 0, 1, 10, 11.5], ["dog", 5, 5, 9, 9]
+
+
+def load(folder: Path, *rows: str, header: str = HEADER, classes: str = "") -> OwnBags:
+    for name in ("a.png", "b.jpg", "c.png", "first.png"):
+        Image.new("L", (16, 16), ord(name[0])).save(folder / name)
+    (folder / "pets.tsv").write_text("\n".join([header, *rows]), "utf-8")
+    return load_images(folder / "pets.tsv", classes=classes, size=16)
+
+
+def quoted(boxes: object) -> str:
+    return '"' + json.dumps(boxes).replace('"', '""') + '"'
+
+
+def test_images_are_bags_with_label_sets_and_boxes(tmp_path: Path) -> None:
+    table = load(tmp_path, f"a.png\tdog;cat\t{quoted([DOG, CAT, DOG])}", "b.jpg\t\t", "c.png\tcat\t")
+    assert table.bags == ["a.png", "b.jpg", "c.png"]
+    assert table.class_names == ["cat", "dog"]
+    assert table.labels.tolist() == [[True, True], [False, False], [True, False]]
+    assert table.marks is not None
+    assert table.marks[0] == [(1, tuple(DOG[1:])), (0, tuple(CAT[1:])), (1, tuple(DOG[1:]))]
+    assert table.marked().tolist() == [True, True, False], "none are expected of an empty label set"
+    assert load(tmp_path, "a.png\tcat", header="image\tlabels").marks is None
+
+
+def test_the_digest_changes_with_labels_and_boxes(tmp_path: Path) -> None:
+    moved = ["cat", 0, 1, 10, 12]
+    digests = [
+        load(tmp_path, f"a.png\tcat\t{text}", classes="cat;dog").digest
+        for text in ("", quoted([CAT]), quoted([moved]), quoted([CAT]))
+    ]
+    assert digests[1] == digests[3]
+    assert len(set(digests)) == 3
+    assert load(tmp_path, "a.png\tdog\t", classes="cat;dog").digest not in digests
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("\tcat\t", r"pets.tsv, row 3: the column 'image' is empty"),
+        ("first.png\tcat\t", r"row 3: 'first.png' is the image of row 2 too"),
+        ("a.png\tcta\t", r"row 3: 'cta' is no class; did you mean 'cat'\?"),
+        ("a.png\tcat\t[", r"row 3: boxes '\[' cannot be read as JSON"),
+        ("a.png\tcat\t3", r"row 3: boxes are '3'; expected a list of \[class, left, top"),
+        (f"a.png\tcat\t{quoted([['cat', 1, 2, 3]])}", r"row 3: the box \['cat', 1, 2, 3\] is wrong; expected \[class"),
+        (f"a.png\tcat\t{quoted([['cat', 1, 2, 3, float('nan')]])}", r"row 3: the box .* is wrong; expected \[class"),
+        (f"a.png\tcat\t{quoted([['cat', 5, 2, 5, 4]])}", r"row 3: the box .* is wrong; .* left < right"),
+        (f"a.png\tcat\t{quoted([['dgo', 1, 2, 3, 4]])}", r"row 3: a box of 'dgo', .* did you mean 'dog'"),
+        (f"a.png\tcat;dog\t{quoted([CAT])}", r"row 3: the boxes are of \{cat\}, .* the labels \{cat, dog\}"),
+        (f"a.png\t\t{quoted([CAT])}", r"row 3: the boxes are of \{cat\}, .* the labels \{\}"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        load(tmp_path, "first.png\tcat\t", row, classes="cat;dog")

@@ -1,0 +1,206 @@
+"""Files of sequences: what becomes of arrays and sounds, and one line for what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+import torch
+
+from milbench import UsageError
+from milbench.data.bag_files import FrameSettings
+from milbench.data.own_bags import OwnBags, load_sequences
+from tests._helpers.sequence_files import RATE
+
+SETTINGS = FrameSettings(frames_per_second=50, bands=16)
+WAVE = np.sin(np.arange(RATE) * 0.7).astype(np.float32) * 0.5
+
+
+def load(folder: Path, *names: str, settings: FrameSettings = SETTINGS) -> OwnBags:
+    (folder / "t.csv").write_text("\n".join(["file,labels", *(f"{name},x" for name in names)]))
+    return load_sequences(folder / "t.csv", settings=settings)
+
+
+def frames(bags: OwnBags) -> list[torch.Tensor]:
+    return [torch.from_numpy(bags.store.single(bag).copy()).T for bag in range(len(bags))]
+
+
+def test_wav_and_npy_of_one_waveform_have_the_same_frames(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", WAVE)
+    soundfile.write(tmp_path / "w.wav", WAVE, RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "two.wav", np.stack([0.5 * WAVE, 1.5 * WAVE], axis=1), RATE, subtype="FLOAT")
+    loaded = load(tmp_path, "w.npy", "w.wav", "two.wav", settings=FrameSettings(50, 16, sample_rate=RATE))
+    assert loaded.frames_per_second == 50
+    assert frames(loaded)[0].shape == (16, 50)
+    torch.testing.assert_close(frames(loaded)[1], frames(loaded)[0])
+    torch.testing.assert_close(frames(loaded)[2], frames(loaded)[0], atol=1e-4, rtol=1e-4)
+
+
+def test_frames_of_an_array_are_taken_as_they_are(tmp_path: Path) -> None:
+    values = np.arange(12, dtype=np.int16).reshape(4, 3)  # four frames of three features
+    np.save(tmp_path / "f.npy", values)
+    loaded = load(tmp_path, "f.npy")
+    assert loaded.frames_per_second == 50
+    assert frames(loaded)[0].tolist() == values.T.tolist()
+
+
+def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "good.npy", np.zeros((4, 3)))
+    np.save(tmp_path / "cube.npy", np.zeros((4, 3, 2)))
+    np.save(tmp_path / "none.npy", np.zeros((0, 3)))
+    np.save(tmp_path / "wave.npy", WAVE)
+    np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:90])
+    (tmp_path / "noise.wav").write_bytes(b"RIFFno sound")
+    (tmp_path / "text.mp4").write_text("x")
+    bad = ["cube.npy", "none.npy", "wave.npy", "pickle.npy", "cut.npy", "noise.wav", "text.mp4", "away.wav"]
+    with pytest.raises(UsageError, match="8 of 9 files cannot be read") as caught:
+        load(tmp_path, "good.npy", *bad)
+    assert all(f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3))
+    assert "good.npy" not in str(caught.value)
+    assert "needs sample_rate" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_with_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    for name, value in (("good", 0), ("nan", np.nan), ("inf", np.inf)):
+        np.save(tmp_path / f"{name}.npy", np.array([[1, 2], [value, 3]]))
+    with pytest.raises(
+        UsageError, match=r"2 of 3 files cannot .*row 3: nan.npy: it holds values that are not"
+    ) as caught:
+        load(tmp_path, "good.npy", "nan.npy", "inf.npy")
+    assert "row 4: inf.npy" in str(caught.value)
+
+
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
+    for number, rate in enumerate((RATE, RATE, 2 * RATE)):
+        soundfile.write(tmp_path / f"{number}.wav", WAVE, rate)
+    np.save(tmp_path / "f.npy", np.zeros((4, 3)))
+    with pytest.raises(UsageError, match="2 of 4 files are not as the others, which have a waveform of 4000") as caught:
+        load(tmp_path, "0.wav", "1.wav", "2.wav", "f.npy")
+    assert "t.csv, row 4: 2.wav has a waveform of 8000" in str(caught.value)
+    assert "f.npy has frames of 3 features" in str(caught.value)
+
+
+@pytest.mark.parametrize(("subtype", "step"), [("PCM_U8", 2.0**-7), ("PCM_16", 2.0**-15), ("PCM_24", 2.0**-23)])
+def test_every_depth_of_wav_has_the_power_of_the_sound(tmp_path: Path, subtype: str, step: float) -> None:
+    """A second of a loud tone, then a second of silence, which is a level of 128 in a file of 8 bits."""
+    wave = np.concatenate([WAVE, np.zeros(RATE, np.float32)])
+    soundfile.write(tmp_path / "w.wav", wave, RATE, subtype=subtype)
+    np.save(tmp_path / "w.npy", wave)
+    exact, found = (one.exp() for one in frames(load(tmp_path, "w.npy", "w.wav", settings=FrameSettings(50, 16, RATE))))
+    torch.testing.assert_close(found[:, :49], exact[:, :49], rtol=0.01, atol=16 * step**2)
+    assert found[:, 51:].max() <= 1.1e-10, "silence has the least power"
+
+
+def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "silence.wav", np.zeros(RATE), RATE)
+    soundfile.write(tmp_path / "long.wav", np.tile(WAVE, 7), RATE)
+    soundfile.write(tmp_path / "short.wav", WAVE[:100], RATE)
+    loaded = load(tmp_path, "silence.wav", "long.wav", "short.wav")
+    assert loaded.store.sizes.tolist() == [50, 350, 2], "a begun frame counts"
+    torch.testing.assert_close(frames(loaded)[0], torch.full((16, 50), 1e-10).log())
+    assert len({bytes(digest) for digest in loaded.store.digests}) == 3
+
+
+def test_files_are_read_anew_where_one_has_changed(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.zeros((4, 3)))
+    assert load(tmp_path, "f.npy").digest == load(tmp_path, "f.npy").digest
+    np.save(tmp_path / "f.npy", np.ones((5, 3)))
+    assert frames(load(tmp_path, "f.npy"))[0].shape == (3, 5)
+
+
+def load_text(folder: Path, text: str, **columns: Any) -> OwnBags:
+    """Return the table of a text, all of whose files are there."""
+    (folder / "t.csv").write_text(text, "utf-8")
+    (folder / "sub").mkdir(exist_ok=True)
+    for n, name in enumerate(("a.npy", "b.npy", "sub/b.npy", "c, d.npy", "x.npy", "y.npy", "007.npy", "1e3.npy")):
+        np.save(folder / name, np.random.default_rng(n).normal(size=(5, 2)))
+    return load_sequences(folder / "t.csv", **columns)
+
+
+def test_a_table_is_read(tmp_path: Path) -> None:
+    table = load_text(
+        tmp_path,
+        '\ufefffile,labels,split,group,events,note\n'
+        'a.npy,dog; cat,train,x,"[[""dog"", 1, 2.5], [""cat"", 0.5, 0.75], [""dog"", 3, 4]]",?\n'
+        'sub/b.npy,,test,y,[],\n'
+        '"c, d.npy",Käuzchen;Käuzchen,validation,x,,\n',
+    )  # fmt: skip
+    assert table.bags == ["a.npy", "sub/b.npy", "c, d.npy"]
+    assert table.class_names == ["Käuzchen", "cat", "dog"]
+    assert table.labels.tolist() == [[False, True, True], [False] * 3, [True, False, False]]
+    assert table.split == ["train", "test", "validation"]
+    assert table.groups == ["x", "y", "x"]
+    assert table.ignored == ["note"]
+    assert table.marks == [[(1, (0.5, 0.75)), (2, (1, 2.5)), (2, (3, 4))], [], []], "as they begin"
+    assert table.marked().tolist() == [True, True, False]
+    assert load_text(tmp_path, "file,labels\na.npy,x\n").marks is None
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow", ".feather"])
+def test_every_form_of_a_table_is_the_same_and_names_stay_text(tmp_path: Path, ending: str) -> None:
+    rows = {"file": ["007.npy", "1e3.npy"], "species": ["01", ""], "events": ['[["01", 0, 1]]', ""]}
+    frame, path = pd.DataFrame(rows), tmp_path / f"t{ending}"
+    if ending in (".csv", ".tsv"):
+        frame.to_csv(path, sep="," if ending == ".csv" else "\t", index=False)
+    elif ending == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_feather(path)
+    for name in rows["file"]:
+        np.save(tmp_path / name, np.ones((3, 2)))
+    table = load_sequences(path, labels="species")
+    assert table.bags == ["007.npy", "1e3.npy"]
+    assert table.class_names == ["01"]
+    assert table.marks == [[(0, (0, 1))], []]
+
+
+def test_classes_are_those_of_columns_of_0_and_1_or_in_an_order_of_ones_own(tmp_path: Path) -> None:
+    table = load_text(tmp_path, "path,is_b,is_a\nx.npy,0,1\ny.npy,1,1\n", file="path", labels="is_*")
+    assert table.class_names == ["is_b", "is_a"]
+    assert table.labels.tolist() == [[False, True], [True, True]]
+    ordered = load_text(tmp_path, "file,labels\nx.npy,a\n", classes="b;a")
+    assert ordered.labels.tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("", "t.csv is empty"),
+    ("files,labels\na,b\n", "has no column 'file' .*did you mean 'files'"),
+    ("file,labels\n", "has no rows below its header"),
+    ("file,labels\na.npy,\n", "names no class in any row"),
+    ("file,labels\na.npy,x\n,y\n", "row 3: the column 'file' is empty"),
+    ("file,labels\na.npy,x\na.npy,y\n", "row 3: 'a.npy' is the sequence of row 2 too"),
+    ("file,labels\na.npy,x,y\n", "row 2: got 3 fields, expected 2"),
+    ("file,labels,split\na.npy,x,train\nb.npy,x\n", "row 3: got 2 fields, expected 3"),
+    ("file,labels,split\na.npy,x,trian\n", "row 2: split 'trian'; did you mean 'train'"),
+    ("file,labels,split\na.npy,x,train\n", "puts no bag into test"),
+    ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: the event \['x', 1\] is wrong; expected \[class"),
+    ("file,labels,events\na.npy,x,{\n", "row 2: events '{' cannot be read as JSON"),
+    ("file,labels,events\na.npy,x,3\n", "row 2: events are '3'; expected"),
+    ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: the event \['x', 2, 1\] is wrong"),
+    ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: the event .* is wrong"),
+    ('file,labels,events\na.npy,x,"[[""x"", 0, 1e999]]"\n', r"row 2: the event .* is wrong"),
+    ('file,labels,events\na.npy,x;z,"[[""x"", 0, 1]]"\n', r"row 2: the events are of \{x\}, .* the labels \{x, z\}"),
+    ('file,labels,events\na.npy,xy,"[[""yx"", 0, 1]]"\n', "row 2: an event of 'yx', which is no class"),
+    ("file,labels,events\na.npy,x,[]\n", r"row 2: the events are of \{\}"),
+    ('file,labels\n"a.npy,x\n', "cannot be read as a table"),
+])  # fmt: skip
+def test_a_wrong_table_is_one_line_that_names_the_place(text: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=complaint) as caught:
+        load_text(tmp_path, text)
+    assert "\n" not in str(caught.value)
+    assert "t.csv" in str(caught.value)
+
+
+def test_the_digest_changes_with_labels_and_events_and_not_with_the_form(tmp_path: Path) -> None:
+    def digest(events: str, label: str = "x") -> str:
+        return load_text(tmp_path, f'file,labels,events\na.npy,{label},"{events}"\n', classes="x;y").digest
+
+    one = '[[""x"", 0, 1]]'
+    assert digest(one) == digest(one.replace(" ", ""))
+    assert len({digest(one), digest(""), digest("", "y"), digest('[[""x"", 0, 2]]')}) == 4

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from milbench.data.table import read_table, row_name
+from milbench.errors import UsageError
+
+FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow", ".feather"])
+def test_a_table_is_the_same_in_every_form(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"t{ending}"
+    if ending in (".csv", ".tsv"):
+        FRAME.to_csv(path, sep="," if ending == ".csv" else "\t", index=False)
+    elif ending == ".parquet":
+        FRAME.to_parquet(path)
+    else:
+        FRAME.to_feather(path)
+    found = read_table(path).frame
+    assert found["labels"].tolist() == ["NA;x", ""], "a label NA is no missing value"
+    assert found["f0"].tolist() == [1.5, -2.0]
+
+
+def test_names_of_bags_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeffbag , labels,f\n007,1,3\n1e3,2,4\n", "utf-8")
+    found = read_table(path).frame
+    assert found["bag"].tolist() == ["007", "1e3"]
+    assert list(found.columns) == ["bag", "labels", "f"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
+        ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv, .parquet, .arrow or .feather"),
+        ("empty.csv", b"", "is empty, expected a header"),
+        ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
+        ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
+        ("t", b"a", "got a file without an ending"),
+        ("damaged.parquet", b"PAR1 and nothing", "cannot be read as a table"),
+        ("pickle.csv", b"\x80\x04\x95\x00\x93", "cannot be read as a table"),
+        ("long.csv", b"bag,labels,f0\na,b,1,2\n", "long.csv, row 2: got 4 fields, expected 3 as in the header"),
+        ("short.tsv", b"bag\tf0\tlabels\na\t1\tx\nb\t2\n", "short.tsv, row 3: got 2 fields, expected 3"),
+        ("twice.parquet", {"bag": ["a"], "f0": [1], "f0 ": [2]}, "several columns are named 'f0', expected one"),
+        (
+            "quote.csv",
+            b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
+            "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
+        ),
+        (
+            "quote.tsv",
+            b'bag\tlabels\tnote\tf0\na\tx\t"5 inch\t1\nb\t\t"6 inch\t2\nc\t\tplain\t3\n',
+            "quote.tsv, row 2: a quotation mark is closed in a later row",
+        ),
+        (
+            "middle.csv",
+            b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
+            "middle.csv, row 2: a quotation mark is closed in a later row",
+        ),
+        (
+            "inches.csv",
+            b'bag,labels,f0,note\na,x,1,plain\nb,x,1,"5 inch\nc,,2,plain\nd,x,3,6"\n',
+            "inches.csv, row 3: a quotation mark is closed in a later row",
+        ),
+        ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
+    ],
+)
+def test_what_is_no_table_is_named_in_one_line(
+    tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str
+) -> None:
+    path = tmp_path / name
+    (tmp_path / "missin.csv").write_text("bag\n1\n")
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, dict):
+        pd.DataFrame(content).to_parquet(path)
+    elif content is not None:
+        path.mkdir()
+    with pytest.raises(UsageError, match=complaint) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_are_counted_as_an_editor_shows_them() -> None:
+    assert row_name(Path("a.tsv"), 3) == "a.tsv, row 5"
+    assert row_name(Path("a.feather"), 3) == "a.feather, row 4"
+
+
+def test_spaces_behind_a_separator_belong_to_no_field(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('bag, labels, f0, note\na, "x;y", 1, "two\nlines, one comma"\nb, "", 2, plain\n')
+    found = read_table(path).frame
+    assert found["labels"].tolist() == ["x;y", ""]
+    assert found["note"].tolist() == ["two\nlines, one comma", "plain"], "a text of several lines is no mistake"
+
+
+@pytest.mark.parametrize(("value", "kind"), [(["wren", "nut"], "a list"), (b"wren", "bytes")])
+def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path, value: object, kind: str) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"labels": [None, value]}).to_parquet(path)
+    with pytest.raises(UsageError, match=f"t.parquet, row 2: the column 'labels' holds {kind}, .*with ';' between"):
+        read_table(path).texts("labels").values()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["image,labels,caption", 'a.png,dog,"A dog', 'on grass, under trees, at noon"', 'b.png,"cat" ,plain', ""]
+    path.write_bytes(end.join(rows).encode())
+    assert read_table(path).texts("labels").values() == ["dog", "cat"]
+    rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
+    path.write_bytes(end.join(rows).encode())
+    assert read_table(path).frame["f1"].tolist() == [2, 4]

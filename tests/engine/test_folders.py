@@ -1,0 +1,164 @@
+"""The store is folders: they can be copied, moved, merged and deleted, and exported as a checked zip."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from milbench.engine.cell import CellFolder
+from milbench.engine.folders import Root, results
+from tests._helpers.command_line import PLUGINS, TINY, Milbench
+
+WORDS = ["run", "--task", TINY, "--seeds", "0-1", "--loss"]
+
+
+def numbers(root: Path) -> list[list[str]]:
+    """Return every value of every epoch of a comparison, without costs."""
+    frame = results(root).frame
+    kept = frame[~frame["metric"].astype(str).str.startswith("cost/")][
+        ["loss", "seed", "status", "epoch", "metric", "value"]
+    ]
+    return sorted(kept.astype(str).to_numpy().tolist())
+
+
+def counts(milbench: Milbench, root: Path) -> str:
+    return milbench("status", "--root", str(root)).out.strip().splitlines()[-1]
+
+
+def test_a_store_that_is_copied_moved_or_merged_needs_nothing_computed(
+    milbench: Milbench, root: Path, tmp_path: Path
+) -> None:
+    assert milbench(*WORDS, "exact").code == 0
+    whole = numbers(root)
+    moved = tmp_path / "moved"
+    shutil.copytree(root, tmp_path / "copied")
+    shutil.move(root, moved)
+    for place in (tmp_path / "copied", moved):
+        assert numbers(place) == whole
+        assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(place)).out
+    other = tmp_path / "other"
+    assert milbench(*WORDS, "noisy-or", "--root", str(other)).code == 0
+    shutil.copytree(other / "runs/cells", moved / "runs/cells", dirs_exist_ok=True)
+    ran = milbench(*WORDS, "exact,noisy-or", "--root", str(moved))
+    assert "nothing to run" in ran.out, ran
+    cell = next((moved / "runs/cells").iterdir())
+    before = CellFolder(cell).history()
+    shutil.rmtree(cell)
+    assert counts(milbench, moved) == "3 of 4 cells done, 1 missing"
+    assert milbench(*WORDS, "exact,noisy-or", "--root", str(moved)).code == 0
+    kept = [row for row in CellFolder(cell).history() if not row[1].startswith("cost/")]
+    assert kept == [row for row in before if not row[1].startswith("cost/")]
+
+
+def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(milbench: Milbench, root: Path) -> None:
+    for loss in ("exact", "noisy-or"):
+        assert milbench(*WORDS, loss).code == 0
+    assert {cell.loss for cell in Root(root).plan().cells} == {"exact", "noisy-or"}
+    assert milbench("run", "--loss", "mean", "--task", TINY, "--name", "apart").code == 0
+    assert [*Root(root).names()] == ["apart", "tiny_task"]
+    assert {cell.loss for cell in Root(root).plan().cells} == {"mean"}
+
+
+def test_no_cell_is_silent(milbench: Milbench, root: Path) -> None:
+    breaking = str(PLUGINS / "breaking_loss.py")
+    assert milbench("run", "--loss", f"exact,{breaking}", "--task", TINY, "-p", "loss.breaking.how='nan'").code == 1
+    cell = next(cell for cell in Root(root).plan().cells if cell.loss == "exact")
+    Root(root).cell(cell.id)._result.unlink()
+    with Root(root).cell(cell.id).lock() as mine:
+        assert mine
+        out = milbench("status").out
+        assert "1 running, 1 failed" in out
+    assert "FloatingPointError: the loss in training" in out.replace("\n", " ")
+    assert "error.txt" in out
+    frame = results(root).frame
+    assert set(frame["status"].astype(str)) == {"failed", "missing"}
+    assert "not finite" in " ".join(frame["reason"].astype(str))
+
+
+def test_a_half_written_history_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    folder = CellFolder(tmp_path)
+    folder.append(1, {"test/set_error": 0.5})
+    folder.append(2, {"test/set_error": 0.25, "train/loss": float("inf")})
+    path = tmp_path / "history.csv"
+    path.write_text(path.read_text()[:-3])
+    assert folder.history() == [(1, "test/set_error", 0.5), (2, "test/set_error", 0.25)]
+    folder.cut_history(1)
+    assert path.read_text() == "epoch,metric,value\n1,test/set_error,0.5\n"
+
+
+def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    assert milbench(*WORDS, "exact").code == 0
+    assert milbench("export", "--out", str(tmp_path / "all.zip")).code == 0
+    there = tmp_path / "there"
+    ran = milbench("import", str(tmp_path / "all.zip"), "--root", str(there))
+    assert ran.code == 0, ran
+    assert "added 2 of 2 cells to tiny_task" in ran.out
+    assert numbers(there) == numbers(root)
+    assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(there)).out
+    assert "added 0 of 2 cells" in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
+    assert milbench("export", "--out", str(tmp_path / "t.csv")).code == 0
+    assert (tmp_path / "t.csv").read_text().startswith("task,loss,recipe,supervision,seed,status")
+
+
+def forged(tmp_path: Path, member: str, content: bytes = b"x") -> Path:
+    """Return an export with one more member."""
+    path = tmp_path / "forged.zip"
+    shutil.copy(tmp_path / "good.zip", path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(member, content)
+    return path
+
+
+def test_only_an_export_is_imported(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    assert milbench("export", "--out", str(tmp_path / "good.zip")).code == 0
+    cell = Root(root).plan().cells[0].id
+    there = tmp_path / "there"
+    for member in (
+        "../escaped.json",
+        "/abs.json",
+        f"cells/{cell}/x.py",
+        "cells/0123456789abcdef/cell.json",
+        f"cells/{cell}/a/b.json",
+    ):
+        complaint = milbench("import", str(forged(tmp_path, member)), "--root", str(there)).complaint()
+        assert "an export has no" in complaint
+    (tmp_path / "text.zip").write_text("no zip at all")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("text.zip", "fifo", ".", "absent.zip", "/dev/zero"):
+        milbench("import", str(tmp_path / name), "--root", str(there)).complaint()
+    cut = (tmp_path / "good.zip").read_bytes()
+    (tmp_path / "cut.zip").write_bytes(cut[: len(cut) // 2])
+    milbench("import", str(tmp_path / "cut.zip"), "--root", str(there)).complaint()
+    assert not [path for path in there.rglob("*") if path.is_file()], "nothing half-imported"
+    assert not (tmp_path / "escaped.json").exists()
+
+
+@pytest.mark.parametrize("words", [["status"], ["list", "runs"]])
+def test_looking_at_a_store_imports_neither_torch_nor_mlflow(milbench: Milbench, root: Path, words: list[str]) -> None:
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    code = (
+        "import sys\nfrom milbench.cli import main\n"
+        f"sys.argv = ['milbench', *{words!r}, '--root', {str(root)!r}]\n"
+        "try:\n    main.main()\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "print([name for name in ('torch', 'mlflow', 'matplotlib') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip().endswith("[]")
+
+
+def test_a_damaged_plan_is_one_line_and_the_same_run_writes_it_again(milbench: Milbench, root: Path) -> None:
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    plan = root / "runs/tiny_task.json"
+    plan.write_text(plan.read_text()[:100])
+    assert "the same milbench run writes it again" in milbench("status").complaint()
+    assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out
+    assert milbench("status").code == 0
+    assert json.loads(plan.read_text())["spec"]["name"] == "tiny_task"

@@ -1,0 +1,224 @@
+"""MLflow shows what folders hold: on SQLite, and on a server that is away, dies half way, comes back or refuses."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milbench.engine.folders import Root
+from milbench.engine.mirror import address
+from tests._helpers.command_line import PLUGINS, TINY, Milbench, process
+from tests._helpers.mlflow_server import MlflowServer
+
+pytestmark = [pytest.mark.mirrored, pytest.mark.timeout(240)]
+WORDS = ["run", "--loss", f"exact,{PLUGINS / 'breaking_loss.py'}", "--task", TINY, "--seeds", "0-1"]
+
+
+def runs(root: Path, name: str = "tiny_task") -> list[Any]:
+    """Return the runs of a comparison in MLflow."""
+    import mlflow
+
+    client = mlflow.MlflowClient(address(Root(root)))
+    experiment = client.get_experiment_by_name(name)
+    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+
+
+def check_mirrored(root: Path, statuses: dict[str, str]) -> None:
+    """Check that MLflow has one run a cell with its parameters, values, data, artifacts and status."""
+    import mlflow
+
+    place, client = Root(root), mlflow.MlflowClient(address(Root(root)))
+    plan = place.plan()
+    found = runs(root, plan.name)
+    assert len(found) == len(plan.cells), "one run a cell"
+    by_cell = {run.data.tags["milbench.cell"]: run for run in found}
+    for cell in plan.cells:
+        run, folder = by_cell[cell.id], place.cell(cell.id)
+        assert run.info.status == statuses[cell.loss], run.data.tags
+        assert run.info.run_name == plan.label(cell)
+        assert run.data.params["recipe.lr"] == str(cell.recipe["lr"])
+        assert run.data.tags["milbench.machine"]
+        (data,) = run.inputs.dataset_inputs
+        assert data.dataset.name == "tiny"
+        for metric in {name for _, name, _ in folder.history()}:
+            values = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)]
+            assert sorted(values) == [(epoch, value) for epoch, name, value in folder.history() if name == metric]
+        files = {file.path for file in client.list_artifacts(run.info.run_id)} if "http" in address(place) else set()
+        if address(place).startswith("sqlite:"):
+            files = {path.name for path in (place.artifacts / run.info.run_id / "artifacts").iterdir()}
+        assert files == {path.name for path in folder.artifacts()}
+        if statuses[cell.loss] == "FINISHED":
+            assert run.data.metrics["cost/step_seconds"] > 0
+            assert any(name.startswith("system/") for name in run.data.metrics)
+
+
+def clear_connections() -> None:
+    """Let MLflow open databases anew: it keeps their connections."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.tracking._tracking_service import utils
+
+    utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
+    SqlAlchemyStore._engine_map.clear()
+
+
+DONE = {"exact": "FINISHED", "breaking": "FAILED"}
+
+
+def test_a_database_shows_all_and_comes_back_after_it_was_deleted(milbench: Milbench, root: Path) -> None:
+    assert milbench(*WORDS, "-p", "loss.breaking.how='nan'").code == 1
+    check_mirrored(root, DONE)
+    assert milbench("sync").code == 0
+    check_mirrored(root, DONE)  # nothing is doubled
+    (root / "runs/mlflow.db").unlink()
+    shutil.rmtree(root / "runs/artifacts")
+    again = process("sync", "--root", str(root))  # this process still holds the deleted file
+    out, err = again.communicate(timeout=100)
+    assert again.returncode == 0, (out, err)
+    assert "MLflow has all of tiny_task" in out
+    clear_connections()
+    check_mirrored(root, DONE)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_server_that_dies_half_way_gets_the_rest_from_the_next_command(
+    milbench: Milbench, root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    server: MlflowServer = request.getfixturevalue(f"{database}_server")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    name = f"half-{database}"
+    log = "milbench.engine.mirror._Run._log_end"
+    monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
+
+    def die(*_: object) -> None:
+        server.kill()
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, die)
+        ran = milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0-1", "--name", name)
+    assert ran.code == 0, ran
+    assert "cells are not in MLflow yet" in ran.out
+    assert "milbench sync catches up" in ran.out
+    assert "Traceback" not in ran.out + ran.err
+    server.ensure_running()
+    assert milbench("sync").code == 0
+    found = runs(root, name)
+    assert [run.info.status for run in found] == ["FINISHED"] * 2
+    check_mirrored(root, {"exact": "FINISHED"})
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """A server that answers every request in one way."""
+
+    answer: int | str = 403
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        if self.answer == "silence":
+            time.sleep(60)
+        body = b"<html>no</html>"
+        self.send_response(self.answer if isinstance(self.answer, int) else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://user:secret@127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.parametrize("answer", [401, 500, "html", "silence", "away"])
+def test_a_server_that_refuses_costs_one_line_and_no_cell(
+    milbench: Milbench, root: Path, refusing: str, monkeypatch: pytest.MonkeyPatch, answer: int | str
+) -> None:
+    monkeypatch.setattr(Refusing, "answer", answer)
+    monkeypatch.setattr("milbench.engine.mirror.PATIENCE", 3.0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9" if answer == "away" else refusing)
+    begun = time.monotonic()
+    ran = milbench("run", "--loss", "exact", "--task", TINY)
+    assert ran.code == 0, ran
+    assert time.monotonic() - begun < 60
+    (line,) = [line for line in ran.out.splitlines() if "not in MLflow yet" in line]
+    assert "1 of 1 cells are not in MLflow yet" in line
+    assert "secret" not in ran.out + ran.err
+    assert "Traceback" not in ran.out + ran.err
+
+
+def test_a_cell_that_was_stopped_is_shown_as_killed_until_it_goes_on(
+    milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from milbench.engine import train
+
+    save = train.save
+    with monkeypatch.context() as patch:
+
+        def stop(*args: Any) -> None:
+            save(*args)
+            raise KeyboardInterrupt
+
+        patch.setattr(train, "save", stop)
+        assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
+    assert [run.info.status for run in runs(root)] == ["KILLED"]
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    check_mirrored(root, {"exact": "FINISHED"})
+
+
+def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Path) -> None:
+    import mlflow
+
+    assert milbench("run", "--loss", "exact", "--task", TINY, "--log-models").code == 0
+    (run,) = runs(root)
+    folder = root / "runs/artifacts" / run.info.run_id / "artifacts/model"
+    model = mlflow.pyfunc.load_model(str(folder))
+    found = model.predict(model.input_example)
+    assert list(found.columns)[:2] == ["labels", "probability"]
+
+
+def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:
+    root = tmp_path / "ä b#c?d%20e"
+    ran = milbench("run", "--loss", "exact", "--task", TINY, "--root", str(root))
+    assert ran.code == 0, ran
+    assert "not in MLflow" not in ran.out
+    assert (root / "runs/mlflow.db").exists()
+
+
+def test_the_pages_of_mlflow_open_on_runs(root: Path, milbench: Milbench) -> None:
+    from urllib.request import urlopen
+
+    from tests._helpers.mlflow_server import free_port
+
+    assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
+    port = free_port()
+    running = process("ui", "--port", str(port), "--root", str(root))
+    try:
+        assert running.stdout is not None
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in running.stdout.readline()
+        while True:
+            try:
+                url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=tiny_task"
+                with urlopen(url, timeout=60) as answer:
+                    assert b"custom_model_development" in answer.read()
+                    break
+            except OSError:
+                assert running.poll() is None
+                time.sleep(0.2)
+    finally:
+        running.kill()
+        running.communicate()

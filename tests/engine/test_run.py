@@ -1,0 +1,233 @@
+"""Processes that compute cells: what kills one fails its own cell alone, and a cluster loses none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from milbench.engine.cell import CellFolder
+from milbench.engine.folders import Root, results
+from milbench.engine.run import shard, worker_count
+from milbench.engine.worker import free_device
+from milbench.errors import UsageError
+from tests._helpers.command_line import PLUGINS, TINY, Milbench, process, wait_for
+
+HOSTILE = str(PLUGINS / "hostile_loss.py")
+REASONS = {
+    "exit 5": "SystemExit: 5 (hostile_loss.py:",
+    "interrupt": "KeyboardInterrupt (hostile_loss.py:",
+    "assert": "RuntimeError: CUDA error: device-side assert triggered",
+    "leave": "its process died (",
+    "kill": "its process died (",
+    "hang": "it took longer than 12 seconds, in hostile_loss.py:",
+}
+
+
+def state_of(root: Path) -> dict[str, tuple[str, str]]:
+    """Return status and reason of every cell by its loss and parameters."""
+    place = Root(root)
+    plan = place.plan()
+    states = place.states(plan)
+    return {plan.labels[cell.id][0]: (states[cell.id].status, states[cell.id].reason) for cell in plan.cells}
+
+
+@pytest.mark.timeout(280)
+def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: Milbench, root: Path) -> None:
+    ran = milbench(
+        "run", "--loss", f"{HOSTILE},exact,noisy-or", "--task", TINY, "--jobs", "2", "-p", "run.timeout=12",
+        "-p", f"loss.hostile.how={','.join(REASONS)}",
+    )  # fmt: skip
+    assert ran.code == 1, ran
+    assert "Traceback" not in ran.out + ran.err
+    states = state_of(root)
+    assert states.pop("exact")[0] == states.pop("noisy-or")[0] == "done"
+    found = {
+        label.partition("how=")[2]: reason[: len(REASONS[label.partition("how=")[2]])]
+        for label, (_, reason) in states.items()
+    }
+    assert found == REASONS
+    again = milbench("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", "loss.hostile.how=leave")
+    assert again.code == 1
+    assert "1 cells are not done (see --rerun)" in again.out
+
+
+@pytest.mark.parametrize("how", ["leave", "meta"])
+def test_a_plug_in_leaves_the_check_and_the_cells_of_other_losses_alone(
+    milbench: Milbench, root: Path, tmp_path: Path, how: str
+) -> None:
+    """It ends the process of the check, or sets torch's default device for all that come after it."""
+    loss, more = HOSTILE, ["-p", "loss.hostile.how=leave", "-p", "loss.hostile.strike=1"]
+    if how == "meta":
+        loss, more = str(tmp_path / "meta_loss.py"), []
+        source = (PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"meta"')
+        Path(loss).write_text(source + "\n\ntorch.set_default_device('meta')\ntorch.set_default_dtype(torch.float64)\n")
+    ran = milbench("run", "--loss", f"{loss},exact", "--task", TINY, "--jobs", "1", *more)
+    states = state_of(root)
+    assert states["exact"][0] == "done", (ran, states)
+    assert states["hostile" if how == "leave" else "meta"][0] == ("failed" if how == "leave" else "done")
+
+
+def test_a_killed_worker_costs_no_cell(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    running = process(
+        "run", "--loss", "exact,noisy-or", "--task", TINY, "--jobs", "2", "--root", str(root), "--output", "quiet",
+        "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+    )  # fmt: skip
+    wait_for(running, tmp_path, "gate.reached")
+    folder = next(CellFolder(path) for path in Root(root).cells.glob("*") if (path / "progress.json").exists())
+    os.kill(json.loads((folder.path / "progress.json").read_text())["pid"], signal.SIGKILL)
+    gate.touch()
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, (out, err)
+    assert {status for status, _ in state_of(root).values()} == {"done"}
+
+
+def test_a_killed_launcher_takes_its_workers_along_and_the_next_command_goes_on(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root), "--output", "quiet",
+             "-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]  # fmt: skip
+    away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    running = process(*words, env=away)
+    wait_for(running, tmp_path, "gate.reached")
+    (path,) = Root(root).cells.glob("*/progress.json")
+    worker = psutil.Process(json.loads(path.read_text())["pid"])
+    os.kill(running.pid, signal.SIGKILL)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        worker.wait(timeout=20)
+    assert not worker.is_running()
+    before = CellFolder(path.parent).history()
+    assert {epoch for epoch, _, _ in before} == {1, 2}
+    gate.touch()
+    again = process(*words, env=away)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, (out, err)
+    assert CellFolder(path.parent).history()[: len(before)] == before, "it went on from its checkpoint"
+
+
+def test_ctrl_c_ends_with_one_line_and_the_same_command_goes_on(root: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    words = ["run", "--loss", "exact", "--task", TINY, "--jobs", "1", "--root", str(root),
+             "-p", "recipe.epochs=3", "-p", f"task.gate={gate}"]  # fmt: skip
+    away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    running = process(*words, env=away)
+    wait_for(running, tmp_path, "gate.reached")
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (out, err)
+    assert "0 of 1 cells done; the same command continues" in out
+    assert "Traceback" not in out + err
+    assert state_of(root)["exact"][0] == "missing"
+    gate.touch()
+    assert process(*words, env=away).wait(timeout=120) == 0
+
+
+@pytest.mark.timeout(280)
+def test_a_cluster_computes_cells_in_its_workers_and_survives_the_loss_of_one(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    gate = tmp_path / "gate"
+    running = process(
+        "run", "--loss", "exact,noisy-or,one-vs-rest,max-pooling", "--task", TINY, "--cluster", "local:2", "--root",
+        str(root), "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.threads=1",
+        env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+    )  # fmt: skip
+    while len([*Root(root).cells.glob("*/history.csv")]) < 2:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    pids = {json.loads(path.read_text())["pid"] for path in Root(root).cells.glob("*/progress.json")}
+    assert len(pids) == 2, "two processes"
+    assert running.pid not in pids
+    os.kill(pids.pop(), signal.SIGKILL)
+    gate.touch()
+    out, err = running.communicate(timeout=240)
+    assert running.returncode == 0, (out, err)
+    assert {status for status, _ in state_of(root).values()} == {"done"}
+    assert "4 of 4 cells done" in out
+
+
+def test_shards_of_one_plan_end_with_what_one_process_computes(milbench: Milbench, root: Path, tmp_path: Path) -> None:
+    words = ["run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-2"]
+    for part in ("1/3", "2/3", "3/3"):
+        assert milbench(*words, "--shard", part).code == 0
+    assert milbench(*words, "--root", str(tmp_path / "whole")).code == 0
+    frames = [results(place).frame.query("~metric.str.startswith('cost')") for place in (root, tmp_path / "whole")]
+    assert len(frames[0]) > 0
+    first, second = (frame.drop(columns="run").astype(str).sort_values(["cell", "metric", "epoch"]) for frame in frames)
+    assert first.to_numpy().tolist() == second.to_numpy().tolist()
+    assert "expected i/n with i from 1 to n" in milbench(*words, "--shard", "4/3").complaint()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_shards_are_a_partition(count: int) -> None:
+    parts = [shard(range(20), f"{i}/{count}") for i in range(1, count + 1)]
+    assert sorted(cell for part in parts for cell in part) == list(range(20))
+
+
+def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two devices with two slots each, which four cells hold at once; a fifth one waits until one of them ends."""
+    import torch
+
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(free_device(["cuda:0", "cuda:1"], 2)) for _ in range(4)]
+        assert sorted(taken) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+        fifth: list[str] = []
+
+        def wait() -> None:
+            with free_device(["cuda:0", "cuda:1"], 2) as device:
+                fifth.append(device)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        time.sleep(0.3)
+        assert not fifth
+    waiting.join(10)
+    assert fifth
+
+
+@pytest.mark.parametrize(
+    ("devices", "cells", "jobs", "per_device", "expected"),
+    [
+        (["cpu"], 1, None, None, (1, 1)),
+        (["cpu"], 99, 5, None, (5, 1)),
+        (["cuda:0", "cuda:1"], 9, None, None, (2, 1)),
+        (["cuda:0", "cuda:1"], 9, None, 3, (6, 3)),
+        (["cuda:0", "cuda:1"], 9, 3, None, (3, 2)),
+    ],
+)
+def test_as_many_cells_at_a_time_as_devices_have_slots(
+    devices: list[str], cells: int, jobs: int | None, per_device: int | None, expected: tuple[int, int]
+) -> None:
+    assert worker_count(devices, cells, jobs, per_device) == expected
+
+
+def test_slots_are_for_gpus() -> None:
+    with pytest.raises(UsageError, match="use --jobs"):
+        worker_count(["cpu"], 3, None, 2)
+
+
+def test_a_script_without_a_guard_computes_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
+    """The class of its loss is sent to them, since no file or module holds it."""
+    source = (PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"of-a-script"')
+    script = tmp_path / "script.py"
+    script.write_text(
+        source + "\n\nimport milbench\n\nprint('the top level is run')\n"
+        f"cls = next(c for c in list(vars().values()) if isinstance(c, type) and c.__module__ == '__main__')\n"
+        f"print(milbench.compare([cls, 'exact'], {TINY!r}, root={str(tmp_path / 'root')!r}, jobs=2, progress=False))\n"
+    )
+    import subprocess
+
+    away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=away)
+    assert ran.returncode == 0, ran
+    assert ran.stdout.count("the top level is run") == 1
+    assert "2 of 2 cells done" in ran.stdout

@@ -1,0 +1,282 @@
+"""Training: the steps, what two losses of a seed share, and a killed cell that ends bit for bit as an unbroken one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from milbench import Bags, Loss, Recipe, Task, UsageError, generator, load_task
+from milbench.api.registry import RegistryEntry, tasks
+from milbench.api.reliability import load_reliability
+from milbench.engine.optimizers import optimizers
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
+from tests._helpers.command_line import PLUGINS, TINY
+from tests._helpers.training import Stop, Trained, small_cell, stop_after, train
+
+
+def same(one: Trained, other: Trained) -> bool:
+    weights = all(torch.equal(one.weights[name], other.weights[name]) for name in other.weights)
+    return weights and one.history == other.history and one.outcomes == other.outcomes
+
+
+@pytest.mark.parametrize(
+    ("saves", "recipe"),
+    [
+        (1, {}),
+        (4, {}),
+        (6, {}),
+        (12, {}),
+        (6, {"clip_quantile": 0.3}),
+        (6, {"average_last": 0.4}),
+        (6, {"optimizer": "psgd"}),
+        (6, {"optimizer": "muon"}),
+        (6, {"optimizer": "radam"}),
+    ],
+)
+def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
+    saves: int, recipe: dict[str, object], tmp_path: Path
+) -> None:
+    """An epoch has four steps; the last of twelve checkpoints is that after the last epoch."""
+    cell = small_cell(str(PLUGINS / "drawing_loss.py"), recipe={"epochs": 3, **recipe})
+    unbroken = train(cell, tmp_path / "unbroken")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(saves, patch)
+        with pytest.raises(Stop):
+            train(cell, tmp_path / "broken")
+    torch.manual_seed(12345)  # the global generator's state in between must not matter
+    torch.rand(7)
+    resumed = train(cell, tmp_path / "broken")
+    assert same(resumed, unbroken)
+    assert resumed.folder.decoder.read_text() == unbroken.folder.decoder.read_text()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint at all", torch.zeros(2)])
+def test_a_checkpoint_that_a_lost_machine_left_damaged_counts_as_none(tmp_path: Path, content: object) -> None:
+    unbroken = train(small_cell(), tmp_path / "unbroken")
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    if isinstance(content, bytes):
+        (folder / "checkpoint.pt").write_bytes(content)
+    else:
+        torch.save(content, folder / "checkpoint.pt")
+    assert same(train(small_cell(), folder), unbroken)
+
+
+def test_statistics_over_batches_are_kept_as_they_were_evaluated(tmp_path: Path) -> None:
+    """A cell that was killed after its last epoch keeps its weights in a later process: they are the same."""
+    normed = tmp_path / "normed.py"
+    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "tiny-normed"')
+    normed.write_text(
+        source.replace("return InstanceMLP([2, 8, 4], seed)", "return Normed([2, 8, 4], seed)")
+        + "\n\nclass Normed(InstanceMLP):\n"
+        "    def __init__(self, widths, seed):\n"
+        "        super().__init__(widths, seed)\n"
+        "        self.norm = torch.nn.BatchNorm1d(5)\n\n"
+        "    def forward(self, instances):\n"
+        "        return super().forward(self.norm(instances))\n"
+    )
+    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [str(normed)]})
+    cell = make_plan(spec).cells[0]
+    first = train(cell, tmp_path / "c")
+    assert any("running_mean" in name for name in first.weights)
+    second = train(cell, tmp_path / "c")
+    for name, weights in first.weights.items():
+        assert torch.equal(second.weights[name], weights), name
+
+
+def test_training_learns_and_says_what_it_costs(tmp_path: Path) -> None:
+    trained = train(small_cell(recipe={"epochs": 12}, task={"tiny": {"batches": 10}}), tmp_path / "c")
+    assert trained.history[12, "train/loss"] < trained.history[1, "train/loss"]
+    assert trained.history[12, "test/instance_error"] < 0.25
+    costs = trained.result["costs"]
+    assert 0 < costs["loss_seconds_min"] <= costs["loss_seconds"]
+    assert 0 < costs["step_seconds_min"] <= costs["step_seconds"] < costs["train_seconds"]
+    assert costs["peak_bytes"] > 1e6
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """The initial weights of every cell whose recipe has the optimiser "recording", in the order of training."""
+    found: list[dict[str, torch.Tensor]] = []
+
+    def recording(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
+        found.append({k: v.clone() for k, v in model.state_dict().items()})
+        return torch.optim.SGD(model.parameters(), lr=recipe.lr)
+
+    monkeypatch.setitem(optimizers().entries, "recording", RegistryEntry("recording", "here", lambda: recording, ""))
+    return found
+
+
+def test_two_losses_of_a_seed_see_the_same_bags_and_start_from_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[dict[str, torch.Tensor]]
+) -> None:
+    seen: list[list[Bags]] = []
+    tiny = tasks().cls(TINY)
+    train_batches = tiny.train_batches
+
+    def recorded(task: Task, epoch: int, rng: torch.Generator) -> Iterator[Bags]:
+        for bags in train_batches(task, epoch, rng):
+            seen[-1].append(bags)
+            yield bags
+
+    monkeypatch.setattr(tiny, "train_batches", recorded)
+    names = ["exact", "max-pooling", "one-vs-rest", "noisy-or"]
+    for loss, seed in [*((name, 5) for name in names), ("exact", 6)]:
+        seen.append([])
+        train(small_cell(loss, seed=seed, recipe={"optimizer": "recording"}), tmp_path / f"{loss}-{seed}")
+    *same, other = seen
+    for bags in same:
+        assert len(bags) == 9  # two epochs of four batches, then the one on which the loss is timed
+        for mine, first in zip(bags, same[0], strict=True):
+            assert torch.equal(mine.instances, first.instances)
+            assert torch.equal(mine.labels, first.labels)
+    assert not torch.equal(other[0].instances, same[0][0].instances)
+    assert not torch.equal(same[0][0].instances, same[0][4].instances)  # epochs differ too
+    assert len(starts) == 5
+    for start in starts[1:4]:
+        assert start.keys() == starts[0].keys()
+        assert all(torch.equal(start[k], starts[0][k]) for k in start)
+    assert not torch.equal(starts[4]["network.head.weight"], starts[0]["network.head.weight"])
+
+
+def test_the_head_starts_where_the_recipe_says(tmp_path: Path, starts: list[dict[str, torch.Tensor]]) -> None:
+    for head in ("prior", "paper"):
+        train(small_cell(recipe={"head_init": head, "optimizer": "recording"}), tmp_path / head)
+    prior, paper = (start["network.head.bias"].tolist() for start in starts)
+    assert prior == pytest.approx([-math.log(5)] * 3 + [0.0])
+    assert len(set(paper)) == 4
+
+
+def exact_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """-log of the summed probability of every label map whose classes are those of the bag, a position."""
+    maps = [m for m in itertools.product(range(4), repeat=5) if set(m) - {3} == set(shown) - {3}]
+    probs = [torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]
+    return -torch.stack(probs).logsumexp(0) / 5
+
+
+def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """-sum_c (N_c / K) log(mean_k p_{c,k}), background included."""
+    terms = [shown.count(c) / 5 * log_p[c].exp().mean().log() for c in range(4) if c in shown]
+    return -torch.stack(terms).sum()
+
+
+def position_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
+    """The mean of -log p over the positions."""
+    return -torch.stack([log_p[c, k] for k, c in enumerate(shown)]).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "definition"), [("exact", exact_loss), ("count", count_loss), ("position", position_loss)]
+)
+def test_a_step_follows_the_gradient_of_the_loss_for_the_supervision_it_has(
+    name: str, definition: Callable[[torch.Tensor, list[int]], torch.Tensor], tmp_path: Path
+) -> None:
+    """One step of SGD from the same start, with the loss written out bag by bag from the classes of the instances."""
+    recipe = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip_norm": "none", "epochs": 1}
+    outcome = train(small_cell(name, seed=7, recipe=recipe, task={"tiny": {"batches": 1}}), tmp_path / "c")
+
+    task = load_task(TINY, batches=1)
+    network = task.network(seed=7)
+    with torch.no_grad():
+        network.get_parameter("head.bias").copy_(torch.tensor([-math.log(5)] * 3 + [0.0]))
+    (bags,) = task.train_batches(0, generator("bags", "tiny", 7, 0))
+    assert bags.truth is not None
+    assert bags.truth.position_classes is not None
+    log_p = network(bags.instances).log_softmax(dim=1)
+    losses = [definition(log_p[b], bags.truth.position_classes[b].tolist()) for b in range(len(bags))]
+    loss = torch.stack(losses).mean()
+    loss.backward()
+    assert outcome.history[1, "train/loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for key, weight in network.named_parameters():
+        assert weight.grad is not None
+        # The first step of Nesterov's momentum of 0.9: the gradient and 0.9 times itself.
+        expected = weight.detach() - 0.1 * 1.9 * weight.grad
+        torch.testing.assert_close(outcome.weights[f"network.{key}"], expected, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(expected, weight.detach())
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_loss_is_computed_in_the_precision_that_the_recipe_names(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    forward = Loss.forward
+
+    def recorded(self: Loss, logits: torch.Tensor, *rest: torch.Tensor | None) -> torch.Tensor:
+        seen.add(logits.dtype)
+        return forward(self, logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Loss, "forward", recorded)
+    outcome = train(small_cell(recipe={"loss_precision": precision}), tmp_path / "c")
+    assert seen == {getattr(torch, precision)}
+    assert all(weights.dtype == torch.float32 for weights in outcome.weights.values())
+
+
+def test_a_loss_that_diverges_is_a_failure_with_a_place(tmp_path: Path) -> None:
+    cell = small_cell(str(PLUGINS / "breaking_loss.py"), loss={"breaking": {"how": "nan"}})
+    with pytest.raises(FloatingPointError, match="loss in training: not finite at epoch 1, step 3"):
+        train(cell, tmp_path / "c")
+
+
+def test_a_plug_in_that_changed_since_it_was_planned_is_not_run_under_its_old_name(tmp_path: Path) -> None:
+    from milbench.api import registry
+
+    source = tmp_path / "loss.py"
+    source.write_text((PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"changing"'))
+    cell = small_cell(str(source))
+    source.write_text(source.read_text() + "\n# something else\n")
+    registry.losses.cache_clear()  # as in a worker, which has not imported it yet
+    with pytest.raises(UsageError, match="was changed after the cell was planned"):
+        train(cell, tmp_path / "c")
+
+
+def test_data_that_changed_since_a_cell_was_planned_are_not_trained_on_under_its_name(tmp_path: Path) -> None:
+    table = tmp_path / "bags.csv"
+    rows = [f"{bag},{'x' if bag % 2 else ''},{bag % 2 + i / 9}" for bag in range(20) for i in range(2)]
+    table.write_text("\n".join(["bag,labels,f0", *rows, ""]))
+    spec = {"losses": ["exact"], "tasks": ["feature-bags"], "task": {"feature-bags": {"table": str(table)}}}
+    (cell,) = make_plan(make_spec({**spec, "name": "t", "recipe": {"epochs": 1}})).cells
+    train(cell, tmp_path / "before")
+    table.write_text("\n".join(["bag,labels,f0", *rows, "20,,7", "20,,8", ""]))
+    with pytest.raises(UsageError, match=r"the data of feature-bags are not those that .*, seed 0 was planned with: "):
+        train(cell, tmp_path / "after")
+
+
+def test_a_task_that_returns_no_evaluation_fails_with_what_was_expected(tmp_path: Path) -> None:
+    source = tmp_path / "bare_task.py"
+    text = Path(TINY).read_text().replace('name = "tiny"', 'name = "bare"')
+    source.write_text(
+        text.replace(
+            'return Evaluation(metrics, {"format": "tiny/1", "decoder": "corners", "lowest": lowest}, outcomes)',
+            "return metrics",
+        )
+    )
+    cell = small_cell(tasks=[str(source)])
+    with pytest.raises(TypeError, match=r"task bare must return milbench\.Evaluation, got dict"):
+        train(cell, tmp_path / "c")
+
+
+def test_clipped_steps_are_counted(tmp_path: Path) -> None:
+    for limit, share in ((1e-9, 1.0), (1e9, 0.0), ("none", 0.0)):
+        trained = train(small_cell(recipe={"clip_norm": limit}), tmp_path / f"{limit}")
+        assert [trained.history[epoch, "train/clipped"] for epoch in (1, 2)] == [share] * 2
+
+
+def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
+    task = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
+    recipe = {"epochs": 1, "evaluation_bags": 16}
+    found = {loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss) for loss in ("exact", "max-pooling")}
+    metrics = {name: value for (_, name), value in found["exact"].history.items()}
+    curves = load_reliability(found["exact"].folder.reliability)
+    sums, weights, _ = found["exact"].outcomes["nll"]
+    assert len(weights) == 16  # evaluation_bags
+    assert metrics["test/nll"] == pytest.approx(sum(sums) / sum(weights))
+    assert set(curves) == {name.removeprefix("test/") for name in metrics if name.startswith("test/") and "ece" in name}
+    assert not found["max-pooling"].folder.reliability.exists()
+    assert not any("nll" in name or "ece" in name for _, name in found["max-pooling"].history)

@@ -1,0 +1,120 @@
+"""Label sets of 9 to 16 classes, long bags and probabilities that underflow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from milbench.bench.profiling import peak_bytes
+from milbench.likelihood import (
+    bag_log_prob,
+    bag_log_prob_bounds,
+    bag_log_prob_from_logits,
+    columns,
+    instance_posterior,
+    levels,
+)
+from tests._helpers.likelihood_reference import PreciseBag
+from tests._helpers.likelihood_regimes import regime_log_probs
+
+
+def joined(probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (2^n,) the probability that exactly these classes have occurred, from probabilities (n+1, K)."""
+    classes = len(probs) - 1
+    sets = np.arange(2**classes)
+    table = np.zeros(len(sets))
+    table[0] = 1
+    for column in probs.T:
+        shows = [np.where(sets >> c & 1, column[c], 0.0) for c in range(classes)]
+        table = table * (column[-1] + sum(shows)) + sum(table[sets & ~(1 << c)] * shows[c] for c in range(classes))
+    return table
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("classes", "background"), [(9, 5.0), (12, 5.0), (13, 2.77), (16, 1.5)])
+def test_large_label_sets(classes: int, background: float, dtype: torch.dtype) -> None:
+    """Some classes are likely and others rare."""
+    logits = torch.randn(2, classes + 1, 24, generator=torch.Generator().manual_seed(classes), dtype=dtype)
+    logits[:, -1] += background
+    labels = torch.ones(2, classes, dtype=torch.bool)
+    log_probs = logits.log_softmax(dim=1)
+    relative, absolute = (1e-11, 1e-12) if dtype == torch.float64 else (1.2e-7, 2e-6)
+    for bag, (from_logits, value) in enumerate(
+        zip(bag_log_prob_from_logits(logits, labels), bag_log_prob(log_probs, labels), strict=True)
+    ):
+        truth = float(np.log(joined(logits[bag].double().softmax(dim=0).numpy())[-1]))
+        assert float(from_logits) == pytest.approx(truth, rel=relative, abs=absolute)
+        truth = float(np.log(joined(log_probs[bag].double().exp().numpy())[-1]))
+        assert float(value) == pytest.approx(truth, rel=relative, abs=absolute)
+
+
+def test_the_posterior_of_a_large_label_set_adds_up_and_is_the_slope() -> None:
+    logits = torch.randn(1, 14, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logits[:, -1] += 5
+    log_probs, labels = logits.log_softmax(dim=1), torch.ones(1, 13, dtype=torch.bool)
+    posterior = instance_posterior(log_probs, labels)
+    torch.testing.assert_close(posterior.sum(dim=1), torch.ones(1, 20, dtype=torch.float64))
+    probs = log_probs[0].exp().numpy()
+    whole = joined(probs)[-1]
+    for slot, k in ((0, 3), (12, 0), (13, 19)):
+        fixed = probs.copy()
+        fixed[:, k] = 0
+        fixed[slot, k] = probs[slot, k]
+        assert float(posterior[0, slot, k]) == pytest.approx(joined(fixed)[-1] / whole, abs=1e-9)
+
+
+def test_a_network_that_has_broken_down_is_no_impossible_label_set() -> None:
+    for classes in (2, 12):
+        logits = torch.zeros(2, classes + 1, 20)
+        logits[0, 0, 0] = torch.nan
+        labels = torch.ones(2, classes, dtype=torch.bool)
+        for value in (
+            bag_log_prob(logits.log_softmax(dim=1), labels, validate=False),
+            bag_log_prob_from_logits(logits, labels, validate=False),
+        ):
+            assert value[0].isnan()
+            assert value[1].isfinite()
+        assert bag_log_prob_bounds(logits.log_softmax(dim=1)[:, :, :classes], labels, validate=False).upper[0].isnan()
+        found: Tensor = instance_posterior(logits.log_softmax(dim=1), labels, validate=False)
+        assert found[0].isnan().any()
+        assert found[1].isfinite().all()
+
+
+def test_long_bags_are_computed_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_probs = regime_log_probs("background+8", 8, 160)[None]
+    parts, _ = columns.select(log_probs, None, torch.ones(1, 8, dtype=torch.bool), 8)
+    for how in (levels.Numbers, levels.Logs):
+        monkeypatch.setattr(levels, "AT_ONCE", 1 << 21)
+        whole, whole_sets = levels.solve(parts, how), levels.every_set(parts, how)
+        whole_bytes = peak_bytes(lambda how=how: levels.solve(parts, how))  # type: ignore[misc]
+        monkeypatch.setattr(levels, "AT_ONCE", 256 * 12)
+        parted = levels.solve(parts, how)
+        torch.testing.assert_close(parted, whole, rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(levels.every_set(parts, how), whole_sets, rtol=1e-13, atol=1e-13)
+        assert peak_bytes(lambda how=how: levels.solve(parts, how)) < whole_bytes / 2  # type: ignore[misc]
+
+
+def test_values_that_underflow_are_solved_in_logarithms() -> None:
+    log_probs = torch.full((1, 4, 3), -600.0, dtype=torch.float64)
+    log_probs[0, [0, 1], [0, 0]] = -0.6931471805599453
+    log_probs[0, [1, 2], [1, 1]] = torch.tensor([-600.0, -1e-300], dtype=torch.float64)
+    log_probs[0, 3, 2] = 0.0
+    parts, _ = columns.select(log_probs, None, torch.ones(1, 3, dtype=torch.bool), 3)
+    assert levels.solve(parts, levels.Numbers).ratio < math.log(levels.CERTAIN)
+    truth = float(PreciseBag(log_probs[0], [0, 1, 2]).log_prob())
+    assert bag_log_prob(log_probs, torch.ones(1, 3).bool()).item() == pytest.approx(truth, rel=1e-13)
+
+
+def test_sixteen_classes_and_ten_thousand_positions() -> None:
+    log_probs = torch.randn(1, 18, 10_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_probs = log_probs.log_softmax(1).requires_grad_()
+    value = bag_log_prob(log_probs, (torch.arange(17) < 16).unsqueeze(0))
+    chosen = torch.cat([log_probs[:, :16], log_probs[:, -1:]], dim=1)
+    assert value.item() == pytest.approx(torch.logsumexp(chosen, 1).sum().item(), rel=1e-14)  # every class is certain
+    (gradient,) = torch.autograd.grad(value.sum(), log_probs)
+    torch.testing.assert_close(gradient.sum(dim=1), torch.ones(1, 10_000, dtype=torch.float64))
