@@ -68,7 +68,7 @@ def contenders(
         noise = replace(noise, covariance=scaled, unit=noise.unit * slopes)
     values = values if lower_is_better else -values
     variances, freedom = _moderated(values[has_value])
-    rows, result = np.flatnonzero(has_value), has_value.copy()
+    rows, result = np.flatnonzero(has_value), np.array(has_value)
     if len(rows) < 2 or not freedom:
         return result
     of_seeds, of_items = dunnett(len(rows) - 1, freedom, level), dunnett(len(rows) - 1, math.inf, level)
