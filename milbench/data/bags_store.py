@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +88,9 @@ class BagStore:
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
-        merged = _merged(self.sizes[bags], self.means[bags], self.squares[bags], np.zeros(1, np.int64))
-        return merged.means[0], np.sqrt(merged.squares[0] / merged.counts[0])
+        start = np.zeros(1, np.int64)
+        count, mean, squares = _merged(self.sizes[bags], self.means[bags], self.squares[bags], start)
+        return mean[0], np.sqrt(squares[0] / count[0])
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
@@ -110,12 +111,6 @@ class Pass(NamedTuple):
     lows: NDArray[np.float32]
     highs: NDArray[np.float32]
     digests: list[bytes]
-
-
-class _Merged(NamedTuple):
-    counts: NDArray[np.int64]
-    means: NDArray[np.float64]
-    squares: NDArray[np.float64]
 
 
 def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
@@ -231,26 +226,25 @@ def write_files(
         return found, None if stay else np.ascontiguousarray(array, stored)
 
     passes, broken = [], []
-    with _array_file(None if stay else folder / "instances.npy", stored, shape) as out:
-        for found in _in_order(one, range(len(files)), f"reading {what}"):
+    # Bytes are appended: a full disk is then an error that can be caught, while writing to mapped memory would kill.
+    with (folder / "instances.npy").open("wb") as out:
+        header = {"descr": stored.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for found in in_order(one, range(len(files)), f"reading {what}"):
             if isinstance(found, str):
                 broken.append(found)
                 continue
             passes.append(found[0])
-            if out is not None and found[1] is not None:
+            if found[1] is not None:
                 out.write(found[1].data)
+    if stay:
+        (folder / "instances.npy").unlink()
     raise_broken(broken, len(files), what)
     return _written(folder, offsets, passes, dtype)
 
 
 def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
-    """Return the store whose arrays one of the functions above has written.
-
-    Args:
-        arrays: mapped from the folder.
-        dtype: that it returned.
-        files: of the bags, which are used where they were not packed.
-    """
+    """Return the store whose arrays one of the functions above has written; `files` serve where none was packed."""
     return BagStore(
         np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
         arrays.get("instances"), files, dtype,
@@ -296,14 +290,10 @@ def _moments(
 
 def _merged(
     counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
-) -> _Merged:
-    """Merge the moments of consecutive parts (T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983).
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Merge the moments of n consecutive parts into m, of which `starts` (m,) says the first part of each.
 
-    Args:
-        counts: (n,) of the instances of each part.
-        means: (n, D).
-        squares: (n, D), sums of squared distances from these means.
-        starts: (m,), the first part of each of the m results.
+    T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983.
     """
     weights = counts[:, None].astype(np.float64)
     total = np.add.reduceat(counts, starts)
@@ -311,18 +301,11 @@ def _merged(
     lengths = np.diff(np.append(starts, len(counts)))
     with np.errstate(invalid="ignore"):
         apart = means - np.repeat(mean, lengths, axis=0)
-    return _Merged(total, mean, np.add.reduceat(squares + weights * apart**2, starts))
+    return total, mean, np.add.reduceat(squares + weights * apart**2, starts)
 
 
 def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArray[np.float32], sign: int = 1) -> None:
-    """Put the two smallest different values (2, D) of each feature in their place after a block of values (K, D).
-
-    Args:
-        ends: those until now, which are changed.
-        first: (D,) the smallest of the block.
-        values: of the block.
-        sign: -1: of the negative values.
-    """
+    """Update the two smallest different values (2, D) of each feature after a block (K, D), whose smallest is known."""
     near = np.flatnonzero(first < ends[1])  # few after the first blocks
     if near.size:
         block = values[:, near] * np.float32(sign) if near.size < len(first) else values * np.float32(sign)
@@ -341,27 +324,7 @@ def _common(dtypes: set[str]) -> str:
     return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)
 
 
-class _array_file:  # noqa: N801 reads as a statement
-    """A .npy file of a known shape to which bytes are appended; None where there is no path.
-
-    A full disk is then an error that can be caught, while writing to mapped memory would kill the process.
-    """
-
-    def __init__(self, path: Path | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self.path, self.header = path, {"descr": dtype.str, "fortran_order": False, "shape": shape}
-
-    def __enter__(self) -> BinaryIO | None:
-        self.file = None if self.path is None else self.path.open("wb")
-        if self.file is not None:
-            np.lib.format.write_array_header_1_0(self.file, self.header)
-        return self.file
-
-    def __exit__(self, *error: object) -> None:
-        if self.file is not None:
-            self.file.close()
-
-
-def _in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
+def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
     """Yield the results of work on items in their order, done by threads that are never far ahead, with a bar."""
     from rich.progress import track
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from milbench.data.bag_files import AUDIO, FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
-from milbench.data.bags_store import raise_broken, single
+from milbench.data.bags_store import in_order, raise_broken, single
 from milbench.data.image_files import decoded
 from milbench.data.own_bags import Columns, open_all, usual_kind
 from milbench.data.table import bagged, is_table, read_table, row_name, shown
@@ -76,11 +74,7 @@ def finite(bag: NewBag) -> NDArray[np.float32]:
 
 
 def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
-    """Return the files of images by their names: as a table has them, or the paths that are given.
-
-    Args:
-        paths: tables, images, and folders of images.
-        column: of the paths of images in a table, relative to its folder.
+    """Return the files of images by their names: as the column of a table has them, or the paths that are given.
 
     Raises:
         UsageError: a table is no use, a folder has no image, or an image is named twice.
@@ -101,25 +95,19 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
 
-    Args:
-        files: the images.
-        size: the side of a square, in pixels.
-        channels: 1 for grey, 3 for colours.
-
     Raises:
         UsageError: images cannot be read, all of which are named.
     """
 
-    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | UsageError:
+    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | str:
         try:
             return decoded(path, size, channels)
         except UsageError as error:
-            return error
+            return str(error)
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(one, files))
-    raise_broken([str(one) for one in found if isinstance(one, UsageError)], len(files), "images")
-    pixels, sizes = zip(*(one for one in found if not isinstance(one, UsageError)), strict=True)
+    found = list(in_order(one, files, "reading images"))
+    raise_broken([one for one in found if isinstance(one, str)], len(files), "images")
+    pixels, sizes = zip(*(one for one in found if not isinstance(one, str)), strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
 
@@ -127,12 +115,6 @@ def new_sequences(
     paths: Sequence[Path], column: str, settings: FrameSettings, kind: str
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
-
-    Args:
-        paths: tables, files, and folders of files.
-        column: of the paths of files in a table, relative to its folder.
-        settings: how files become frames.
-        kind: what the files were that the network was trained on, see `BagFile.kind`.
 
     Raises:
         UsageError: a table or files are no use, or files are of another kind.

@@ -146,15 +146,7 @@ def load_images(
     size: int = SIDE,
     channels: int = COLOURS,
 ) -> OwnBags:
-    """Return the bags of a table with a row an image, decoded and fitted into squares.
-
-    Args:
-        path: of the table.
-        image: the column with the paths of the images, relative to the folder of the table.
-        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        size: the side of the squares, in pixels.
-        channels: 1 for grey, 3 for colours.
+    """Return the bags of a table with a row an image, decoded and fitted into squares; columns are as in `Columns`.
 
     Raises:
         UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
@@ -187,14 +179,7 @@ def load_sequences(
     classes: str = "",
     settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
 ) -> OwnBags:
-    """Return the bags of a table with a row a recording, as frames.
-
-    Args:
-        path: of the table.
-        file: the column with the paths of the files, relative to the folder of the table.
-        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        settings: how files become frames.
+    """Return the bags of a table with a row a recording, as frames; columns are as in `Columns`.
 
     Raises:
         UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.

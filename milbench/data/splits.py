@@ -35,14 +35,7 @@ def given_split(table: OwnBags) -> BagSplit:
 
 
 def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> BagSplit:
-    """Draw a split that is stratified by label set and keeps groups together.
-
-    Args:
-        table: the bags.
-        test: the share to test on.
-        validation: the share to validate on; 0: none.
-        seed: of the draw.
-    """
+    """Draw a split into shares to test and to validate on, stratified by label set, which keeps groups together."""
     everything = np.arange(len(table))
     rest, tested = _apart(table, everything, test, seed)
     return _with_validation(table, rest, tested, validation / (1 - test), seed)
@@ -51,11 +44,7 @@ def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> Ba
 def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
     """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
 
-    Args:
-        table: the bags.
-        folds: repetitions of k folds each, of the numbers of bags.
-        validation: the share of all bags to validate on, from those that are not tested on; 0: none.
-        seed: from 0 up to the number of all folds.
+    A share of all bags is validated on, from those that are not tested on.
 
     Raises:
         UsageError: there is no such fold, or validation leaves no bag to train on.
@@ -71,13 +60,7 @@ def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation:
 
 
 def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
-    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together.
-
-    Args:
-        table: the bags, with the groups that no fold splits.
-        folds: how many folds a repetition has.
-        repeats: how many repetitions there are.
-    """
+    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
         raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
@@ -86,12 +69,6 @@ def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[n
 
 def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
-
-    Args:
-        path: the file.
-        table: the bags, with the groups that no fold splits.
-        folds: how many folds a repetition has.
-        repeats: how many repetitions there are.
 
     Raises:
         UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
@@ -124,12 +101,7 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
 
 
 def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
-    """Return the groups whose bags are not all in one part.
-
-    Args:
-        table: the bags.
-        parts: of the bags, such as the part of a split or the number of a fold.
-    """
+    """Return the groups whose bags are not all in one part, such as the part of a split or a fold."""
     first: dict[str, object] = {}
     pairs = zip(table.groups or (), parts, strict=False)
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))

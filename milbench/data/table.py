@@ -10,7 +10,8 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -405,11 +406,7 @@ def set_text(names: Iterable[str]) -> str:
 
 
 def row_name(path: Path, row: int) -> str:
-    """Return how a message names a row.
-
-    Args:
-        path: of the table.
-        row: from 0, below the header.
+    """Return how a message names a row, counted from 0 below the header.
 
     Examples:
         >>> row_name(Path("birds.csv"), 0), row_name(Path("birds.parquet"), 0)
@@ -527,22 +524,20 @@ def _check_file(path: Path) -> None:
         raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
 
 
-class _as_table:  # noqa: N801 reads as a statement
-    """Turns what readers of tables raise in a block into a UsageError that names the table."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
-            raise UsageError(f"{self.path} cannot be read as a table: {reason}") from None
-        if isinstance(error, pd.errors.EmptyDataError):
-            raise UsageError(f"{self.path} is empty, expected a header and a row an instance") from None
-        if isinstance(error, Exception) and not isinstance(error, UsageError):
-            raise UsageError(f"{self.path} cannot be read as a table: {error}") from None
+@contextmanager
+def _as_table(path: Path) -> Iterator[None]:
+    """Turn what readers of tables raise in a block into a UsageError that names the table."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except UnicodeDecodeError as error:
+        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
+    except pd.errors.EmptyDataError:
+        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
+    except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
+        raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
 class _CountingFile(io.FileIO):
@@ -621,26 +616,13 @@ def _holds_rows(text: str, separator: str, frame: pd.DataFrame, column: str) -> 
     names = [str(name) for name in frame.columns]
     at = names.index(column)
     first, *whole, last = text.split("\n")
-    parts = [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]
-    numbers = 0
-    for line, expected in parts:
+    pieces: list[str] = []
+    for line, expected in [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]:
         found = line.rstrip("\r").split(separator)
         if len(found) != len(expected):
             return False
-        for piece, name in zip(found, expected, strict=True):
-            if pd.api.types.is_numeric_dtype(frame[name]):
-                if not _is_number(piece):
-                    return False
-                numbers += 1
-    return numbers > 0
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        pieces += [p for p, n in zip(found, expected, strict=True) if pd.api.types.is_numeric_dtype(frame[n])]
+    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
 
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
