@@ -141,7 +141,12 @@ def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -
         diagram = reliability.reliability_figure(study, task)
         first += drawn(f"reliability-{name}", "Do probabilities come true?", reliability.CAPTION, diagram)
     published, *why = literature_tables(study, task) or (None,)
-    folded = [*why, tables.pairs_table(study, task), tables.metrics_table(study, task), tables.costs_table(study, task)]
+    folded = [
+        *why,
+        tables.pairs_table(study, task),
+        tables.metrics_table(study, task),
+        None if many else tables.costs_table(study, task),
+    ]
     cells = tables.cells_table(study, task)
     return Section(
         task, f"task-{name}", first, pairs, extra, [published] if published else [], [t for t in (*folded, cells) if t]

@@ -23,7 +23,7 @@ def sentences(study: Study) -> list[str]:
         total = sum(len(study.info(task).marks) for task in study.tasks)
         return [f"Passed of {total} tests: {', '.join(best)}."]
     if len(tasks) <= MOST_SENTENCES:
-        return [_of_task(study, task) for task in tasks]
+        return [_of_task(study, task).removesuffix(".") + _left(study, task) for task in tasks]
     several = [task for task in tasks if study.summary(task)["contender"].any()]
     if not several:
         return [f"One seed a loss on {counted(len(tasks), 'task')}: no loss can be named the best."]
@@ -41,6 +41,12 @@ def _contenders(study: Study, task: str) -> list[str]:
     """Return the contenders of the least supervision on a task, the best mean first."""
     found = study.summary(task)
     return [str(v) for v in found.index[found["contender"] & (found["supervision"] == study.kinds[0])]]
+
+
+def _left(study: Study, task: str) -> str:
+    """Return the end of a sentence, which says where cells lack, since a loss without them may be the best too."""
+    done = study.cells.loc[study.cells["task"] == task, "status"] == "done"
+    return "." if done.all() else f" ({done.sum()} of {len(done)} cells done)."
 
 
 def _of_task(study: Study, task: str) -> str:

@@ -103,9 +103,10 @@ def main_table(study: Study) -> Table:
     frame = pd.DataFrame(columns, index=index)
     if not one:
         frame["step, × the quickest"] = [significant(value) for value in _relative_steps(study).reindex(index)]
-    note = (
-        "Mean ± standard deviation over seeds." if one else "Mean ± standard deviation over seeds; ✓: may be the best."
-    )
+    is_known = bool(study.colours)  # one seed names no contenders
+    if one and not is_known:
+        frame = frame.drop(columns="may be the best")
+    note = "Mean ± standard deviation over seeds" + ("; ✓: may be the best." if is_known and not one else ".")
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     contenders = frozenset(k for k, v in enumerate(index) if v in study.colours)
     return Table("All losses", frame, note + kinds, contenders if one else frozenset())

@@ -31,6 +31,12 @@ def test_what_is_said_of_one_task(fields: dict[str, object], expected: str) -> N
     assert expected in sentence(make_results(tasks={"t": "set_error"}, **fields))  # type: ignore[arg-type]
 
 
+def test_cells_that_lack_are_counted_since_their_loss_may_be_the_best_too() -> None:
+    lost = {("c", "t", seed): ("missing", "") for seed in range(3)}
+    said = sentence(make_results(losses={"a": 0.01, "b": 0.4, "c": 0.01}, tasks={"t": "set_error"}, statuses=lost))
+    assert said == "On t the best loss is a, with 95 % confidence (6 of 9 cells done)."
+
+
 def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     two = {"a": 0.01, "b": 0.4}
     assert sentence(make_results(losses=two, tasks=TWO)).count("the best loss is a, with 95 % confidence.") == 2
