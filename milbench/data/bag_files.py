@@ -41,7 +41,7 @@ class BagFile:
     Args:
         shape: of the array, instances first.
         dtype: of its numbers, a name of numpy's or "bfloat16".
-        read: returns the array, mapped from the file where its format allows that.
+        read: returns the array.
         mapped: whether the file can stay where it is and be mapped.
         coords: returns (K, 2), where in the plane the instances are; None: the file has none.
         kind: what has to be the same in all files of a table, such as "frames of 20 features".
@@ -59,14 +59,7 @@ class BagFile:
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """How files become frames.
-
-    Args:
-        frames_per_second: of arrays, where it relates frames to the times of events; of waveforms approximately, as a
-            step is a whole number of samples.
-        bands: of log-mel frames.
-        sample_rate: of waveforms in .npy files, samples a second; audio files say theirs. All files need the same.
-    """
+    """How files become frames, as the task sequence-bags says it; frames a second of waveforms are approximate."""
 
     frames_per_second: float = FRAMES_PER_SECOND
     bands: int = BANDS
@@ -74,11 +67,9 @@ class FrameSettings:
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file .npy, .npz, .h5, .hdf5, .pt, .pth or .safetensors; nothing is unpickled.
+    """Return the features (K, D) in a file; nothing is unpickled.
 
-    Args:
-        path: of the file.
-        key: of the array in a file that holds several; "": the only one, or the one named "features".
+    Of several arrays it is that of the key; of the key "" the only one, or the one named "features".
 
     Raises:
         ValueError: the file is missing, damaged or holds no such array.
@@ -199,7 +190,7 @@ def _npz(path: Path, key: str) -> BagFile:
             return array
 
     return BagFile(
-        shape, dtype.str, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES))
+        shape, dtype.str, partial(read, chosen), coords=partial(read, COORDINATES) if COORDINATES in names else None
     )
 
 
@@ -217,7 +208,9 @@ def _hdf5(path: Path, key: str) -> BagFile:
             found: NDArray[Any] = file[name][()]
             return found
 
-    return BagFile(shape, dtype, partial(read, name), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
+    return BagFile(
+        shape, dtype, partial(read, name), coords=partial(read, COORDINATES) if COORDINATES in names else None
+    )
 
 
 def _torch(path: Path, key: str) -> BagFile:
@@ -241,7 +234,7 @@ def _torch(path: Path, key: str) -> BagFile:
     def read(name: str) -> NDArray[Any]:
         return _as_array(load()[name] if name else load())
 
-    coords = _if(COORDINATES in names, partial(read, COORDINATES))
+    coords = partial(read, COORDINATES) if COORDINATES in names else None
     return BagFile(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), coords=coords)
 
 
@@ -256,14 +249,10 @@ def _safetensors(path: Path, key: str) -> BagFile:
         names = list(file.keys())
         chosen = _chosen(key, names)
         about = file.get_slice(chosen)
-        dtype, shape = _SAFETENSORS.get(about.get_dtype(), about.get_dtype()), tuple(about.get_shape())
-    return BagFile(shape, dtype, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
-
-
-_SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": BFLOAT16, "I64": "int64", "I32": "int32",
-    "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+        dtype, shape = str(about[:1].dtype).removeprefix("torch."), tuple(about.get_shape())
+    return BagFile(
+        shape, dtype, partial(read, chosen), coords=partial(read, COORDINATES) if COORDINATES in names else None
+    )
 
 
 def _as_array(tensor: Any) -> NDArray[Any]:
@@ -271,10 +260,6 @@ def _as_array(tensor: Any) -> NDArray[Any]:
 
     found: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return found
-
-
-def _if(there: bool, read: Callable[[], NDArray[Any]]) -> Callable[[], NDArray[Any]] | None:
-    return read if there else None
 
 
 def _chosen(key: str, names: list[str]) -> str:

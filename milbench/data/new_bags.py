@@ -20,14 +20,7 @@ from milbench.errors import UsageError
 
 
 class NewBag(NamedTuple):
-    """A bag whose label set is not known.
-
-    Args:
-        name: of the bag.
-        shape: of its instances, (K, D).
-        read: returns them in single precision.
-        coords: returns (K, 2), where they are in the plane; None: not known.
-    """
+    """A bag whose label set is not known, with functions that return its instances (K, D), and their places (K, 2)."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,19 +31,15 @@ class NewBag(NamedTuple):
 def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
     """Return the bags of tables, of files of features and of folders of such files.
 
-    Args:
-        paths: of them. A table has the columns of the one that was trained on, but for labels.
-        columns: which hold what.
-        feature_names: the features that the network reads, in its order.
+    A table has the columns of the one that was trained on, but for labels.
 
     Raises:
         UsageError: a file is no use, or two bags have one name; the message names what.
     """
     files = _expanded(paths, FEATURE_FILES)
     bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
-    lone = [path for path in files if not is_table(path)]
-    named = [str(path) for path in lone]
-    bags += map(_of_file, named, open_all(lone, named, partial(open_features, key=columns.key)))
+    lone = {str(path): path for path in files if not is_table(path)}
+    bags += map(_of_file, lone, open_all([*lone.values()], [*lone], partial(open_features, key=columns.key)))
     seen = set()
     for bag in bags:
         if bag.name in seen:
@@ -66,9 +55,7 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
 
 def finite(bag: NewBag) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError where a number is not finite."""
-    features = bag.read()
-    broken = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if broken.size:
+    if (broken := np.flatnonzero(~np.isfinite(features := bag.read()).all(axis=1))).size:
         raise UsageError(f"bag {bag.name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,18 +32,7 @@ Kind = Literal["features", "images", "sequences"]
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what.
-
-    Args:
-        bag: the column of the bags' names.
-        labels: the column of label sets, classes with ";" between them, empty for none; or a pattern such as "has_*" or
-            a list "cat;dog" of columns with 0 and 1, one a class.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files:
-            "@NAME", the column NAME has the path of one for every bag; "features/*.h5", it is named as the bag.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        key: of the features in files that hold several arrays.
-        coords: two columns, "x;y", of where instances are in the plane; "": none, or what files have as "coords".
-    """
+    """Which columns of a table hold what, as the parameters of the task feature-bags say it."""
 
     bag: str = "bag"
     labels: str = "labels"
@@ -216,8 +206,7 @@ def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
     """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
     kinds = [file.kind for file in files]
     usual = max(dict.fromkeys(kinds), key=kinds.count)
-    wrong = [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]
-    if wrong:
+    if wrong := [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, 20)}")
     return usual
@@ -342,19 +331,16 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
     """Return the name, size and times of files, which change with a file; the name alone where there is none."""
-    found: list[list[Any]] = []
-    for name in names:
-        try:
-            stat = (folder / name).stat()
-        except (OSError, ValueError):
-            found.append([name])
-        else:
-            found.append([name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    found: list[list[Any]] = [[name] for name in names]
+    for state in found:
+        with suppress(OSError, ValueError):
+            stat = (folder / state[0]).stat()
+            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
     return found
 
 
 def _digest(folder: Path, known: Known) -> str:
-    """Return a digest of all that bags are, of whatever form their files are."""
+    """Return a digest of all that bags are, whatever the form of their files."""
     names = ("bags", "features", "classes", "groups", "split", "marks", "kind")
     found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
     for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):

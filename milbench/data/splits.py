@@ -63,7 +63,9 @@ def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[n
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
-        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
+        raise UsageError(
+            f"{table.path}: folds = {folds} are more than its {units} {'groups' if table.groups else 'bags'}"
+        )
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
@@ -110,9 +112,7 @@ def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
 def _with_validation(
     table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:
-    if not share:
-        return BagSplit(rest, rest[:0], tested)
-    train, validation = _apart(table, rest, share, seed)
+    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
     return BagSplit(train, validation, tested)
 
 
@@ -153,7 +153,3 @@ def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> li
         warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
         found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
         return [bags[test] for _, test in found]
-
-
-def _units(table: OwnBags) -> str:
-    return "groups" if table.groups else "bags"

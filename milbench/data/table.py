@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,12 +59,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a table.
-
-    Args:
-        path: of its file.
-        frame: the rows. Text is kept as it is: a label "NA" is a label, and an empty field is "".
-    """
+    """The rows of a table. Text is kept as it is: a label "NA" is a label, and an empty field is ""."""
 
     path: Path
     frame: pd.DataFrame
@@ -111,7 +107,7 @@ class Table:
         return Texts(merged[codes].astype(np.int64), list(different))
 
     def filled(self, name: str, what: str, expected: str) -> Texts:
-        """Return a column as text; raise UsageError for an empty field."""
+        """Return a column as text. Raises UsageError for an empty field."""
         found = self.texts(name, what)
         if "" in found.texts:
             raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty, expected {expected}")
@@ -182,13 +178,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Bagged:
-    """The rows of a table in bags.
-
-    Args:
-        table: the rows.
-        codes: (N,) the number of the bag of every row.
-        names: of the B bags, in the order of their first rows.
-    """
+    """The rows of a table in bags: the number of the bag of every row (N,), and the names of bags as they begin."""
 
     table: Table
     codes: NDArray[np.int64]
@@ -275,18 +265,14 @@ class Bagged:
             UsageError: a bag has another part, or two, or no bag is trained or tested on.
         """
         split = self.values("split")
-        if split is None:
-            return None
-        found = self.table.texts("split")
-        for value in found.texts:
+        for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
                 near = closest(value, SPLITS)
                 hint = f"; did you mean {near!r}?" if near else ""
-                place = self.table.place(found.row_of(value))
+                place = self.table.place(self.table.texts("split").row_of(value))
                 raise UsageError(f"{place}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
-        for needed in ("train", "test"):
-            if needed not in split:
-                raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {needed}")
+        if split and (lacking := [part for part in ("train", "test") if part not in split]):
+            raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
         return split
 
     def instance_classes(self, labels: NDArray[np.bool_], names: list[str]) -> NDArray[np.int64] | None:
@@ -355,7 +341,10 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
         if not (whole and _is_place(item[1:])):
             raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
     article = "an" if one[0] in "aeiou" else "a"
-    marks = [Mark(class_number(str(name), names, place, f"{article} {one}"), tuple(at)) for name, *at in items]
+    found = [class_name(str(name)) for name, *_ in items]
+    if strange := [name for name in found if name not in names]:
+        raise unknown_class(place, strange[0], names, f"{article} {one}")
+    marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 
@@ -377,14 +366,6 @@ def class_name(text: str) -> str:
     Unicode has two forms of é, one character or two, which look alike and are not equal.
     """
     return unicodedata.normalize("NFC", text.strip())
-
-
-def class_number(name: str, names: list[str], place: str, what: str) -> int:
-    """Return the number of a class; raise UsageError, which says at what place what has it, where there is none."""
-    name = class_name(name)
-    if name not in names:
-        raise unknown_class(place, name, names, what)
-    return names.index(name)
 
 
 def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
@@ -427,21 +408,16 @@ def is_table(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a table, of which the header alone is read."""
+    """Return the names of the columns of a table; of text the header alone is read."""
     _check_file(path)
-    if path.suffix.lower() not in _SEPARATORS:
+    if (separator := _SEPARATORS.get(path.suffix.lower())) is None:
         return read_table(path).columns
-    with _as_table(path), path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=_SEPARATORS[path.suffix.lower()], skipinitialspace=True)
-        return [name.strip() for name in next(filter(None, rows), [])]
+    with _as_table(path):
+        return [name.strip() for name in _header(path, separator)]
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
-    """Return a table.
-
-    Args:
-        path: of a file .csv, .tsv, .parquet, .arrow or .feather.
-        text: columns that hold text, and never numbers, beside those of `NAMES`.
+    """Return a table, in which some columns beside those of `NAMES` hold text, and never numbers.
 
     Raises:
         UsageError: the file is missing, a folder, empty or damaged, or of another kind.
@@ -467,7 +443,11 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     """
     if not is_table(path):
         raise UsageError(f"{path}: expected a name that ends in {', '.join(_READERS)}")
-    write_atomically(path, lambda draft: _WRITERS[path.suffix.lower()](frame, draft))
+    write = {
+        ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
+        ".parquet": partial(frame.to_parquet, index=False),
+    }.get(path.suffix.lower(), frame.to_feather)  # fmt: skip
+    write_atomically(path, write)
 
 
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
@@ -552,8 +532,7 @@ class _CountingFile(io.FileIO):
 
 
 def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
+    header = _header(path, separator)
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:  # pandas would rename the second
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
@@ -572,6 +551,11 @@ def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
     if raw.lines > len(frame) + 1:
         _check_quotes(path, separator, frame)
     return frame
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
 
 
 def _check_fields(path: Path, separator: str, expected: int) -> None:
@@ -632,11 +616,4 @@ _READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
     ".parquet": lambda path, _: pd.read_parquet(path),
     ".arrow": lambda path, _: pd.read_feather(path),
     ".feather": lambda path, _: pd.read_feather(path),
-}
-_WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
-    ".csv": lambda frame, path: frame.to_csv(path, index=False),
-    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
-    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
-    ".arrow": lambda frame, path: frame.to_feather(path),
-    ".feather": lambda frame, path: frame.to_feather(path),
 }
