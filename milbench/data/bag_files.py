@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,8 +17,8 @@ from milbench.data.log_mel import LogMel
 from milbench.data.table import shown
 from milbench.errors import UsageError, closest
 
-FEATURES, COORDINATES = "features", "coords"
-"""The names of the arrays that CLAM and TRIDENT write."""
+FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"
+"""The names of arrays: instances and their places, as CLAM and TRIDENT write them, and the classes of instances."""
 AUDIO = (".wav", ".flac", ".ogg")
 FRAMES_PER_SECOND: Final = 62.5
 """Frames a second, where nothing else is asked for."""
@@ -43,7 +43,7 @@ class BagFile:
         dtype: of its numbers, a name of numpy's or "bfloat16".
         read: returns the array.
         mapped: whether the file can stay where it is and be mapped.
-        coords: returns (K, 2), where in the plane the instances are; None: the file has none.
+        named: returns COORDINATES (K, 2), where in the plane the instances are, and CLASSES (K,), as far as there.
         kind: what has to be the same in all files of a table, such as "frames of 20 features".
         frames_per_second: of a recording.
     """
@@ -52,7 +52,7 @@ class BagFile:
     dtype: str
     read: Callable[[], NDArray[Any]]
     mapped: bool = False
-    coords: Callable[[], NDArray[Any]] | None = None
+    named: dict[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
     kind: str = ""
     frames_per_second: float = 0.0
 
@@ -95,7 +95,7 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         if len(found.shape) == 2:
             found = _numbers(found, "frames by features")
             kind = f"frames of {found.shape[1]} features"
-            return BagFile(found.shape, found.dtype, found.read, True, None, kind, settings.frames_per_second)
+            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, settings.frames_per_second)
         if settings.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
         return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
@@ -189,9 +189,7 @@ def _npz(path: Path, key: str) -> BagFile:
             array: NDArray[Any] = arrays[name]
             return array
 
-    return BagFile(
-        shape, dtype.str, partial(read, chosen), coords=partial(read, COORDINATES) if COORDINATES in names else None
-    )
+    return BagFile(shape, dtype.str, partial(read, chosen), named=_named(names, read))
 
 
 def _hdf5(path: Path, key: str) -> BagFile:
@@ -208,9 +206,7 @@ def _hdf5(path: Path, key: str) -> BagFile:
             found: NDArray[Any] = file[name][()]
             return found
 
-    return BagFile(
-        shape, dtype, partial(read, name), coords=partial(read, COORDINATES) if COORDINATES in names else None
-    )
+    return BagFile(shape, dtype, partial(read, name), named=_named(names, read))
 
 
 def _torch(path: Path, key: str) -> BagFile:
@@ -234,8 +230,9 @@ def _torch(path: Path, key: str) -> BagFile:
     def read(name: str) -> NDArray[Any]:
         return _as_array(load()[name] if name else load())
 
-    coords = partial(read, COORDINATES) if COORDINATES in names else None
-    return BagFile(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), coords=coords)
+    return BagFile(
+        tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), named=_named(names, read)
+    )
 
 
 def _safetensors(path: Path, key: str) -> BagFile:
@@ -250,9 +247,7 @@ def _safetensors(path: Path, key: str) -> BagFile:
         chosen = _chosen(key, names)
         about = file.get_slice(chosen)
         dtype, shape = str(about[:1].dtype).removeprefix("torch."), tuple(about.get_shape())
-    return BagFile(
-        shape, dtype, partial(read, chosen), coords=partial(read, COORDINATES) if COORDINATES in names else None
-    )
+    return BagFile(shape, dtype, partial(read, chosen), named=_named(names, read))
 
 
 def _as_array(tensor: Any) -> NDArray[Any]:
@@ -260,6 +255,10 @@ def _as_array(tensor: Any) -> NDArray[Any]:
 
     found: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return found
+
+
+def _named(names: list[str], read: Callable[[str], NDArray[Any]]) -> dict[str, Callable[[], NDArray[Any]]]:
+    return {name: partial(read, name) for name in (COORDINATES, CLASSES) if name in names}
 
 
 def _chosen(key: str, names: list[str]) -> str:

@@ -200,11 +200,11 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", shown(twins))
     if set(bags.class_names) == {"0", "1"}:
-        yield Finding(
-            "warning", "the classes are 0 and 1",
+        said = (
             "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
-            "is read so by a semicolon behind its name, such as task.labels='positive;'",
-        )  # fmt: skip
+        )
+        said += "is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", "the classes are 0 and 1", said)
     for c, name in enumerate(bags.class_names):
         there = bags.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")
@@ -218,11 +218,8 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
 
 def _large_sets(bags: OwnBags, limit: int) -> Iterator[Finding]:
     if many := int((bags.labels.sum(axis=1) > limit).sum()):
-        yield Finding(
-            "warning", "large label sets",
-            f"{many:,} bags have more than {limit} classes: exact trains on its certified lower bound there "
-            "(method=auto), and method=exact refuses them",
-        )  # fmt: skip
+        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
+        yield Finding("warning", "large label sets", f"{many:,} bags have more than {limit} classes: {does}")
 
 
 def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from milbench.data.bag_files import AUDIO, FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bag_files import (
+    AUDIO,
+    COORDINATES,
+    FEATURE_FILES,
+    BagFile,
+    FrameSettings,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import in_order, raise_broken, single
 from milbench.data.image_files import decoded
 from milbench.data.own_bags import Columns, open_all, usual_kind
@@ -38,8 +46,8 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     """
     files = _expanded(paths, FEATURE_FILES)
     bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
-    lone = {str(path): path for path in files if not is_table(path)}
-    bags += map(_of_file, lone, open_all([*lone.values()], [*lone], partial(open_features, key=columns.key)))
+    lone = [path for path in files if not is_table(path)]
+    bags += map(_of_file, map(str, lone), open_all(lone, [*map(str, lone)], partial(open_features, key=columns.key)))
     seen = set()
     for bag in bags:
         if bag.name in seen:
@@ -154,8 +162,7 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> lis
 
 
 def _of_file(name: str, file: BagFile) -> NewBag:
-    coords = None if file.coords is None else lambda read=file.coords: np.asarray(read(), np.float32)
-    return NewBag(name, file.shape, partial(_read, file), coords)
+    return NewBag(name, file.shape, partial(_read, file), file.named.get(COORDINATES))
 
 
 def _read(file: BagFile) -> NDArray[np.float32]:

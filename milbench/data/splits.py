@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -63,9 +64,8 @@ def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[n
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
-        raise UsageError(
-            f"{table.path}: folds = {folds} are more than its {units} {'groups' if table.groups else 'bags'}"
-        )
+        what = "groups" if table.groups else "bags"
+        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {what}")
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
@@ -88,17 +88,18 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
         raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
     number = {bag: i for i, bag in enumerate(table.bags)}
     for r, repetition in enumerate(names[:repeats]):
-        listed = [bag for fold in repetition for bag in fold]
-        if strangers := [bag for bag in listed if bag not in number]:
-            raise UsageError(f"{path}, repetition {r}: no bags of {table.path}: {shown(strangers)}")
-        twice = sorted({bag for bag in listed if listed.count(bag) > 1}) if len(listed) > len(set(listed)) else []
-        if twice:
-            raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
-        if lost := [bag for bag in table.bags if bag not in set(listed)]:
-            raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+        counted = Counter(bag for fold in repetition for bag in fold)
         fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
-        if apart := apart_groups(table, [fold_of[bag] for bag in table.bags]):
-            raise UsageError(f"{path}, repetition {r}: groups of {table.path} in two folds: {shown(apart)}")
+        lost = [bag for bag in table.bags if bag not in counted]
+        faults = {
+            f"no bags of {table.path}": [bag for bag in counted if bag not in number],
+            "bags in two folds": [bag for bag, count in counted.items() if count > 1],
+            f"{len(lost)} bags are in no fold": lost,
+            f"groups of {table.path} in two folds": apart_groups(table, [fold_of.get(bag) for bag in table.bags]),
+        }
+        for what, named in faults.items():
+            if named:
+                raise UsageError(f"{path}, repetition {r}: {what}: {shown(named)}")
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 

@@ -29,8 +29,6 @@ NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image
 """Columns that hold names, and never numbers, where a table has them."""
 SEPARATOR = ";"
 SPLITS = ("train", "validation", "test")
-_WIDE = 1000
-"""Columns."""
 _HEADER = {".csv": 2, ".tsv": 2}
 """The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
 
@@ -81,8 +79,9 @@ class Table:
         if name not in self.frame:
             near = closest(name, self.columns)
             hint = f"; did you mean {near!r}?" if near else ""
-            if separator := _other_separator(self.columns):
-                hint = f"; its columns seem to be separated by {separator}, expected commas"
+            for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
+                if len(self.columns) == 1 and mark in self.columns[0]:
+                    hint = f"; its columns seem to be separated by {separators}, expected commas"
             raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
         return self.frame[name]
 
@@ -97,10 +96,8 @@ class Table:
             for row, value in enumerate(values):
                 if not isinstance(value, str) and isinstance(value, Collection):
                     kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
-                    raise UsageError(
-                        f"{self.place(row)}: the column {name!r} holds {kind}, expected text or a number; "
-                        "several classes are one text with ';' between them"
-                    )
+                    expected = "expected text or a number; several classes are one text with ';' between them"
+                    raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
         codes, found = pd.factorize(values)
         texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
         merged, different = pd.factorize(np.array(texts, dtype=object))
@@ -158,7 +155,7 @@ class Table:
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
-            return _in_rows(frame.to_numpy(np.float32))
+            return np.ascontiguousarray(frame.to_numpy(np.float32))
 
     def holds_numbers(self, names: list[str]) -> list[str]:
         """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
@@ -168,12 +165,9 @@ class Table:
         known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
 
-        def is_one(name: str) -> bool:
-            if kinds[name] in "biuf" and known[name] > 0.5:
-                return not _NAMELESS.fullmatch(name)
-            return not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm" and _are_numbers(self.frame[name])
-
-        return [name for name in names if is_one(name)]
+        named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
+        return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +229,9 @@ class Bagged:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
         if found := self.unlike(sets):
             got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
-            raise UsageError(
-                f"{table.place(found[0])}: bag {self.names[self.codes[found[0]]]!r} has the labels {got}, expected "
-                f"those of its {table.place(found[1]).rpartition(', ')[2]}, {known}"
-            )
+            place, before = table.place(found[0]), table.place(found[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[found[0]]]
+            raise UsageError(f"{place}: bag {bag!r} has the labels {got}, expected those of its {before}, {known}")
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
@@ -251,11 +244,10 @@ class Bagged:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
         if unlike := self.unlike(found.codes):
-            (row, value), (before, known) = ((row, found.texts[found.codes[row]]) for row in unlike)
-            raise UsageError(
-                f"{self.table.place(row)}: bag {self.names[self.codes[row]]!r} has the {name} {value!r}, and {known!r} "
-                f"in {self.table.place(before).rpartition(', ')[2]}"
-            )
+            value, known = (found.texts[found.codes[row]] for row in unlike)
+            row, before = self.table.place(unlike[0]), self.table.place(unlike[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[unlike[0]]]
+            raise UsageError(f"{row}: bag {bag!r} has the {name} {value!r}, and {known!r} in {before}")
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
@@ -377,22 +369,12 @@ def unknown_class(place: str, name: str, names: list[str], what: str = "") -> Us
 
 
 def set_text(names: Iterable[str]) -> str:
-    """Return a label set for a message.
-
-    Examples:
-        >>> set_text(["wren", "nuthatch"])
-        '{nuthatch, wren}'
-    """
+    """Return a label set for a message."""
     return "{" + ", ".join(sorted(names)) + "}"
 
 
 def row_name(path: Path, row: int) -> str:
-    """Return how a message names a row, counted from 0 below the header.
-
-    Examples:
-        >>> row_name(Path("birds.csv"), 0), row_name(Path("birds.parquet"), 0)
-        ('birds.csv, row 2', 'birds.parquet, row 1')
-    """
+    """Return how a message names a row, counted from 0 below the header."""
     return f"{path}, row {row + _HEADER.get(path.suffix.lower(), 1)}"
 
 
@@ -432,7 +414,7 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
     # pandas keeps each column of a wide table for itself; a copy has them together.
-    return Table(path, frame.copy() if len(frame.columns) > _WIDE else frame)
+    return Table(path, frame.copy() if len(frame.columns) > 1000 else frame)
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -475,21 +457,6 @@ def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
         raise UsageError(f"{table.place(row)}: column {used[which]!r} is {got!r}, expected 0 or 1")
     there: NDArray[np.bool_] = values.to_numpy() == 1
     return there
-
-
-def _in_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return numbers (N, D), which pandas keeps column by column, row by row; in parts that fit into a cache."""
-    found = np.empty(values.shape, values.dtype)
-    step = max(1, (1 << 16) // max(1, values.shape[1]))
-    for row in range(0, len(values), step):
-        found[row : row + step] = values[row : row + step]
-    return found
-
-
-def _other_separator(names: list[str]) -> str:
-    """Return what separates the names in the only field of a header, "" where there is nothing of the kind."""
-    found = {";": "semicolons", "\t": "tabs", "|": "bars"}
-    return next((word for char, word in found.items() if char in names[0]), "") if len(names) == 1 else ""
 
 
 def _check_file(path: Path) -> None:
