@@ -24,8 +24,8 @@ from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.batches import LazyBatches
 from milbench.families.table_bags import (
-    Batches,
     Count,
     FoldCount,
     Share,
@@ -254,8 +254,8 @@ class FeatureBags(TableBags):
         known = known.to(self._device)
         return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 
-    def _batches(self, numbers: NDArray[np.int64]) -> Batches:
-        return Batches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
+    def _batches(self, numbers: NDArray[np.int64]) -> LazyBatches:
+        return LazyBatches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
@@ -271,4 +271,6 @@ class FeatureBags(TableBags):
             labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
             return Bags(torch.from_numpy(single(packed[some], dtype)).unsqueeze(1), labels).to(self._device)
 
-        return Batches([rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone)
+        return LazyBatches(
+            [rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone
+        )

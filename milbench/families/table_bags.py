@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, overload
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,23 +29,6 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 FoldCount = Annotated[int, Field(ge=0)]
-
-
-class Batches(Sequence[Bags]):
-    """Batches of bags of a table by their numbers, each made when it is accessed: all may not fit into memory."""
-
-    def __init__(self, numbers: Sequence[NDArray[np.int64]], make: Callable[[NDArray[np.int64]], Bags]) -> None:
-        self.numbers, self.make = numbers, make
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, n: int) -> Bags: ...
-    @overload
-    def __getitem__(self, n: slice) -> Batches: ...
-    def __getitem__(self, n: int | slice) -> Bags | Batches:
-        return Batches(self.numbers[n], self.make) if isinstance(n, slice) else self.make(self.numbers[n])
 
 
 def by_size(
