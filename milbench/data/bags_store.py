@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from milbench.data.array_cache import check_room
 from milbench.data.bag_files import BFLOAT16, BagFile
+from milbench.data.table import shown
 from milbench.errors import UsageError
 
 BLOCK = 1 << 17
@@ -122,13 +123,9 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
 
 
 def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
-    """Look once at all instances of some bags, in blocks.
+    """Look once, in blocks, at all instances (K, D) of n bags, which start at the rows `starts` (n,).
 
-    Args:
-        rows: (K, D) the instances, as they are stored.
-        starts: (n,), the first row of each bag, ascending from 0.
-        dtype: of the rows, see `BagStore`.
-        ends: whether the extremes of each feature are found.
+    Extremes of features are found if `ends` says so.
     """
     count, width = rows.shape
     step = max(1, BLOCK // width)
@@ -166,13 +163,7 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
 
 
 def write_rows(folder: Path, features: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the bags of a table that has a row an instance; the rows are in the order of the bags.
-
-    Args:
-        folder: of the arrays.
-        features: (N, D).
-        offsets: (B + 1,), see `BagStore`.
-    """
+    """Write the bags of a table that has a row an instance; features (N, D) are in the order of the bags."""
     check_room(folder, features.nbytes + 16 * (len(offsets) - 1) * features.shape[1], "the packed instances")
     np.save(folder / "instances.npy", features)
     parts = max(1, min(_threads(), len(offsets) - 1))
@@ -192,12 +183,7 @@ def write_files(
 ) -> dict[str, Any]:
     """Write the bags of a table with a file a bag; they stay in their files if all can be mapped and are of one type.
 
-    Args:
-        folder: of the arrays.
-        files: of the B bags, opened.
-        place: how a message names the file of a bag.
-        ends: whether the extremes of each feature are found.
-        what: the files are, such as "images".
+    `place` says how a message names the file of a bag, and `what` the files are, such as "images".
 
     Raises:
         UsageError: files cannot be read, all of which are named, or the disk has too little room.
@@ -253,8 +239,6 @@ def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path
 
 def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
     """Raise UsageError where some of `count` files cannot be read, which names them."""
-    from milbench.data.table import shown
-
     if broken:
         raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, MOST_NAMED)}")
 

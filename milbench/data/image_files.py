@@ -45,24 +45,14 @@ def fitted(image: Image.Image, size: int) -> Image.Image:
 
 
 def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
-    """Return left, top, width and height, in pixels of a square, of an image that is fitted into it.
-
-    Examples:
-        >>> placed(200, 100, size=50)
-        (0, 12, 50, 25)
-    """
+    """Return left, top, width and height, in pixels of a square, of an image that is fitted into it."""
     scale = size / max(width, height)
     new = max(round(width * scale), 1), max(round(height * scale), 1)
     return (size - new[0]) // 2, (size - new[1]) // 2, *new
 
 
 def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int) -> NDArray[np.float32]:
-    """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image.
-
-    Examples:
-        >>> fitted_boxes(np.array([[0, 0, 20, 400]], np.float32), width=200, height=100, size=50)
-        array([[ 0., 12.,  5., 37.]], dtype=float32)
-    """
+    """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
     left, top, *new = placed(width, height, size)
     corner = np.array([width, height] * 2)
     moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2

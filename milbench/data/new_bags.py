@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from milbench.data.bag_files import AUDIO, FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bag_files import (
+    AUDIO,
+    COORDINATES,
+    FEATURE_FILES,
+    BagFile,
+    FrameSettings,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import in_order, raise_broken, single
 from milbench.data.image_files import decoded
 from milbench.data.own_bags import Columns, open_all, usual_kind
@@ -20,14 +28,7 @@ from milbench.errors import UsageError
 
 
 class NewBag(NamedTuple):
-    """A bag whose label set is not known.
-
-    Args:
-        name: of the bag.
-        shape: of its instances, (K, D).
-        read: returns them in single precision.
-        coords: returns (K, 2), where they are in the plane; None: not known.
-    """
+    """A bag whose label set is not known, with functions that return its instances (K, D), and their places (K, 2)."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,10 +39,7 @@ class NewBag(NamedTuple):
 def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
     """Return the bags of tables, of files of features and of folders of such files.
 
-    Args:
-        paths: of them. A table has the columns of the one that was trained on, but for labels.
-        columns: which hold what.
-        feature_names: the features that the network reads, in its order.
+    A table has the columns of the one that was trained on, but for labels.
 
     Raises:
         UsageError: a file is no use, or two bags have one name; the message names what.
@@ -49,8 +47,7 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     files = _expanded(paths, FEATURE_FILES)
     bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
     lone = [path for path in files if not is_table(path)]
-    named = [str(path) for path in lone]
-    bags += map(_of_file, named, open_all(lone, named, partial(open_features, key=columns.key)))
+    bags += map(_of_file, map(str, lone), open_all(lone, [*map(str, lone)], partial(open_features, key=columns.key)))
     seen = set()
     for bag in bags:
         if bag.name in seen:
@@ -66,9 +63,7 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
 
 def finite(bag: NewBag) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError where a number is not finite."""
-    features = bag.read()
-    broken = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if broken.size:
+    if (broken := np.flatnonzero(~np.isfinite(features := bag.read()).all(axis=1))).size:
         raise UsageError(f"bag {bag.name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 
@@ -167,8 +162,7 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> lis
 
 
 def _of_file(name: str, file: BagFile) -> NewBag:
-    coords = None if file.coords is None else lambda read=file.coords: np.asarray(read(), np.float32)
-    return NewBag(name, file.shape, partial(_read, file), coords)
+    return NewBag(name, file.shape, partial(_read, file), file.named.get(COORDINATES))
 
 
 def _read(file: BagFile) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -63,7 +64,8 @@ def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[n
     """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
-        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
+        what = "groups" if table.groups else "bags"
+        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {what}")
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
@@ -86,17 +88,18 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
         raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
     number = {bag: i for i, bag in enumerate(table.bags)}
     for r, repetition in enumerate(names[:repeats]):
-        listed = [bag for fold in repetition for bag in fold]
-        if strangers := [bag for bag in listed if bag not in number]:
-            raise UsageError(f"{path}, repetition {r}: no bags of {table.path}: {shown(strangers)}")
-        twice = sorted({bag for bag in listed if listed.count(bag) > 1}) if len(listed) > len(set(listed)) else []
-        if twice:
-            raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
-        if lost := [bag for bag in table.bags if bag not in set(listed)]:
-            raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+        counted = Counter(bag for fold in repetition for bag in fold)
         fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
-        if apart := apart_groups(table, [fold_of[bag] for bag in table.bags]):
-            raise UsageError(f"{path}, repetition {r}: groups of {table.path} in two folds: {shown(apart)}")
+        lost = [bag for bag in table.bags if bag not in counted]
+        faults = {
+            f"no bags of {table.path}": [bag for bag in counted if bag not in number],
+            "bags in two folds": [bag for bag, count in counted.items() if count > 1],
+            f"{len(lost)} bags are in no fold": lost,
+            f"groups of {table.path} in two folds": apart_groups(table, [fold_of.get(bag) for bag in table.bags]),
+        }
+        for what, named in faults.items():
+            if named:
+                raise UsageError(f"{path}, repetition {r}: {what}: {shown(named)}")
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 
@@ -110,9 +113,7 @@ def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
 def _with_validation(
     table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:
-    if not share:
-        return BagSplit(rest, rest[:0], tested)
-    train, validation = _apart(table, rest, share, seed)
+    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
     return BagSplit(train, validation, tested)
 
 
@@ -153,7 +154,3 @@ def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> li
         warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
         found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
         return [bags[test] for _, test in found]
-
-
-def _units(table: OwnBags) -> str:
-    return "groups" if table.groups else "bags"
