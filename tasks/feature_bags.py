@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth
@@ -18,12 +19,13 @@ from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.data.bags_store import single
 from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.batches import LazyBatches
 from milbench.families.table_bags import (
-    Batches,
     Count,
     FoldCount,
     Share,
@@ -178,12 +180,12 @@ class FeatureBags(TableBags):
             some = [found[number] for number in numbers]
             mask = torch.arange(int(sizes[numbers].max())) < torch.from_numpy(sizes[numbers]).unsqueeze(1)
             parts = [torch.from_numpy(finite(bag)) for bag in some]
-            instances = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+            instances = pad_sequence(parts, batch_first=True)
             labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
             coords = [bag.coords() for bag in some if bag.coords is not None]
             if len(coords) == len(some):
-                plane = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(at) for at in coords], batch_first=True)
+                plane = pad_sequence([torch.tensor(at).float() for at in coords], batch_first=True)
                 places |= {"x": plane[..., 0], "y": plane[..., 1]}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
             yield NamedBags(self.columns.bag, [bag.name for bag in some], bags, places)
@@ -207,7 +209,13 @@ class FeatureBags(TableBags):
         """Return the first test bags, as many of them as are no more numbers than a gallery keeps, and one at least."""
         sizes = self._own.store.sizes[self._split.test[:_GALLERY]]
         kept = np.arange(1, len(sizes) + 1) * np.maximum.accumulate(sizes) * self._own.store.width <= _GALLERY_NUMBERS
-        return self.bags(self._split.test[: max(1, int(kept.sum()))])
+        numbers = self._split.test[: max(1, int(kept.sum()))]
+        bags = self.bags(numbers)
+        if self._own.coords is None:
+            return bags
+        offsets = self._own.store.offsets
+        places = [torch.from_numpy(np.array(self._own.coords[offsets[b] : offsets[b + 1]])) for b in numbers]
+        return replace(bags, coords=pad_sequence(places, batch_first=True).to(self._device))
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
         """Return bags of the table as one batch, those with fewer instances than the largest masked.
@@ -245,12 +253,13 @@ class FeatureBags(TableBags):
         known = known.to(self._device)
         return Truth(known.masked_fill(known == self.num_classes, -1), position_classes=known)
 
-    def _batches(self, numbers: NDArray[np.int64]) -> Batches:
-        return Batches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
+    def _batches(self, numbers: NDArray[np.int64]) -> LazyBatches:
+        return LazyBatches(by_size(numbers, self._own.store.sizes, _EVAL_BATCH, self.batch_instances), self.bags)
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
         offsets, classes, packed = self._own.store.offsets, self._own.instance_classes, self._own.store.packed
+        dtype = self._own.store.dtype
         if classes is None or packed is None:
             return ()
         rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in numbers])
@@ -259,6 +268,8 @@ class FeatureBags(TableBags):
         def lone(some: NDArray[np.int64]) -> Bags:
             known = torch.from_numpy(classes[some])
             labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
-            return Bags(torch.from_numpy(packed[some]).unsqueeze(1), labels).to(self._device)
+            return Bags(torch.from_numpy(single(packed[some], dtype)).unsqueeze(1), labels).to(self._device)
 
-        return Batches([rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone)
+        return LazyBatches(
+            [rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone
+        )

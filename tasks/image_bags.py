@@ -26,9 +26,10 @@ from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import OwnBags, load_images
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.batches import LazyBatches
 from milbench.families.flip_and_crop import flip_and_crop
 from milbench.families.image_bags import to_picture
-from milbench.families.table_bags import Batches, Count, FoldCount, Share, TableBags, TestShare
+from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights
 from milbench.networks.convolutional import standardised
 from milbench.networks.house_numbers import WIDTHS
@@ -213,9 +214,9 @@ class ImageBags(TableBags):
         known = Truth(self._classes[at], self._boxes[at]) if truth else None
         return Bags(self._pixels(numbers) / _WHITE, self._labels[at], truth=known).to(self._device)
 
-    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> Batches:
+    def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> LazyBatches:
         starts = range(0, len(numbers), _EVAL_BATCH)
-        return Batches([numbers[n : n + _EVAL_BATCH] for n in starts], partial(self._bags, truth=truth))
+        return LazyBatches([numbers[n : n + _EVAL_BATCH] for n in starts], partial(self._bags, truth=truth))
 
     def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""

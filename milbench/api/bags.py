@@ -52,6 +52,7 @@ class Bags:
         mask: (B, *positions) bool, True where there is an instance, also of background, False for padding; None: True
             everywhere.
         truth: instance-level truth, for evaluation and for targets of more supervision than label sets.
+        coords: (B, K, 2) float, x and y in the plane of the instances of sets, to draw them; None: not known.
 
     Examples:
         Two bags of up to three points in the plane. The first holds the classes 0 and 1, the second holds background
@@ -72,6 +73,7 @@ class Bags:
     labels: Tensor
     mask: Tensor | None = None
     truth: Truth | None = None
+    coords: Tensor | None = None
 
     def __len__(self) -> int:
         return self.instances.shape[0]

@@ -21,7 +21,7 @@ _AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set":
 GALLERY_FORMAT = 1
 MOST_BYTES = 2_000_000_000
 """Bytes of all arrays of a gallery when they are read; it holds a few bags and examples. Larger files are refused."""
-_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "sensitivity", "sensitivity_of")
+_OPTIONAL = ("mask", "classes", "boxes", "position_classes", "coords", "sensitivity", "sensitivity_of")
 _PREFIX = "misread_"
 
 
@@ -128,6 +128,7 @@ class Gallery:
         classes: (B, M), the classes of the true instances, -1 where a bag has fewer than M.
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels, or (start, 0, end, F) in frames.
         position_classes: for sets, (B, K), the true class of each position, C for background.
+        coords: for sets, (B, K, 2), x and y in the plane of each position; None: not known.
         sensitivity: for images, (S, H, W) uint8, how much each pixel matters to a class detected in a bag, 255 where
             that is most; see `milbench.evaluation.saliency`.
         sensitivity_of: (S, 2), the bag and the class of each map.
@@ -150,6 +151,7 @@ class Gallery:
     classes: NDArray[np.int64] | None = None
     boxes: NDArray[np.float32] | None = None
     position_classes: NDArray[np.int64] | None = None
+    coords: NDArray[np.float32] | None = None
     sensitivity: NDArray[np.uint8] | None = None
     sensitivity_of: NDArray[np.int64] | None = None
     misread: Misread | None = None
@@ -183,6 +185,7 @@ class Gallery:
             "centres": self.centres is None or tuple(map(len, self.centres)) == grid,
             "boxes": self.boxes is None or (self.classes is not None and self.boxes.shape == (*self.classes.shape, 4)),
             "position_classes": self.position_classes is None or self.position_classes.shape == (bags, *positions),
+            "coords": self.coords is None or self.coords.shape == (bags, *positions, 2),
             "sensitivity": self.sensitivity is None
             or (self.sensitivity_of is not None and self.sensitivity.shape[1:] == self.instances.shape[2:]),
             "sensitivity_of": self.sensitivity_of is None
@@ -240,6 +243,7 @@ def make(
     classes: Any = None,
     boxes: Any = None,
     position_classes: Any = None,
+    coords: Any = None,
     misread: Misread | None = None,
 ) -> Gallery:
     """Return a gallery from arrays of any type, for instance lists.
@@ -260,6 +264,7 @@ def make(
         classes: (B, M) integers, the classes of the true instances, -1 where a bag has fewer than M.
         boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels; this needs `classes`.
         position_classes: for sets, (B, K) integers, the true class of each position, C for background.
+        coords: for sets, (B, K, 2), x and y in the plane of each position.
         misread: what was misread, in all test bags; None where nothing is read.
 
     Returns:
@@ -282,6 +287,7 @@ def make(
         classes=None if classes is None else np.asarray(classes, np.int64),
         boxes=None if boxes is None else np.asarray(boxes, np.float32),
         position_classes=None if position_classes is None else np.asarray(position_classes, np.int64),
+        coords=None if coords is None else np.asarray(coords, np.float32),
         misread=misread,
     )
 

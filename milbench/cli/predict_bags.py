@@ -32,23 +32,34 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     Raises:
         UsageError: a file is no use, or `out` would replace one of them.
     """
+    import pandas as pd
+
     from milbench._utils.console import console
     from milbench.data.table import write_table
+    from milbench.inference.evidence_maps import draw_maps
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
     from milbench.inference.temperature import fit_temperature
 
     table, beside = _outputs(paths, out)
     temperature = fit_temperature(model, model.task.validation_bags()) if calibrate else 1.0
-    batches = list(model.task.read_bags(paths, model.network))
-    found = predict_bags(model, batches, temperature)
+    tables, places, maps = [], [], table.with_name(f"{table.stem}-maps")
+    for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
+        tables.append(predict_bags(model, [batch], temperature))
+        if positions:
+            places.append(position_table(model, [batch], temperature))
+            if {"instance", "x", "y"} <= {*batch.places}:
+                draw_maps(places[-1], tables[-1], maps)
+    found = pd.concat(tables, ignore_index=True) if tables else predict_bags(model, [], temperature)
     with as_usage():
         write_table(found, table)
-        if positions:
-            write_table(position_table(model, batches, temperature), beside)
+        if places:
+            write_table(pd.concat(places, ignore_index=True), beside)
     console.print(_summary(model, found), markup=False)
     lines = notes(model)
     lines.append(f"wrote {len(found):,} bags to {table}" + (f", their positions to {beside}" if positions else ""))
+    if maps.is_dir():
+        lines.append(f"drew where the classes are into {maps}")
     if calibrate:
         lines.append(f"temperature {temperature:.3g}, fitted on the validation bags of the run")
     for line in lines:

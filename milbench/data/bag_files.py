@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,8 +17,8 @@ from milbench.data.log_mel import LogMel
 from milbench.data.table import shown
 from milbench.errors import UsageError, closest
 
-FEATURES, COORDINATES = "features", "coords"
-"""The names of the arrays that CLAM and TRIDENT write."""
+FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"
+"""The names of arrays: instances and their places, as CLAM and TRIDENT write them, and the classes of instances."""
 AUDIO = (".wav", ".flac", ".ogg")
 FRAMES_PER_SECOND: Final = 62.5
 """Frames a second, where nothing else is asked for."""
@@ -41,9 +41,9 @@ class BagFile:
     Args:
         shape: of the array, instances first.
         dtype: of its numbers, a name of numpy's or "bfloat16".
-        read: returns the array, mapped from the file where its format allows that.
+        read: returns the array.
         mapped: whether the file can stay where it is and be mapped.
-        coords: returns (K, 2), where in the plane the instances are; None: the file has none.
+        named: returns COORDINATES (K, 2), where in the plane the instances are, and CLASSES (K,), as far as there.
         kind: what has to be the same in all files of a table, such as "frames of 20 features".
         frames_per_second: of a recording.
     """
@@ -52,21 +52,14 @@ class BagFile:
     dtype: str
     read: Callable[[], NDArray[Any]]
     mapped: bool = False
-    coords: Callable[[], NDArray[Any]] | None = None
+    named: dict[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
     kind: str = ""
     frames_per_second: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """How files become frames.
-
-    Args:
-        frames_per_second: of arrays, where it relates frames to the times of events; of waveforms approximately, as a
-            step is a whole number of samples.
-        bands: of log-mel frames.
-        sample_rate: of waveforms in .npy files, samples a second; audio files say theirs. All files need the same.
-    """
+    """How files become frames, as the task sequence-bags says it; frames a second of waveforms are approximate."""
 
     frames_per_second: float = FRAMES_PER_SECOND
     bands: int = BANDS
@@ -74,11 +67,9 @@ class FrameSettings:
 
 
 def open_features(path: Path, key: str = "") -> BagFile:
-    """Return the features (K, D) in a file .npy, .npz, .h5, .hdf5, .pt, .pth or .safetensors; nothing is unpickled.
+    """Return the features (K, D) in a file; nothing is unpickled.
 
-    Args:
-        path: of the file.
-        key: of the array in a file that holds several; "": the only one, or the one named "features".
+    Of several arrays it is that of the key; of the key "" the only one, or the one named "features".
 
     Raises:
         ValueError: the file is missing, damaged or holds no such array.
@@ -104,7 +95,7 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         if len(found.shape) == 2:
             found = _numbers(found, "frames by features")
             kind = f"frames of {found.shape[1]} features"
-            return BagFile(found.shape, found.dtype, found.read, True, None, kind, settings.frames_per_second)
+            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, settings.frames_per_second)
         if settings.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
         return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
@@ -198,9 +189,7 @@ def _npz(path: Path, key: str) -> BagFile:
             array: NDArray[Any] = arrays[name]
             return array
 
-    return BagFile(
-        shape, dtype.str, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES))
-    )
+    return BagFile(shape, dtype.str, partial(read, chosen), named=_named(names, read))
 
 
 def _hdf5(path: Path, key: str) -> BagFile:
@@ -217,7 +206,7 @@ def _hdf5(path: Path, key: str) -> BagFile:
             found: NDArray[Any] = file[name][()]
             return found
 
-    return BagFile(shape, dtype, partial(read, name), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
+    return BagFile(shape, dtype, partial(read, name), named=_named(names, read))
 
 
 def _torch(path: Path, key: str) -> BagFile:
@@ -241,8 +230,9 @@ def _torch(path: Path, key: str) -> BagFile:
     def read(name: str) -> NDArray[Any]:
         return _as_array(load()[name] if name else load())
 
-    coords = _if(COORDINATES in names, partial(read, COORDINATES))
-    return BagFile(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), coords=coords)
+    return BagFile(
+        tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), named=_named(names, read)
+    )
 
 
 def _safetensors(path: Path, key: str) -> BagFile:
@@ -256,14 +246,8 @@ def _safetensors(path: Path, key: str) -> BagFile:
         names = list(file.keys())
         chosen = _chosen(key, names)
         about = file.get_slice(chosen)
-        dtype, shape = _SAFETENSORS.get(about.get_dtype(), about.get_dtype()), tuple(about.get_shape())
-    return BagFile(shape, dtype, partial(read, chosen), coords=_if(COORDINATES in names, partial(read, COORDINATES)))
-
-
-_SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": BFLOAT16, "I64": "int64", "I32": "int32",
-    "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+        dtype, shape = str(about[:1].dtype).removeprefix("torch."), tuple(about.get_shape())
+    return BagFile(shape, dtype, partial(read, chosen), named=_named(names, read))
 
 
 def _as_array(tensor: Any) -> NDArray[Any]:
@@ -273,8 +257,8 @@ def _as_array(tensor: Any) -> NDArray[Any]:
     return found
 
 
-def _if(there: bool, read: Callable[[], NDArray[Any]]) -> Callable[[], NDArray[Any]] | None:
-    return read if there else None
+def _named(names: list[str], read: Callable[[str], NDArray[Any]]) -> dict[str, Callable[[], NDArray[Any]]]:
+    return {name: partial(read, name) for name in (COORDINATES, CLASSES) if name in names}
 
 
 def _chosen(key: str, names: list[str]) -> str:

@@ -15,13 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench.data.array_cache import check_room
 from milbench.data.bag_files import BFLOAT16, BagFile
+from milbench.data.table import shown
 from milbench.errors import UsageError
 
 BLOCK = 1 << 17
@@ -88,8 +89,9 @@ class BagStore:
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
-        merged = _merged(self.sizes[bags], self.means[bags], self.squares[bags], np.zeros(1, np.int64))
-        return merged.means[0], np.sqrt(merged.squares[0] / merged.counts[0])
+        start = np.zeros(1, np.int64)
+        count, mean, squares = _merged(self.sizes[bags], self.means[bags], self.squares[bags], start)
+        return mean[0], np.sqrt(squares[0] / count[0])
 
     def constant(self) -> NDArray[np.bool_]:
         """Return (D,), which features have one value in all instances."""
@@ -112,12 +114,6 @@ class Pass(NamedTuple):
     digests: list[bytes]
 
 
-class _Merged(NamedTuple):
-    counts: NDArray[np.int64]
-    means: NDArray[np.float64]
-    squares: NDArray[np.float64]
-
-
 def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     """Return numbers in single precision, those of a type that numpy lacks from their bytes."""
     if dtype == BFLOAT16:
@@ -127,13 +123,9 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
 
 
 def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
-    """Look once at all instances of some bags, in blocks.
+    """Look once, in blocks, at all instances (K, D) of n bags, which start at the rows `starts` (n,).
 
-    Args:
-        rows: (K, D) the instances, as they are stored.
-        starts: (n,), the first row of each bag, ascending from 0.
-        dtype: of the rows, see `BagStore`.
-        ends: whether the extremes of each feature are found.
+    Extremes of features are found if `ends` says so.
     """
     count, width = rows.shape
     step = max(1, BLOCK // width)
@@ -171,13 +163,7 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
 
 
 def write_rows(folder: Path, features: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the bags of a table that has a row an instance; the rows are in the order of the bags.
-
-    Args:
-        folder: of the arrays.
-        features: (N, D).
-        offsets: (B + 1,), see `BagStore`.
-    """
+    """Write the bags of a table that has a row an instance; features (N, D) are in the order of the bags."""
     check_room(folder, features.nbytes + 16 * (len(offsets) - 1) * features.shape[1], "the packed instances")
     np.save(folder / "instances.npy", features)
     parts = max(1, min(_threads(), len(offsets) - 1))
@@ -197,12 +183,7 @@ def write_files(
 ) -> dict[str, Any]:
     """Write the bags of a table with a file a bag; they stay in their files if all can be mapped and are of one type.
 
-    Args:
-        folder: of the arrays.
-        files: of the B bags, opened.
-        place: how a message names the file of a bag.
-        ends: whether the extremes of each feature are found.
-        what: the files are, such as "images".
+    `place` says how a message names the file of a bag, and `what` the files are, such as "images".
 
     Raises:
         UsageError: files cannot be read, all of which are named, or the disk has too little room.
@@ -231,26 +212,25 @@ def write_files(
         return found, None if stay else np.ascontiguousarray(array, stored)
 
     passes, broken = [], []
-    with _array_file(None if stay else folder / "instances.npy", stored, shape) as out:
-        for found in _in_order(one, range(len(files)), f"reading {what}"):
+    # Bytes are appended: a full disk is then an error that can be caught, while writing to mapped memory would kill.
+    with (folder / "instances.npy").open("wb") as out:
+        header = {"descr": stored.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for found in in_order(one, range(len(files)), f"reading {what}"):
             if isinstance(found, str):
                 broken.append(found)
                 continue
             passes.append(found[0])
-            if out is not None and found[1] is not None:
+            if found[1] is not None:
                 out.write(found[1].data)
+    if stay:
+        (folder / "instances.npy").unlink()
     raise_broken(broken, len(files), what)
     return _written(folder, offsets, passes, dtype)
 
 
 def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
-    """Return the store whose arrays one of the functions above has written.
-
-    Args:
-        arrays: mapped from the folder.
-        dtype: that it returned.
-        files: of the bags, which are used where they were not packed.
-    """
+    """Return the store whose arrays one of the functions above has written; `files` serve where none was packed."""
     return BagStore(
         np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
         arrays.get("instances"), files, dtype,
@@ -259,8 +239,6 @@ def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path
 
 def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
     """Raise UsageError where some of `count` files cannot be read, which names them."""
-    from milbench.data.table import shown
-
     if broken:
         raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, MOST_NAMED)}")
 
@@ -296,14 +274,10 @@ def _moments(
 
 def _merged(
     counts: NDArray[np.int64], means: NDArray[np.float64], squares: NDArray[np.float64], starts: NDArray[np.int64]
-) -> _Merged:
-    """Merge the moments of consecutive parts (T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983).
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Merge the moments of n consecutive parts into m, of which `starts` (m,) says the first part of each.
 
-    Args:
-        counts: (n,) of the instances of each part.
-        means: (n, D).
-        squares: (n, D), sums of squared distances from these means.
-        starts: (m,), the first part of each of the m results.
+    T. Chan, G. Golub and R. LeVeque, The American Statistician 37, 1983.
     """
     weights = counts[:, None].astype(np.float64)
     total = np.add.reduceat(counts, starts)
@@ -311,18 +285,11 @@ def _merged(
     lengths = np.diff(np.append(starts, len(counts)))
     with np.errstate(invalid="ignore"):
         apart = means - np.repeat(mean, lengths, axis=0)
-    return _Merged(total, mean, np.add.reduceat(squares + weights * apart**2, starts))
+    return total, mean, np.add.reduceat(squares + weights * apart**2, starts)
 
 
 def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArray[np.float32], sign: int = 1) -> None:
-    """Put the two smallest different values (2, D) of each feature in their place after a block of values (K, D).
-
-    Args:
-        ends: those until now, which are changed.
-        first: (D,) the smallest of the block.
-        values: of the block.
-        sign: -1: of the negative values.
-    """
+    """Update the two smallest different values (2, D) of each feature after a block (K, D), whose smallest is known."""
     near = np.flatnonzero(first < ends[1])  # few after the first blocks
     if near.size:
         block = values[:, near] * np.float32(sign) if near.size < len(first) else values * np.float32(sign)
@@ -341,27 +308,7 @@ def _common(dtypes: set[str]) -> str:
     return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)
 
 
-class _array_file:  # noqa: N801 reads as a statement
-    """A .npy file of a known shape to which bytes are appended; None where there is no path.
-
-    A full disk is then an error that can be caught, while writing to mapped memory would kill the process.
-    """
-
-    def __init__(self, path: Path | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self.path, self.header = path, {"descr": dtype.str, "fortran_order": False, "shape": shape}
-
-    def __enter__(self) -> BinaryIO | None:
-        self.file = None if self.path is None else self.path.open("wb")
-        if self.file is not None:
-            np.lib.format.write_array_header_1_0(self.file, self.header)
-        return self.file
-
-    def __exit__(self, *error: object) -> None:
-        if self.file is not None:
-            self.file.close()
-
-
-def _in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
+def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
     """Yield the results of work on items in their order, done by threads that are never far ahead, with a bar."""
     from rich.progress import track
 

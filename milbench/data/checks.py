@@ -18,19 +18,11 @@ FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
 _FEWEST = 10
 """Of fewer other values nothing is said."""
-_NAMED = 4
-"""Findings that are named; of more of them their number is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table of checks.
-
-    Args:
-        level: fact; warning, for what may be meant; fatal, for what makes training impossible.
-        what: was looked at.
-        found: in words.
-    """
+    """One line of the table of checks: a fact, a warning of what may be meant, or what makes training impossible."""
 
     level: Level
     what: str
@@ -40,11 +32,11 @@ class Finding:
 def check_bags(
     bags: OwnBags, kind: Kind, exact_limit: int, positions: NDArray[np.int64] | None = None, *, quick: bool = False
 ) -> list[Finding]:
-    """Return what is to be known of the bags of a bags.
+    """Return what is to be known of the bags of a table.
 
     Args:
-        bags: of the bags.
-        kind: of the bags.
+        bags: of the table.
+        kind: what they are.
         exact_limit: the largest label set whose likelihood `exact` computes without a bound.
         positions: of sequences, (B,) how many positions a network has in each of them.
         quick: whether to leave out what may read instances again, which is never fatal.
@@ -130,10 +122,10 @@ def _far_values(bags: OwnBags) -> Iterator[Finding]:
         if len(there) - count >= _FEWEST and (count > 1 or abs(extreme) >= 999):
             row = bags.place(int(there.argmax())).rpartition(", ")[2]
             found.append(f"{bags.feature_names[which]} is {extreme:g} in {count:,} instances, the first in {row}")
-        if len(found) > _NAMED:
+        if len(found) > 4:
             break
     if found:
-        yield Finding("warning", "values far from all others", f"{shown(found, _NAMED)}; are they missing values?")
+        yield Finding("warning", "values far from all others", f"{shown(found, 4)}; are they missing values?")
 
 
 def _images(bags: OwnBags) -> Iterator[Finding]:
@@ -151,13 +143,12 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
             )
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
-        if outside:
-            yield Finding("fatal", "boxes outside their image", f"{len(outside):,}: {shown(outside, 4)}")
+        yield from _listed("fatal", "boxes outside their image", outside, 4)
     plain = [bags.bags[image] for image in np.flatnonzero(bags.store.still())]
     if len(plain) == len(bags):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
-    elif plain:
-        yield Finding("warning", "images of one colour", f"{len(plain):,}: {shown(plain)}")
+    else:
+        yield from _listed("warning", "images of one colour", plain)
 
 
 def _sequences(bags: OwnBags) -> Iterator[Finding]:
@@ -175,12 +166,12 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
             for cls, (start, *_) in events
             if start >= end
         ]
-        if late:
-            yield Finding("fatal", "events after the end", f"{len(late):,}: {shown(late, 4)}")
+        yield from _listed("fatal", "events after the end", late, 4)
     numbers = [str(number) for number in range(bags.store.width)]
     yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
-    if (still := np.flatnonzero(bags.store.still()).tolist()) and not bags.store.constant().all():
-        yield Finding("warning", "sequences that never change", f"{len(still):,}: {shown([rows[n] for n in still])}")
+    if not bags.store.constant().all():
+        still = [rows[n] for n in np.flatnonzero(bags.store.still())]
+        yield from _listed("warning", "sequences that never change", still)
 
 
 def _with_rows(bags: OwnBags) -> list[str]:
@@ -191,12 +182,13 @@ def _labels(bags: OwnBags) -> Iterator[Finding]:
     empty = int((~bags.labels.any(axis=1)).sum())
     if bags.ignored:
         yield Finding("fact", "columns not used", shown(bags.ignored))
-    yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {_span(bags.labels.sum(axis=1))}")
+    low, high = (int(end(bags.labels.sum(axis=1))) for end in (np.min, np.max))
+    span = f"{low}" if low == high else f"{low} to {high}"
+    yield Finding("fact", "classes", f"{len(bags.class_names)}, a bag has {span} of them")
     yield Finding("fact", "empty label sets", f"{empty:,} of {len(bags):,} bags")
     if bags.groups:
         yield Finding("fact", "groups", f"{len(set(bags.groups)):,}, each wholly in one part of a split")
-        if bags.split and (apart := apart_groups(bags, bags.split)):
-            yield Finding("fatal", "groups in two parts of the split", f"{len(apart):,}: {shown(apart)}")
+        yield from _listed("fatal", "groups in two parts of the split", apart_groups(bags, bags.split or []))
     if bags.split:
         yield Finding("fact", "split", ", ".join(f"{part} {bags.split.count(part):,} bags" for part in SPLITS))
 
@@ -208,30 +200,26 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", shown(twins))
     if set(bags.class_names) == {"0", "1"}:
-        yield Finding(
-            "warning", "the classes are 0 and 1",
+        said = (
             "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
-            "is read so by a semicolon behind its name, such as task.labels='positive;'",
-        )  # fmt: skip
+        )
+        said += "is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", "the classes are 0 and 1", said)
     for c, name in enumerate(bags.class_names):
         there = bags.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")
         if there.all():
             yield Finding("warning", f"class {name}", "is in every bag: label sets say nothing of where it is")
         if bags.split:
-            absent = [p for p in ("train", "test") if not there[np.array(bags.split) == p].any()]
-            for part in absent:
-                yield Finding("warning", f"class {name}", f"is in no bag of {part}")
+            for part in ("train", "test"):
+                if not there[np.array(bags.split) == part].any():
+                    yield Finding("warning", f"class {name}", f"is in no bag of {part}")
 
 
 def _large_sets(bags: OwnBags, limit: int) -> Iterator[Finding]:
-    counts = bags.labels.sum(axis=1)
-    if many := int((counts > limit).sum()):
-        yield Finding(
-            "warning", "large label sets",
-            f"{many:,} bags have more than {limit} classes: exact trains on its certified lower bound there "
-            "(method=auto), and method=exact refuses them",
-        )  # fmt: skip
+    if many := int((bags.labels.sum(axis=1) > limit).sum()):
+        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
+        yield Finding("warning", "large label sets", f"{many:,} bags have more than {limit} classes: {does}")
 
 
 def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:
@@ -239,28 +227,24 @@ def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -
         return
     counts = bags.labels.sum(axis=1)
     if kind == "features":
-        if small := np.flatnonzero(counts > bags.store.sizes).tolist():
-            named = shown([bags.bags[b] for b in small])
-            found = f"{len(small):,} have more classes than instances: {named}"
+        if small := [bags.bags[b] for b in np.flatnonzero(counts > bags.store.sizes)]:
+            found = f"{len(small):,} have more classes than instances: {shown(small)}"
             yield Finding("fatal", "bags with too few instances", found)
         return
     places = bags.store.sizes if positions is None else positions
     rows, frames = _with_rows(bags), bags.store.sizes
-    if short := [
+    short = [
         f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {frames[b]:,} frames"
         for b in np.flatnonzero(counts > places)
-    ]:
-        yield Finding("fatal", "sequences with too few positions", f"{len(short):,}: {shown(short, 4)}")
+    ]
+    yield from _listed("fatal", "sequences with too few positions (a smaller stride gives more)", short, 4)
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
     """Yield findings for bags of equal content.
 
-    Args:
-        bags: of a bags.
-        what: they are, such as "images".
-        across: how bad it is where equal bags are in two parts of a split; where it is fatal, so is it that no group
-            keeps them from getting there.
+    `across` says how bad it is where they are in two parts of a split; where it is fatal, so is it that no group keeps
+    them from getting there.
     """
     _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
     same: dict[int, list[int]] = {}
@@ -269,19 +253,16 @@ def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
     twins = list(same.values())
     names = _with_rows(bags) if across == "fatal" else bags.bags
     named = [" = ".join(names[b] for b in some) for some in twins]
-    if twins:
-        yield Finding("warning", f"{what} of equal content", f"{len(twins):,}: {shown(named, 4)}")
+    yield from _listed("warning", f"{what} of equal content", named, 4)
     differing = [name for some, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[some])}) > 1]
-    if differing:
-        yield Finding("warning", f"equal {what}, other labels", f"{len(differing):,}: {shown(differing, 4)}")
+    yield from _listed("warning", f"equal {what}, other labels", differing, 4)
     if bags.split or across == "fatal":
         parts = bags.split or bags.groups or bags.bags
         apart = [name for some, name in zip(twins, named, strict=True) if len({parts[b] for b in some}) > 1]
-        if apart:
-            where = "in two parts" if bags.split else "that may get into two parts, being in no common group"
-            yield Finding(across, f"equal {what} {where}", f"{len(apart):,}: {shown(apart, 4)}")
+        where = "in two parts" if bags.split else "that may get into two parts, being in no common group"
+        yield from _listed(across, f"equal {what} {where}", apart, 4)
 
 
-def _span(counts: NDArray[np.int64]) -> str:
-    low, high = int(counts.min()), int(counts.max())
-    return f"{low} of them" if low == high else f"{low} to {high} of them"
+def _listed(level: Level, what: str, names: Sequence[str], most: int = 8) -> Iterator[Finding]:
+    if names:
+        yield Finding(level, what, f"{len(names):,}: {shown(names, most)}")

@@ -20,11 +20,6 @@ COLOURS: Final = 3
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
 
-    Args:
-        path: the image.
-        size: the side of the square, in pixels.
-        channels: 1 for grey, 3 for colours.
-
     Raises:
         UsageError: the image is missing or cannot be read.
     """
@@ -34,14 +29,10 @@ def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tu
 
 
 def fitted(image: Image.Image, size: int) -> Image.Image:
-    """Return an image shrunk or enlarged so that it just fits into a square, and centred there.
+    """Return an image, mode L or RGB, shrunk or enlarged so that it just fits into a square, and centred there.
 
     The ratio of its sides stays. What it leaves free of the square has the mean colour of the image, so that no edge of
     high contrast is added.
-
-    Args:
-        image: mode L or RGB.
-        size: the side of the square, in pixels.
     """
     left, top, width, height = placed(*image.size, size)
     resized = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -54,35 +45,14 @@ def fitted(image: Image.Image, size: int) -> Image.Image:
 
 
 def placed(width: int, height: int, size: int) -> tuple[int, int, int, int]:
-    """Return left, top, width and height, in pixels of a square, of an image that is fitted into it.
-
-    Args:
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        size: the side of the square, in pixels.
-
-    Examples:
-        >>> placed(200, 100, size=50)
-        (0, 12, 50, 25)
-    """
+    """Return left, top, width and height, in pixels of a square, of an image that is fitted into it."""
     scale = size / max(width, height)
     new = max(round(width * scale), 1), max(round(height * scale), 1)
     return (size - new[0]) // 2, (size - new[1]) // 2, *new
 
 
 def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int) -> NDArray[np.float32]:
-    """Return boxes of an image where they are in the square that the image is fitted into, clipped to the image.
-
-    Args:
-        boxes: (M, 4) left, top, right, bottom in pixels of the image.
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        size: the side of the square, in pixels.
-
-    Examples:
-        >>> fitted_boxes(np.array([[0, 0, 20, 400]], np.float32), width=200, height=100, size=50)
-        array([[ 0., 12.,  5., 37.]], dtype=float32)
-    """
+    """Return boxes (M, 4) of an image where they are in the square that it is fitted into, clipped to the image."""
     left, top, *new = placed(width, height, size)
     corner = np.array([width, height] * 2)
     moved: NDArray[np.float64] = np.clip(boxes, 0, corner) / corner * (new * 2) + [left, top] * 2
@@ -92,14 +62,7 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
 def unfitted(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points of a square where they are in the image that is fitted into it, clipped to the image.
-
-    Args:
-        xs: their x, in pixels of the square.
-        ys: their y.
-        width: of the image, in pixels.
-        height: of the image, in pixels.
-        size: the side of the square, in pixels.
+    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image.
 
     Examples:
         >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)

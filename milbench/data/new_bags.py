@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from milbench.data.bag_files import AUDIO, FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
-from milbench.data.bags_store import raise_broken, single
+from milbench.data.bag_files import (
+    AUDIO,
+    COORDINATES,
+    FEATURE_FILES,
+    BagFile,
+    FrameSettings,
+    open_features,
+    open_frames,
+)
+from milbench.data.bags_store import in_order, raise_broken, single
 from milbench.data.image_files import decoded
 from milbench.data.own_bags import Columns, open_all, usual_kind
 from milbench.data.table import bagged, is_table, read_table, row_name, shown
@@ -22,14 +28,7 @@ from milbench.errors import UsageError
 
 
 class NewBag(NamedTuple):
-    """A bag whose label set is not known.
-
-    Args:
-        name: of the bag.
-        shape: of its instances, (K, D).
-        read: returns them in single precision.
-        coords: returns (K, 2), where they are in the plane; None: not known.
-    """
+    """A bag whose label set is not known, with functions that return its instances (K, D), and their places (K, 2)."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,10 +39,7 @@ class NewBag(NamedTuple):
 def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
     """Return the bags of tables, of files of features and of folders of such files.
 
-    Args:
-        paths: of them. A table has the columns of the one that was trained on, but for labels.
-        columns: which hold what.
-        feature_names: the features that the network reads, in its order.
+    A table has the columns of the one that was trained on, but for labels.
 
     Raises:
         UsageError: a file is no use, or two bags have one name; the message names what.
@@ -51,8 +47,7 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     files = _expanded(paths, FEATURE_FILES)
     bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
     lone = [path for path in files if not is_table(path)]
-    named = [str(path) for path in lone]
-    bags += map(_of_file, named, open_all(lone, named, partial(open_features, key=columns.key)))
+    bags += map(_of_file, map(str, lone), open_all(lone, [*map(str, lone)], partial(open_features, key=columns.key)))
     seen = set()
     for bag in bags:
         if bag.name in seen:
@@ -68,19 +63,13 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
 
 def finite(bag: NewBag) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError where a number is not finite."""
-    features = bag.read()
-    broken = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if broken.size:
+    if (broken := np.flatnonzero(~np.isfinite(features := bag.read()).all(axis=1))).size:
         raise UsageError(f"bag {bag.name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 
 
 def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
-    """Return the files of images by their names: as a table has them, or the paths that are given.
-
-    Args:
-        paths: tables, images, and folders of images.
-        column: of the paths of images in a table, relative to its folder.
+    """Return the files of images by their names: as the column of a table has them, or the paths that are given.
 
     Raises:
         UsageError: a table is no use, a folder has no image, or an image is named twice.
@@ -101,25 +90,19 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
 
-    Args:
-        files: the images.
-        size: the side of a square, in pixels.
-        channels: 1 for grey, 3 for colours.
-
     Raises:
         UsageError: images cannot be read, all of which are named.
     """
 
-    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | UsageError:
+    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | str:
         try:
             return decoded(path, size, channels)
         except UsageError as error:
-            return error
+            return str(error)
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(one, files))
-    raise_broken([str(one) for one in found if isinstance(one, UsageError)], len(files), "images")
-    pixels, sizes = zip(*(one for one in found if not isinstance(one, UsageError)), strict=True)
+    found = list(in_order(one, files, "reading images"))
+    raise_broken([one for one in found if isinstance(one, str)], len(files), "images")
+    pixels, sizes = zip(*(one for one in found if not isinstance(one, str)), strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
 
@@ -127,12 +110,6 @@ def new_sequences(
     paths: Sequence[Path], column: str, settings: FrameSettings, kind: str
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
-
-    Args:
-        paths: tables, files, and folders of files.
-        column: of the paths of files in a table, relative to its folder.
-        settings: how files become frames.
-        kind: what the files were that the network was trained on, see `BagFile.kind`.
 
     Raises:
         UsageError: a table or files are no use, or files are of another kind.
@@ -185,8 +162,7 @@ def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> lis
 
 
 def _of_file(name: str, file: BagFile) -> NewBag:
-    coords = None if file.coords is None else lambda read=file.coords: np.asarray(read(), np.float32)
-    return NewBag(name, file.shape, partial(_read, file), coords)
+    return NewBag(name, file.shape, partial(_read, file), file.named.get(COORDINATES))
 
 
 def _read(file: BagFile) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milbench.data.array_cache import ArrayCache, Known, cache_place
-from milbench.data.bag_files import FEATURE_FILES, BagFile, FrameSettings, open_features, open_frames
+from milbench.data.bag_files import (
+    CLASSES,
+    COORDINATES,
+    FEATURE_FILES,
+    BagFile,
+    FrameSettings,
+    open_features,
+    open_frames,
+)
 from milbench.data.bags_store import BagStore, open_store, raise_broken, write_files, write_rows
 from milbench.data.image_files import COLOURS, SIDE, decoded
-from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, read_table, row_name, shown
+from milbench.data.table import (
+    NAMES,
+    SEPARATOR,
+    Bagged,
+    Mark,
+    Table,
+    bagged,
+    class_name,
+    read_table,
+    row_name,
+    set_text,
+    shown,
+)
 from milbench.errors import UsageError
 
 FORMAT = 1
@@ -31,18 +52,7 @@ Kind = Literal["features", "images", "sequences"]
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what.
-
-    Args:
-        bag: the column of the bags' names.
-        labels: the column of label sets, classes with ";" between them, empty for none; or a pattern such as "has_*" or
-            a list "cat;dog" of columns with 0 and 1, one a class.
-        features: the columns of features as a pattern or list; "": all other columns that hold numbers. Or files:
-            "@NAME", the column NAME has the path of one for every bag; "features/*.h5", it is named as the bag.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        key: of the features in files that hold several arrays.
-        coords: two columns, "x;y", of where instances are in the plane; "": none, or what files have as "coords".
-    """
+    """Which columns of a table hold what, as the parameters of the task feature-bags say it."""
 
     bag: str = "bag"
     labels: str = "labels"
@@ -146,15 +156,7 @@ def load_images(
     size: int = SIDE,
     channels: int = COLOURS,
 ) -> OwnBags:
-    """Return the bags of a table with a row an image, decoded and fitted into squares.
-
-    Args:
-        path: of the table.
-        image: the column with the paths of the images, relative to the folder of the table.
-        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        size: the side of the squares, in pixels.
-        channels: 1 for grey, 3 for colours.
+    """Return the bags of a table with a row an image, decoded and fitted into squares; columns are as in `Columns`.
 
     Raises:
         UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
@@ -187,14 +189,7 @@ def load_sequences(
     classes: str = "",
     settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
 ) -> OwnBags:
-    """Return the bags of a table with a row a recording, as frames.
-
-    Args:
-        path: of the table.
-        file: the column with the paths of the files, relative to the folder of the table.
-        labels: the column of label sets, or a pattern or list of columns with 0 and 1.
-        classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-        settings: how files become frames.
+    """Return the bags of a table with a row a recording, as frames; columns are as in `Columns`.
 
     Raises:
         UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
@@ -231,8 +226,7 @@ def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
     """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
     kinds = [file.kind for file in files]
     usual = max(dict.fromkeys(kinds), key=kinds.count)
-    wrong = [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]
-    if wrong:
+    if wrong := [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, 20)}")
     return usual
@@ -289,15 +283,15 @@ def _write_rows(folder: Path, bags: Bagged, columns: Columns, taken: set[str], c
 def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
     """Return the columns that the user names as features; a "*" leaves out those that hold something else."""
     listed = {part.strip() for part in pattern.split(SEPARATOR)}
-    for name in table.columns:
-        if name in listed & taken - {"features", "image", "boxes"}:  # names in other tables alone
-            raise UsageError(
-                f"{table.path}: the features {pattern!r} name the column {name!r}, which holds names or labels"
-            )
+    others = taken - {"features", "image", "boxes"}  # which are names in other tables alone
+    if wrong := [name for name in table.columns if name in listed and name in others]:
+        raise UsageError(
+            f"{table.path}: the features {pattern!r} name the column {wrong[0]!r}, which holds names or labels"
+        )
     return [n for n in table.matching(pattern, "of features") if n in listed or n not in taken]
 
 
-def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:  # noqa: ARG001
+def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:
     table, names = bags.table, bags.names
     if len(names) < len(bags.codes):
         again = int(np.flatnonzero(bags.codes != np.arange(len(bags.codes)))[0])
@@ -312,12 +306,29 @@ def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: se
             first = f"expected {found[0].shape[1]} as in {files[0]}"
             raise UsageError(f"{name} has {one.shape[1]} features, {first}")
     known = write_files(folder, found, named.__getitem__, ends=True)
-    parts = [one.coords() for one in found if one.coords is not None]
+    parts = [one.named[COORDINATES]() for one in found if COORDINATES in one.named]
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
         np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
+    if all(CLASSES in one.named for one in found):
+        sets = np.pad(np.load(folder / "labels.npy"), ((0, 0), (0, 1)), constant_values=True)
+        given = [_classes_in(one, name, classes, has) for one, name, has in zip(found, named, sets, strict=True)]
+        np.save(folder / "instance_classes.npy", np.concatenate(given))
     ignored = _without(table.columns, {*taken, columns.features.removeprefix("@")})
     features = [f"f{number}" for number in range(found[0].shape[1])]
     return known | {"features": features, "ignored": ignored, "states": states, "files": files}
+
+
+def _classes_in(file: BagFile, name: str, classes: list[str], has: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the classes (K,) of the instances in a file, by names or numbers there; "" and -1 are background."""
+    found = file.named[CLASSES]()
+    if found.dtype.kind not in "iu":
+        texts = [class_name(text.decode() if isinstance(text, bytes) else str(text)) for text in found.ravel().tolist()]
+        number = {"": -1, **{known: c for c, known in enumerate(classes)}}
+        found = np.array([number.get(text, len(classes) + 1) for text in texts])
+    found = np.where(found == -1, len(classes), found.astype(np.int64).ravel())
+    if found.shape != file.shape[:1] or found.min() < 0 or found.max() > len(classes) or not has[found].all():
+        raise UsageError(f"{name}: {CLASSES} are not one of the bag's {set_text(classes)} or background an instance")
+    return found
 
 
 def _without(names: Sequence[str], taken: set[str]) -> list[str]:
@@ -357,19 +368,16 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
     """Return the name, size and times of files, which change with a file; the name alone where there is none."""
-    found: list[list[Any]] = []
-    for name in names:
-        try:
-            stat = (folder / name).stat()
-        except (OSError, ValueError):
-            found.append([name])
-        else:
-            found.append([name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    found: list[list[Any]] = [[name] for name in names]
+    for state in found:
+        with suppress(OSError, ValueError):
+            stat = (folder / state[0]).stat()
+            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
     return found
 
 
 def _digest(folder: Path, known: Known) -> str:
-    """Return a digest of all that bags are, of whatever form their files are."""
+    """Return a digest of all that bags are, whatever the form of their files."""
     names = ("bags", "features", "classes", "groups", "split", "marks", "kind")
     found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
     for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,14 +36,7 @@ def given_split(table: OwnBags) -> BagSplit:
 
 
 def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> BagSplit:
-    """Draw a split that is stratified by label set and keeps groups together.
-
-    Args:
-        table: the bags.
-        test: the share to test on.
-        validation: the share to validate on; 0: none.
-        seed: of the draw.
-    """
+    """Draw a split into shares to test and to validate on, stratified by label set, which keeps groups together."""
     everything = np.arange(len(table))
     rest, tested = _apart(table, everything, test, seed)
     return _with_validation(table, rest, tested, validation / (1 - test), seed)
@@ -51,11 +45,7 @@ def drawn_split(table: OwnBags, test: float, validation: float, seed: int) -> Ba
 def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation: float, seed: int) -> BagSplit:
     """Return the split of a seed: fold number seed % k of repetition seed // k is tested on.
 
-    Args:
-        table: the bags.
-        folds: repetitions of k folds each, of the numbers of bags.
-        validation: the share of all bags to validate on, from those that are not tested on; 0: none.
-        seed: from 0 up to the number of all folds.
+    A share of all bags is validated on, from those that are not tested on.
 
     Raises:
         UsageError: there is no such fold, or validation leaves no bag to train on.
@@ -71,27 +61,16 @@ def fold_split(table: OwnBags, folds: list[list[NDArray[np.int64]]], validation:
 
 
 def drawn_folds(table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
-    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together.
-
-    Args:
-        table: the bags, with the groups that no fold splits.
-        folds: how many folds a repetition has.
-        repeats: how many repetitions there are.
-    """
+    """Return `repeats` times `folds` folds, stratified by label set, which keep groups together."""
     everything = np.arange(len(table))
     if folds > (units := len(set(table.groups or table.bags))):
-        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {_units(table)}")
+        what = "groups" if table.groups else "bags"
+        raise UsageError(f"{table.path}: folds = {folds} are more than its {units} {what}")
     return [_folds(table, everything, folds, seed) for seed in range(repeats)]
 
 
 def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[list[NDArray[np.int64]]]:
     """Return folds from a JSON file: repetitions, each a list of folds, each a list of the names of its test bags.
-
-    Args:
-        path: the file.
-        table: the bags, with the groups that no fold splits.
-        folds: how many folds a repetition has.
-        repeats: how many repetitions there are.
 
     Raises:
         UsageError: the file is missing or no such list, has another number of folds, names a bag that the table lacks,
@@ -109,27 +88,23 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
         raise UsageError(f"{path} has {shape} folds, expected {repeats} x {folds} (repeats x folds)")
     number = {bag: i for i, bag in enumerate(table.bags)}
     for r, repetition in enumerate(names[:repeats]):
-        listed = [bag for fold in repetition for bag in fold]
-        if strangers := [bag for bag in listed if bag not in number]:
-            raise UsageError(f"{path}, repetition {r}: no bags of {table.path}: {shown(strangers)}")
-        twice = sorted({bag for bag in listed if listed.count(bag) > 1}) if len(listed) > len(set(listed)) else []
-        if twice:
-            raise UsageError(f"{path}, repetition {r}: bags in two folds: {shown(twice)}")
-        if lost := [bag for bag in table.bags if bag not in set(listed)]:
-            raise UsageError(f"{path}, repetition {r}: {len(lost)} bags are in no fold: {shown(lost)}")
+        counted = Counter(bag for fold in repetition for bag in fold)
         fold_of = {bag: i for i, fold in enumerate(repetition) for bag in fold}
-        if apart := apart_groups(table, [fold_of[bag] for bag in table.bags]):
-            raise UsageError(f"{path}, repetition {r}: groups of {table.path} in two folds: {shown(apart)}")
+        lost = [bag for bag in table.bags if bag not in counted]
+        faults = {
+            f"no bags of {table.path}": [bag for bag in counted if bag not in number],
+            "bags in two folds": [bag for bag, count in counted.items() if count > 1],
+            f"{len(lost)} bags are in no fold": lost,
+            f"groups of {table.path} in two folds": apart_groups(table, [fold_of.get(bag) for bag in table.bags]),
+        }
+        for what, named in faults.items():
+            if named:
+                raise UsageError(f"{path}, repetition {r}: {what}: {shown(named)}")
     return [[np.array([number[bag] for bag in fold]) for fold in repetition] for repetition in names[:repeats]]
 
 
 def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
-    """Return the groups whose bags are not all in one part.
-
-    Args:
-        table: the bags.
-        parts: of the bags, such as the part of a split or the number of a fold.
-    """
+    """Return the groups whose bags are not all in one part, such as the part of a split or a fold."""
     first: dict[str, object] = {}
     pairs = zip(table.groups or (), parts, strict=False)
     return list(dict.fromkeys(group for group, part in pairs if first.setdefault(group, part) != part))
@@ -138,9 +113,7 @@ def apart_groups(table: OwnBags, parts: Sequence[object]) -> list[str]:
 def _with_validation(
     table: OwnBags, rest: NDArray[np.int64], tested: NDArray[np.int64], share: float, seed: int
 ) -> BagSplit:
-    if not share:
-        return BagSplit(rest, rest[:0], tested)
-    train, validation = _apart(table, rest, share, seed)
+    train, validation = _apart(table, rest, share, seed) if share else (rest, rest[:0])
     return BagSplit(train, validation, tested)
 
 
@@ -181,7 +154,3 @@ def _folds(table: OwnBags, bags: NDArray[np.int64], count: int, seed: int) -> li
         warnings.filterwarnings("ignore", message="The least populated class")  # a rare label set is in some folds
         found = kind(count, shuffle=True, random_state=seed % 2**32).split(bags, strata, groups)
         return [bags[test] for _, test in found]
-
-
-def _units(table: OwnBags) -> str:
-    return "groups" if table.groups else "bags"

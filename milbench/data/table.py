@@ -10,9 +10,11 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +29,6 @@ NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image
 """Columns that hold names, and never numbers, where a table has them."""
 SEPARATOR = ";"
 SPLITS = ("train", "validation", "test")
-_WIDE = 1000
-"""Columns."""
 _HEADER = {".csv": 2, ".tsv": 2}
 """The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
 
@@ -57,12 +57,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a table.
-
-    Args:
-        path: of its file.
-        frame: the rows. Text is kept as it is: a label "NA" is a label, and an empty field is "".
-    """
+    """The rows of a table. Text is kept as it is: a label "NA" is a label, and an empty field is ""."""
 
     path: Path
     frame: pd.DataFrame
@@ -84,8 +79,9 @@ class Table:
         if name not in self.frame:
             near = closest(name, self.columns)
             hint = f"; did you mean {near!r}?" if near else ""
-            if separator := _other_separator(self.columns):
-                hint = f"; its columns seem to be separated by {separator}, expected commas"
+            for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
+                if len(self.columns) == 1 and mark in self.columns[0]:
+                    hint = f"; its columns seem to be separated by {separators}, expected commas"
             raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
         return self.frame[name]
 
@@ -100,17 +96,15 @@ class Table:
             for row, value in enumerate(values):
                 if not isinstance(value, str) and isinstance(value, Collection):
                     kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
-                    raise UsageError(
-                        f"{self.place(row)}: the column {name!r} holds {kind}, expected text or a number; "
-                        "several classes are one text with ';' between them"
-                    )
+                    expected = "expected text or a number; several classes are one text with ';' between them"
+                    raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
         codes, found = pd.factorize(values)
         texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
         merged, different = pd.factorize(np.array(texts, dtype=object))
         return Texts(merged[codes].astype(np.int64), list(different))
 
     def filled(self, name: str, what: str, expected: str) -> Texts:
-        """Return a column as text; raise UsageError for an empty field."""
+        """Return a column as text. Raises UsageError for an empty field."""
         found = self.texts(name, what)
         if "" in found.texts:
             raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty, expected {expected}")
@@ -161,7 +155,7 @@ class Table:
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
-            return _in_rows(frame.to_numpy(np.float32))
+            return np.ascontiguousarray(frame.to_numpy(np.float32))
 
     def holds_numbers(self, names: list[str]) -> list[str]:
         """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
@@ -171,23 +165,14 @@ class Table:
         known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
 
-        def is_one(name: str) -> bool:
-            if kinds[name] in "biuf" and known[name] > 0.5:
-                return not _NAMELESS.fullmatch(name)
-            return not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm" and _are_numbers(self.frame[name])
-
-        return [name for name in names if is_one(name)]
+        named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
+        return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
 
 @dataclass(frozen=True, eq=False)
 class Bagged:
-    """The rows of a table in bags.
-
-    Args:
-        table: the rows.
-        codes: (N,) the number of the bag of every row.
-        names: of the B bags, in the order of their first rows.
-    """
+    """The rows of a table in bags: the number of the bag of every row (N,), and the names of bags as they begin."""
 
     table: Table
     codes: NDArray[np.int64]
@@ -244,10 +229,9 @@ class Bagged:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
         if found := self.unlike(sets):
             got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
-            raise UsageError(
-                f"{table.place(found[0])}: bag {self.names[self.codes[found[0]]]!r} has the labels {got}, expected "
-                f"those of its {table.place(found[1]).rpartition(', ')[2]}, {known}"
-            )
+            place, before = table.place(found[0]), table.place(found[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[found[0]]]
+            raise UsageError(f"{place}: bag {bag!r} has the labels {got}, expected those of its {before}, {known}")
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
@@ -260,11 +244,10 @@ class Bagged:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
         if unlike := self.unlike(found.codes):
-            (row, value), (before, known) = ((row, found.texts[found.codes[row]]) for row in unlike)
-            raise UsageError(
-                f"{self.table.place(row)}: bag {self.names[self.codes[row]]!r} has the {name} {value!r}, and {known!r} "
-                f"in {self.table.place(before).rpartition(', ')[2]}"
-            )
+            value, known = (found.texts[found.codes[row]] for row in unlike)
+            row, before = self.table.place(unlike[0]), self.table.place(unlike[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[unlike[0]]]
+            raise UsageError(f"{row}: bag {bag!r} has the {name} {value!r}, and {known!r} in {before}")
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
@@ -274,18 +257,14 @@ class Bagged:
             UsageError: a bag has another part, or two, or no bag is trained or tested on.
         """
         split = self.values("split")
-        if split is None:
-            return None
-        found = self.table.texts("split")
-        for value in found.texts:
+        for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
                 near = closest(value, SPLITS)
                 hint = f"; did you mean {near!r}?" if near else ""
-                place = self.table.place(found.row_of(value))
+                place = self.table.place(self.table.texts("split").row_of(value))
                 raise UsageError(f"{place}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
-        for needed in ("train", "test"):
-            if needed not in split:
-                raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {needed}")
+        if split and (lacking := [part for part in ("train", "test") if part not in split]):
+            raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
         return split
 
     def instance_classes(self, labels: NDArray[np.bool_], names: list[str]) -> NDArray[np.int64] | None:
@@ -354,7 +333,10 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
         if not (whole and _is_place(item[1:])):
             raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
     article = "an" if one[0] in "aeiou" else "a"
-    marks = [Mark(class_number(str(name), names, place, f"{article} {one}"), tuple(at)) for name, *at in items]
+    found = [class_name(str(name)) for name, *_ in items]
+    if strange := [name for name in found if name not in names]:
+        raise unknown_class(place, strange[0], names, f"{article} {one}")
+    marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 
@@ -378,14 +360,6 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def class_number(name: str, names: list[str], place: str, what: str) -> int:
-    """Return the number of a class; raise UsageError, which says at what place what has it, where there is none."""
-    name = class_name(name)
-    if name not in names:
-        raise unknown_class(place, name, names, what)
-    return names.index(name)
-
-
 def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
     """Return the error of a name that is no class, with the closest class; `what` has it, such as "a box"."""
     near = closest(name, names)
@@ -395,26 +369,12 @@ def unknown_class(place: str, name: str, names: list[str], what: str = "") -> Us
 
 
 def set_text(names: Iterable[str]) -> str:
-    """Return a label set for a message.
-
-    Examples:
-        >>> set_text(["wren", "nuthatch"])
-        '{nuthatch, wren}'
-    """
+    """Return a label set for a message."""
     return "{" + ", ".join(sorted(names)) + "}"
 
 
 def row_name(path: Path, row: int) -> str:
-    """Return how a message names a row.
-
-    Args:
-        path: of the table.
-        row: from 0, below the header.
-
-    Examples:
-        >>> row_name(Path("birds.csv"), 0), row_name(Path("birds.parquet"), 0)
-        ('birds.csv, row 2', 'birds.parquet, row 1')
-    """
+    """Return how a message names a row, counted from 0 below the header."""
     return f"{path}, row {row + _HEADER.get(path.suffix.lower(), 1)}"
 
 
@@ -430,21 +390,16 @@ def is_table(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a table, of which the header alone is read."""
+    """Return the names of the columns of a table; of text the header alone is read."""
     _check_file(path)
-    if path.suffix.lower() not in _SEPARATORS:
+    if (separator := _SEPARATORS.get(path.suffix.lower())) is None:
         return read_table(path).columns
-    with _as_table(path), path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=_SEPARATORS[path.suffix.lower()], skipinitialspace=True)
-        return [name.strip() for name in next(filter(None, rows), [])]
+    with _as_table(path):
+        return [name.strip() for name in _header(path, separator)]
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
-    """Return a table.
-
-    Args:
-        path: of a file .csv, .tsv, .parquet, .arrow or .feather.
-        text: columns that hold text, and never numbers, beside those of `NAMES`.
+    """Return a table, in which some columns beside those of `NAMES` hold text, and never numbers.
 
     Raises:
         UsageError: the file is missing, a folder, empty or damaged, or of another kind.
@@ -459,7 +414,7 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
     if len(twice := frame.columns[frame.columns.duplicated()]):
         raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
     # pandas keeps each column of a wide table for itself; a copy has them together.
-    return Table(path, frame.copy() if len(frame.columns) > _WIDE else frame)
+    return Table(path, frame.copy() if len(frame.columns) > 1000 else frame)
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -470,7 +425,11 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     """
     if not is_table(path):
         raise UsageError(f"{path}: expected a name that ends in {', '.join(_READERS)}")
-    write_atomically(path, lambda draft: _WRITERS[path.suffix.lower()](frame, draft))
+    write = {
+        ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
+        ".parquet": partial(frame.to_parquet, index=False),
+    }.get(path.suffix.lower(), frame.to_feather)  # fmt: skip
+    write_atomically(path, write)
 
 
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
@@ -500,21 +459,6 @@ def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
     return there
 
 
-def _in_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return numbers (N, D), which pandas keeps column by column, row by row; in parts that fit into a cache."""
-    found = np.empty(values.shape, values.dtype)
-    step = max(1, (1 << 16) // max(1, values.shape[1]))
-    for row in range(0, len(values), step):
-        found[row : row + step] = values[row : row + step]
-    return found
-
-
-def _other_separator(names: list[str]) -> str:
-    """Return what separates the names in the only field of a header, "" where there is nothing of the kind."""
-    found = {";": "semicolons", "\t": "tabs", "|": "bars"}
-    return next((word for char, word in found.items() if char in names[0]), "") if len(names) == 1 else ""
-
-
 def _check_file(path: Path) -> None:
     kinds = " or ".join((", ".join([*_READERS][:-1]), [*_READERS][-1]))
     if path.is_dir():
@@ -527,22 +471,20 @@ def _check_file(path: Path) -> None:
         raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
 
 
-class _as_table:  # noqa: N801 reads as a statement
-    """Turns what readers of tables raise in a block into a UsageError that names the table."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
-            raise UsageError(f"{self.path} cannot be read as a table: {reason}") from None
-        if isinstance(error, pd.errors.EmptyDataError):
-            raise UsageError(f"{self.path} is empty, expected a header and a row an instance") from None
-        if isinstance(error, Exception) and not isinstance(error, UsageError):
-            raise UsageError(f"{self.path} cannot be read as a table: {error}") from None
+@contextmanager
+def _as_table(path: Path) -> Iterator[None]:
+    """Turn what readers of tables raise in a block into a UsageError that names the table."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except UnicodeDecodeError as error:
+        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
+    except pd.errors.EmptyDataError:
+        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
+    except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
+        raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
 class _CountingFile(io.FileIO):
@@ -557,8 +499,7 @@ class _CountingFile(io.FileIO):
 
 
 def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
+    header = _header(path, separator)
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:  # pandas would rename the second
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
@@ -577,6 +518,11 @@ def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
     if raw.lines > len(frame) + 1:
         _check_quotes(path, separator, frame)
     return frame
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
 
 
 def _check_fields(path: Path, separator: str, expected: int) -> None:
@@ -621,26 +567,13 @@ def _holds_rows(text: str, separator: str, frame: pd.DataFrame, column: str) -> 
     names = [str(name) for name in frame.columns]
     at = names.index(column)
     first, *whole, last = text.split("\n")
-    parts = [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]
-    numbers = 0
-    for line, expected in parts:
+    pieces: list[str] = []
+    for line, expected in [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]:
         found = line.rstrip("\r").split(separator)
         if len(found) != len(expected):
             return False
-        for piece, name in zip(found, expected, strict=True):
-            if pd.api.types.is_numeric_dtype(frame[name]):
-                if not _is_number(piece):
-                    return False
-                numbers += 1
-    return numbers > 0
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        pieces += [p for p, n in zip(found, expected, strict=True) if pd.api.types.is_numeric_dtype(frame[n])]
+    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
 
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -650,11 +583,4 @@ _READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
     ".parquet": lambda path, _: pd.read_parquet(path),
     ".arrow": lambda path, _: pd.read_feather(path),
     ".feather": lambda path, _: pd.read_feather(path),
-}
-_WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
-    ".csv": lambda frame, path: frame.to_csv(path, index=False),
-    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
-    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
-    ".arrow": lambda frame, path: frame.to_feather(path),
-    ".feather": lambda frame, path: frame.to_feather(path),
 }

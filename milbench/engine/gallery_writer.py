@@ -41,6 +41,7 @@ def save_gallery(
         "classes": truth.classes,
         "boxes": truth.boxes,
         "position_classes": truth.position_classes,
+        "coords": bags.coords,
     }
     centres = network.centres_in(bags)
     made = gallery.make(

@@ -23,7 +23,8 @@ from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.image_bags import DIGITS, LazyBatches, single_instance_bags, to_picture
+from milbench.families.batches import LazyBatches
+from milbench.families.image_bags import DIGITS, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class NestedDigits(Task):
         self._calibration = None if splits.validation else self._canvases("validation", splits.train)
         self._eval_splits: dict[Split, EvalSplit] = {
             split: EvalSplit(
-                LazyBatches(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
+                LazyBatches.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
                 self._canvases(split, digits),
             )
             for split in SPLIT_NAMES

@@ -21,7 +21,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.bags_store import BagStore
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.image_bags import LazyBatches
+from milbench.families.batches import LazyBatches
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
@@ -218,6 +218,8 @@ class SequenceTask(Task):
         chosen = self._test.labels.any(dim=1).nonzero().flatten()
         return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
-    def _batches(self, sequences: Sequences) -> LazyBatches[Sequences]:
+    def _batches(self, sequences: Sequences) -> LazyBatches:
         most = max(1, EVAL_FRAMES // max(sequences.lengths, default=1))
-        return LazyBatches(sequences, min(self.bags_per_eval_batch, most), partial(Sequences.bags, stride=self.stride))
+        return LazyBatches.of(
+            sequences, min(self.bags_per_eval_batch, most), partial(Sequences.bags, stride=self.stride)
+        )

@@ -18,7 +18,8 @@ from milbench.api.bags import Bags
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.image_bags import LazyBatches, single_instance_bags
+from milbench.families.batches import LazyBatches
+from milbench.families.image_bags import single_instance_bags
 from milbench.networks.convolutional import AllConvolutional, Classifier, Layer, output_size
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class OneInstanceImages(Task):
         self._splits = ImageSplits.with_last_for_validation(train, test, count=self.validation, task_name=self.name).to(
             device
         )
-        batches: dict[Split, LazyBatches[LabelledImages]] = {}
+        batches: dict[Split, LazyBatches] = {}
         if self._splits.validation is not None:
             batches["validation"] = self._batches(self._splits.validation)
         batches["test"] = self._batches(self._splits.test)
@@ -124,6 +125,8 @@ class OneInstanceImages(Task):
         """Return the first eight test images."""
         return single_instance_bags(self._splits.test[:8], self.num_classes)
 
-    def _batches(self, images: LabelledImages) -> LazyBatches[LabelledImages]:
+    def _batches(self, images: LabelledImages) -> LazyBatches:
         images = images[: self.evaluation_limit]
-        return LazyBatches(images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes))
+        return LazyBatches.of(
+            images, IMAGES_PER_EVAL_BATCH, partial(single_instance_bags, num_classes=self.num_classes)
+        )

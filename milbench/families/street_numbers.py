@@ -32,7 +32,8 @@ from milbench.evaluation.reading.examples import collect_misread
 from milbench.evaluation.reading.metrics import ReadingMetrics
 from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
-from milbench.families.image_bags import DIGITS, LazyBatches, to_picture
+from milbench.families.batches import LazyBatches
+from milbench.families.image_bags import DIGITS, to_picture
 from milbench.networks.convolutional import standardised
 from milbench.networks.house_numbers import WIDTHS
 from milbench.networks.registry import load_network, networks
@@ -274,10 +275,10 @@ class StreetNumbers(Task):
         folder = catalog.data_dir(data_dir) / self.folder / "test"
         return [(folder / record.name, record.classes) for record in digit_struct.read(folder / digit_struct.FILE)]
 
-    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches[LabelledImages]:
+    def _batches(self, images: LabelledImages, which: Tensor | None = None) -> LazyBatches:
         if self.evaluation_limit is not None:
             which = (torch.arange(len(images)) if which is None else which)[: self.evaluation_limit]
-        return LazyBatches(images, CROPS_PER_EVAL_BATCH, number_bags, which)
+        return LazyBatches.of(images, CROPS_PER_EVAL_BATCH, number_bags, which)
 
     def _positions(self, side: int) -> int:
         """Return how many positions a crop of this side has."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, overload
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,38 +31,12 @@ Count = Annotated[int, Field(ge=1)]
 FoldCount = Annotated[int, Field(ge=0)]
 
 
-class Batches(Sequence[Bags]):
-    """Batches of bags of a table, each made when it is accessed: together they may not fit into memory.
-
-    Args:
-        numbers: of the bags of each batch.
-        make: makes a batch.
-    """
-
-    def __init__(self, numbers: Sequence[NDArray[np.int64]], make: Callable[[NDArray[np.int64]], Bags]) -> None:
-        self.numbers, self.make = numbers, make
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, n: int) -> Bags: ...
-    @overload
-    def __getitem__(self, n: slice) -> Batches: ...
-    def __getitem__(self, n: int | slice) -> Bags | Batches:
-        return Batches(self.numbers[n], self.make) if isinstance(n, slice) else self.make(self.numbers[n])
-
-
 def by_size(
     bags: NDArray[np.int64], sizes: NDArray[np.int64], most_bags: int, most_instances: int
 ) -> list[NDArray[np.int64]]:
     """Return bags in batches of about equal size, so that little of them is masked.
 
-    Args:
-        bags: their numbers.
-        sizes: of all bags of the table, in instances.
-        most_bags: in a batch.
-        most_instances: in a batch, masked ones counted; a larger bag is a batch by itself.
+    A batch has at most so many bags, and instances, masked ones counted; a larger bag is a batch by itself.
 
     Examples:
         >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
@@ -85,16 +59,9 @@ def in_turn(sizes: NDArray[np.int64], most_bags: int, most_instances: int) -> li
 
 
 class TableBags(Task):
-    """Base class of tasks whose bags a table names; a subclass reads the table and makes batches.
+    """Base class of tasks whose bags a table names; a subclass opens them and makes batches.
 
-    Args:
-        table: path of the table, from the current folder or the folder of the data.
-        folds: the number of folds; 0: none.
-        repeats: how often the bags are put into folds.
-        folds_file: a JSON file of folds, beside the table; "*" in it stands for the name of the table.
-        test: the share of the bags to test on, where a seed draws the split.
-        validation: the share of the bags to validate on, where neither the table nor folds say.
-        batch_bags: the number of bags in a training batch.
+    The parameters are those that the task feature-bags describes.
     """
 
     primary = "set_error"
@@ -110,10 +77,8 @@ class TableBags(Task):
     ) -> None:
         if folds == 1:
             raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
-        if repeats > 1 and not folds:
-            raise UsageError(f"{self.name}: repeats = {repeats} needs the number of folds, such as folds = 10")
-        if folds_file and not folds:
-            raise UsageError(f"{self.name}: folds_file needs the number of folds in it, such as folds = 10")
+        if not folds and (given := f"repeats = {repeats}" if repeats > 1 else folds_file and "folds_file"):
+            raise UsageError(f"{self.name}: {given} needs the number of folds, such as folds = 10")
         if (1 / folds if folds else test) + validation >= 1:
             tested = f"folds = {folds}" if folds else f"test = {test:g}"
             raise UsageError(f"{self.name}: {tested} and validation = {validation:g} leave no bag to train on")

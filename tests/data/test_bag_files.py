@@ -154,3 +154,16 @@ def test_nothing_is_unpickled(tmp_path: Path, name: str, monkeypatch: pytest.Mon
         bag_features(tmp_path, [name])
     assert not (tmp_path / "sprung").exists()
     assert "weights_only=False" not in str(caught.value), "no hint how to run it after all"
+
+
+@pytest.mark.parametrize("values", [[1, -1, 0], [b"y", b"", b"x"]])
+def test_classes_of_instances_come_with_the_file(tmp_path: Path, values: list[Any]) -> None:
+    with h5py.File(tmp_path / "s1.h5", "w") as file:
+        file["features"], file["instance_labels"] = FEATURES, values
+    (tmp_path / "t.csv").write_text("bag,labels\ns1,x;y\n")
+    known = load_features(tmp_path / "t.csv", Columns(features="*.h5")).instance_classes
+    assert known is not None
+    assert known.tolist() == [1, 2, 0], "2 is background"
+    (tmp_path / "t.csv").write_text("bag,labels\ns1,x\n")
+    with pytest.raises(UsageError, match=r"t.csv, row 2: s1.h5: instance_labels are not one of the bag's"):
+        load_features(tmp_path / "t.csv", Columns(features="*.h5", classes="x;y"))

@@ -55,10 +55,24 @@ def test_all_files_that_cannot_be_read_are_in_one_line(tmp_path: Path) -> None:
     np.save(tmp_path / "wave.npy", WAVE)
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:90])
+    with (tmp_path / "claim.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**11, 3)})
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (" + b" " * 90)
     (tmp_path / "noise.wav").write_bytes(b"RIFFno sound")
     (tmp_path / "text.mp4").write_text("x")
-    bad = ["cube.npy", "none.npy", "wave.npy", "pickle.npy", "cut.npy", "noise.wav", "text.mp4", "away.wav"]
-    with pytest.raises(UsageError, match="8 of 9 files cannot be read") as caught:
+    bad = [
+        "cube.npy",
+        "none.npy",
+        "wave.npy",
+        "pickle.npy",
+        "cut.npy",
+        "claim.npy",
+        "broken.npy",
+        "noise.wav",
+        "text.mp4",
+        "away.wav",
+    ]
+    with pytest.raises(UsageError, match="10 of 11 files cannot be read") as caught:
         load(tmp_path, "good.npy", *bad)
     assert all(f"t.csv, row {row}: {name}: " in str(caught.value) for row, name in enumerate(bad, start=3))
     assert "good.npy" not in str(caught.value)

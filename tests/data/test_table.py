@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from milbench.data.own_bags import Columns, load_features
 from milbench.data.table import read_table, row_name
 from milbench.errors import UsageError
 
@@ -118,3 +120,19 @@ def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None
     rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
     path.write_bytes(end.join(rows).encode())
     assert read_table(path).frame["f1"].tolist() == [2, 4]
+
+
+def test_a_table_of_fifty_thousand_columns_is_read_column_by_column_once(tmp_path: Path) -> None:
+    """Its header was once checked in a time that grew with the square of the columns."""
+    values = np.random.default_rng(0).normal(size=(4, 50_000)).astype(np.float32)
+    frame = pd.DataFrame(values, columns=[f"f{n}" for n in range(50_000)])
+    frame.insert(0, "bag", ["a", "b", "c", "d"])
+    frame.insert(1, "labels", ["x", "", "x", ""])
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    bags = load_features(tmp_path / "wide.csv", Columns())
+    assert bags.store.width == 50_000
+    assert np.allclose(np.concatenate([bags.store.single(bag) for bag in range(4)]), values)
+    text = (tmp_path / "wide.csv").read_text().replace("f49999", "f7")
+    (tmp_path / "wide.csv").write_text(text)
+    with pytest.raises(UsageError, match=r"wide.csv, row 1: 2 columns are named 'f7', expected one"):
+        load_features(tmp_path / "wide.csv", Columns())

@@ -10,7 +10,8 @@ import torch
 
 from milbench.api.bags import Bags
 from milbench.data.labelled_images import LabelledImages
-from milbench.families.image_bags import LazyBatches, single_instance_bags
+from milbench.families.batches import LazyBatches
+from milbench.families.image_bags import single_instance_bags
 from milbench.families.street_numbers import number_bags
 
 
@@ -57,15 +58,14 @@ def test_batches_cover_the_chosen_images_in_their_order() -> None:
     as_bags = partial(single_instance_bags, num_classes=3)
     for which in (None, torch.tensor([6, 0, 2, 2, 5])):
         numbers = list(range(7)) if which is None else which.tolist()
-        batches = LazyBatches(images(7), 3, as_bags, which)
+        batches = LazyBatches.of(images(7), 3, as_bags, which)
         assert [len(bags) for bags in batches] == [3] * (len(numbers) // 3) + [len(numbers) % 3]
         assert len(batches) == len(list(batches))
         first_pixels = torch.cat([bags.instances[:, 0, 0, 0] for bags in batches]) * 255
         assert first_pixels.round().tolist() == [6 * n for n in numbers]
         assert torch.equal(batches[1:][0].instances, batches[1].instances)
-        for outside in (len(batches), -1):
-            with pytest.raises(IndexError):
-                batches[outside]
+        with pytest.raises(IndexError):
+            batches[len(batches)]
 
 
 def test_a_batch_is_made_when_it_is_accessed_and_not_before() -> None:
@@ -75,7 +75,7 @@ def test_a_batch_is_made_when_it_is_accessed_and_not_before() -> None:
         made.append(len(some))
         return single_instance_bags(some, num_classes=3)
 
-    batches = LazyBatches(images(7), 3, as_bags)
+    batches = LazyBatches.of(images(7), 3, as_bags)
     assert len(batches) == 3
     assert made == []
     batches[2]

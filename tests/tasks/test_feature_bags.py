@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from milbench import UsageError, generator, load_task
+from milbench.api import gallery
 from milbench.api.prefetch import prefetched
 from milbench.api.task import Scores
 
@@ -389,3 +391,37 @@ def test_what_goes_wrong_with_the_next_batch_is_raised_in_its_place() -> None:
     assert next(found) == 1
     with pytest.raises(OSError, match="the disk is gone"):
         next(found)
+
+
+def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
+    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "h5_files").mkdir()
+    rows = []
+    for n in range(30):
+        features = rng.normal(size=(20, 3))
+        features[: 5 * (n % 2)] += 6
+        with h5py.File(tmp_path / f"h5_files/s{n}.h5", "w") as file:
+            file["features"], file["coords"] = features.astype(np.float16), np.arange(40).reshape(20, 2) + n
+        rows.append({"slide_id": f"s{n}", "label": "tumour" * (n % 2)})
+    pd.DataFrame(rows).to_csv("slides.csv", index=False)
+    words = ("task.table=slides.csv", "task.bag=slide_id", "task.labels=label", "task.features=h5_files/*.h5")
+    settings = [word for value in words for word in ("-p", value)]
+    run = milbench("run", "--loss", "exact", "--task", "feature-bags", *settings, "--seeds", "0", "--epochs", "20",
+                   "-p", "recipe.lr=3e-2", "--in-process")  # fmt: skip
+    assert run.code == 0, run.err
+    (path,) = root.rglob("gallery.npz")
+    shown = gallery.load(path)
+    assert shown.coords is not None
+    assert shown.coords.shape == (len(shown), 20, 2)
+    assert (np.diff(shown.coords[0, :, 0]) == 2).all()
+    cell = next(root.glob("runs/artifacts/*/artifacts/task.json")).parts[-3]
+    said = milbench("predict", "h5_files/s1.h5", "h5_files/s2.h5", "--run", cell, "--out", "found.csv", "--positions")
+    assert said.code == 0, said.err
+    places = pd.read_csv("found-positions.csv")
+    assert places["x"].tolist() == [*range(1, 41, 2), *range(2, 42, 2)]
+    assert [path.name for path in sorted((tmp_path / "found-maps").iterdir())] == ["s1.png", "s2.png"]
+    with Image.open(tmp_path / "found-maps/s1.png") as picture:
+        assert min(picture.size) > 300

@@ -27,6 +27,8 @@ CAPTION = (
     "Test bags with what each loss finds where. Above each: the label set that the loss names, ✓ if it is right. "
     "Colour: the most probable class of a position, the stronger the more probable; frames: the true instances."
 )
+MOST_NAMED = 60
+"""Instances of a class in a set that are named beside their points; more are points alone."""
 DIMMED = 0.5
 """The brightness of the image below a sensitivity map, so that the colours of the map stand out."""
 
@@ -154,7 +156,8 @@ def _named_places(gallery: Gallery, bag: int) -> dict[tuple[int, int], str]:
 
 def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: Any) -> None:
     background = len(gallery.class_names)
-    points = gallery.instances[bag]
+    every = gallery.instances if gallery.coords is None else gallery.coords
+    points = every[bag]
     x = points[:, 0]
     y = points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
     valid = np.ones(len(points), bool) if gallery.mask is None else gallery.mask[bag]
@@ -163,12 +166,16 @@ def _scatter(axes: Axes, gallery: Gallery, bag: int, classes: Any, strengths: An
     empty = valid & (class_map == background)
     axes.plot(x[empty], y[empty], "o", color=MUTED, alpha=0.35, ms=3, mew=0)
     for index in np.unique(class_map[valid & (class_map != background)]):
-        for k in np.flatnonzero(valid & (class_map == index)):
+        which = np.flatnonzero(valid & (class_map == index))
+        if len(which) > MOST_NAMED:  # a map of many places, such as a slide
+            axes.plot(x[which], y[which], ".", color=colours[index], ms=2, mew=0)
+            continue
+        for k in which:
             alpha = 1.0 if strengths is None else float(np.clip(strengths[k], 0.15, 1))
             axes.plot(x[k], y[k], "o", color=colours[index], alpha=alpha, ms=6, mew=0)
             axes.annotate(literal(gallery.class_names[index]), (x[k], y[k]), xytext=(4, 2), fontsize=7.5, color=INK,
                           textcoords="offset points", annotation_clip=True)  # fmt: skip
-    shown = gallery.instances if gallery.mask is None else gallery.instances[gallery.mask]
+    shown = every if gallery.mask is None else every[gallery.mask]
     flat = shown.reshape(-1, shown.shape[-1])
     for limit, column in ((axes.set_xlim, 0), (axes.set_ylim, min(1, flat.shape[1] - 1))):
         low, high = float(flat[:, column].min()), float(flat[:, column].max())

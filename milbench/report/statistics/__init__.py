@@ -2,3 +2,7 @@
 
 It imports `milbench.api` and numerical libraries alone.
 """
+
+from milbench.report.statistics.contenders import contenders
+
+__all__ = ["contenders"]
