@@ -201,7 +201,7 @@ def load_sequences(
         files = open_all([path.parent / name for name in bags.names], named, lambda one: open_frames(one, settings))
         kind = usual_kind(files, named)
         known |= write_files(folder, files, named.__getitem__)
-        broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy")).all(axis=1)).tolist()
+        broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
         raise_broken([f"{named[row]}: it holds values that are not finite" for row in broken], len(files))
         return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
 
@@ -266,7 +266,7 @@ def _write_rows(folder: Path, bags: Bagged, columns: Columns, taken: set[str], c
     order = np.argsort(bags.codes, kind="stable")
     arrays = {
         "rows": order,
-        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy"), classes),
+        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), classes),
         "coords": table.numbers(coords) if coords else None,
     }
     for name, array in arrays.items():
@@ -310,7 +310,7 @@ def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: se
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
         np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
     if all(CLASSES in one.named for one in found):
-        sets = np.pad(np.load(folder / "labels.npy"), ((0, 0), (0, 1)), constant_values=True)
+        sets = np.pad(np.load(folder / "labels.npy", allow_pickle=False), ((0, 0), (0, 1)), constant_values=True)
         given = [_classes_in(one, name, classes, has) for one, name, has in zip(found, named, sets, strict=True)]
         np.save(folder / "instance_classes.npy", np.concatenate(given))
     ignored = _without(table.columns, {*taken, columns.features.removeprefix("@")})
@@ -382,5 +382,5 @@ def _digest(folder: Path, known: Known) -> str:
     found = hashlib.sha256(json.dumps([known.get(name) for name in names]).encode())
     for name in ("offsets", "digests", "labels", "instance_classes", "sizes"):
         if (path := folder / f"{name}.npy").exists():
-            found.update(np.load(path).tobytes())
+            found.update(np.load(path, allow_pickle=False).tobytes())
     return found.hexdigest()
