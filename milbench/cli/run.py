@@ -92,9 +92,9 @@ def tune(
 ) -> int:
     """Search settings for every loss, then compare the losses with the best ones.
 
-    Every loss gets on every task the same number of draws from the same space. The best draw has the smallest set error on
-    validation bags; the comparison trains it with new seeds. The same command continues, and more --draws extend the
-    search.
+    Every loss gets on every task the same number of draws from the same space. The best draw has the smallest set
+    error on validation bags; the comparison trains it with new seeds. The same command continues, and more --draws
+    extend the search.
 
     Example: milbench tune joint-or-marginal --draws 4
     """

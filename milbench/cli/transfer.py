@@ -23,7 +23,8 @@ def export(
 ) -> int:
     """Write a comparison to a .zip file, or its metrics to a table.
 
-    The .zip file is for `milbench import`. A cell that was stopped takes its checkpoint along and can be continued on the other machine.
+    The .zip file is for `milbench import`. A cell that was stopped takes its checkpoint along and can be continued on
+    the other machine.
 
     Example: milbench export demo --out demo.zip
     """

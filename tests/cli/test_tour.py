@@ -43,10 +43,13 @@ def test_the_three_commands_run_one_after_the_other_as_they_are_printed(
     alone: Ran, root: Path, milbench: Milbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an empty folder; two steps with one seed, and no browser."""
+    root.mkdir()
     monkeypatch.chdir(root)
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    shorter = {"run": ["--epochs", "1", "--steps-per-epoch", "2", "--seeds", "0"], "report": ["--gallery", "none"]}
+    shorter = {
+        "run": ["-p", "recipe.epochs=1", "-p", "recipe.steps_per_epoch=2", "--seeds", "0"], "report": ["--no-gallery"],
+    }  # fmt: skip
     for line in alone.out.splitlines():
         if line.startswith("  milbench "):
             words = shlex.split(line)[1:]

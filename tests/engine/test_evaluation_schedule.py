@@ -69,7 +69,7 @@ def test_an_interim_evaluation_uses_few_bags_in_the_precision_of_training(
 
     whole = train(cell("synthetic-bags", **settings), tmp_path / "whole")
     scored.calls.clear()
-    monkeypatch.setattr(CellFolder, "append", split)
+    monkeypatch.setattr("milbench.engine.cell.CellFolder.append", split)
     few = train(cell("synthetic-bags", **settings, interim_bags=260), tmp_path / "few")
     half = precision == "bfloat16"
     for calls in by_epoch[:2]:

@@ -223,7 +223,7 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     write_table(tmp_path)
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "-p", "task.folds=3",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "--epochs", "30", "--in-process",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "-p", "recipe.epochs=30",
     )  # fmt: skip
     assert run.code == 0, run.err
     assert "6 of 6 cells done" in run.out
@@ -248,7 +248,7 @@ def test_intervals_are_corrected_where_seeds_split_the_same_bags(
     write_table(tmp_path)
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0-2",
-        "-p", "recipe.lr=3e-2", "-p", "task.test=0.25", "--name", "drawn", "--epochs", "2", "--in-process",
+        "-p", "recipe.lr=3e-2", "-p", "task.test=0.25", "--name", "drawn", "-p", "recipe.epochs=2",
     )  # fmt: skip
     assert run.code == 0, run.err
     assert milbench("report", "drawn").code == 0
@@ -282,7 +282,7 @@ def test_what_a_run_has_trained_is_used_where_its_table_is_not(
     table = write_table(tmp_path, truth=True)
     run = milbench(
         "run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--epochs", "30", "--in-process", "--log-models",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "-p", "recipe.epochs=30", "--log-models",
     )  # fmt: skip
     assert run.code == 0, run.err
     (kept,) = root.glob("runs/artifacts/*/artifacts/task.json")

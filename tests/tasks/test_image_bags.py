@@ -175,7 +175,7 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "image-bags", "-p", "task.table=images.csv", "-p", "task.size=32",
         "-p", "task.network=resnet18", "-p", "task.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
-        "--epochs", "1", "-p", "task.channels=1", "--name", "shapes", "--in-process",
+        "-p", "recipe.epochs=1", "-p", "task.channels=1", "--name", "shapes",
     )  # fmt: skip
     assert run.code == 0, run.err
     assert milbench("report", "shapes").code == 0
