@@ -11,6 +11,7 @@ from typing import Any
 from milbench.api.plan import Cell, Plan
 from milbench.engine.display import duration
 from milbench.engine.folders import Root
+from milbench.errors import UsageError
 
 MEASURED_STEPS = 3
 BUDGET = 20.0
@@ -38,10 +39,19 @@ def outlook(
         return [*plan.notes, *lines]
     known = _known_seconds(plan, root)
     begun, measured = time.monotonic(), dict(known)
+    failures: dict[tuple[str, str, str], str] = {}
     for cell in to_run:
         key = plan.labels[cell.id]
-        if key not in measured and time.monotonic() - begun < BUDGET:
-            measured[key] = _measured_seconds(cell, threads, data_dir)
+        if key not in measured and key not in failures and time.monotonic() - begun < BUDGET:
+            try:
+                measured[key] = _measured_seconds(cell, threads, data_dir)
+            except UsageError:
+                raise
+            except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
+                failures[key] = f"{plan.label(cell)} fails at once: {type(error).__name__}: {error}"
+    lines |= dict.fromkeys(" ".join(line.split()) for line in failures.values())
+    if not measured:
+        return [*plan.notes, *lines]
     rest = mean(measured.values())
     total = sum(measured.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
     how = (

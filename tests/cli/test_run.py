@@ -93,6 +93,7 @@ epochs = 1
     ):  # fmt: skip
         ran = milbench("run", str(easy), *given, "--dry-run")
         assert ran.code == 0, ran
+        assert ("breaking" in ran.out) == ("fails at once: RuntimeError: the loss | broke in two lines" in ran.out)
         assert "easy: 1 cells, 1 to run" in ran.out
         assert ("harder: 3 cells, 3 to run" in ran.out) == harder_too, given
     ran = milbench("run", str(easy), "--loss", f"exact,{BREAKING}")
