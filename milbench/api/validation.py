@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, closest, unknown
 
 _WORDS = {
     "model_type": "expected a table",
     "model_attributes_type": "expected a table",
     "dict_type": "expected a table",
     "list_type": "expected a list",
+    "string_unicode": "expected text in UTF-8",
 }
 """What pydantic says of Python's types, in those of a file."""
 
@@ -74,7 +75,11 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
 
 def _reason(error: Any) -> str:
     """Return why a value is wrong."""
-    return _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
+    words = _WORDS.get(error["type"], re.sub(r"^(Value|Assertion) error, ", "", error["msg"]))
+    if error["type"] != "literal_error":
+        return words
+    close = closest(str(error["input"]), re.findall(r"'(.*?)'", error["ctx"]["expected"]))
+    return f"{words}; did you mean {close!r}?" if close else words
 
 
 def _place(error: Any, values: Any) -> list[str]:

@@ -13,9 +13,9 @@ from milbench.cli.options import SeveralNames, names
 if TYPE_CHECKING:
     import pandas as pd
 
-app = typer.Typer(no_args_is_help=True, help="Speed and memory, measured side by side.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed and memory.")
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Fewer repetitions, without the largest bags.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Repeat less, and leave out the largest bags.")]
 
 
 @app.command()
@@ -28,10 +28,12 @@ def training(
     threads: ThreadsOption = 1,
     quick: QuickOption = False,
 ) -> int:
-    """Measure training steps by their parts, and evaluations, beside a plain float32 step of the same network.
+    """Measure the parts of training steps and evaluations, beside a plain float32 step of the same network.
 
-    Without --task: the tasks that need no files, and extended-mnist where its files are here. Without --loss: all
-    losses that are given label sets alone.
+    Default tasks: those that need no files, and extended-mnist if its files are here. Default losses: those that learn
+    from label sets.
+
+    Example: milbench bench training --loss exact --quick
     """
     from milbench._utils.devices import resolve
     from milbench.bench import training as benchmark
@@ -55,7 +57,10 @@ def losses(
     threads: ThreadsOption = 1,
     quick: QuickOption = False,
 ) -> int:
-    """Measure the exact likelihood from logits. Time and peak memory, beside a plain loop and a log-softmax."""
+    """Measure time and peak memory of the exact likelihood, beside a plain loop and a log-softmax.
+
+    Example: milbench bench losses --quick
+    """
     from milbench._utils.devices import resolve
     from milbench.bench import likelihood as benchmark
     from milbench.engine.worker import set_torch_defaults
@@ -97,10 +102,17 @@ def _rounded(value: float) -> str:
 
 @app.command()
 def data(
-    torchmil: Annotated[Path | None, typer.Option(help="The Python of an environment that has torchmil.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few and small slides and tables.")] = False,
+    torchmil: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment that has torchmil.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure few and small slides and tables.")] = False,
 ) -> int:
-    """Measure bags at real sizes: 100 slides beside torchmil, tables beside pandas. 10 GB of disk, five minutes."""
+    """Measure bags at real sizes: 100 slides beside torchmil, tables beside pandas.
+
+    It takes five minutes and 10 GB of disk.
+
+    Example: milbench bench data --quick
+    """
     from milbench.bench.data import measure
 
     _print(measure(torchmil, quick=quick), "Seconds from the command on, and MiB of memory shared with no file")

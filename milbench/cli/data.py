@@ -14,25 +14,37 @@ from milbench.errors import UsageError, as_usage
 if TYPE_CHECKING:
     from milbench.data.checks import Finding
 
-app = typer.Typer(no_args_is_help=True, help="The data sets: list, fetch, verify or render them; check your own table.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, check or render data sets; check your own table.")
 
 
 @app.command("list")
 def list_(data_dir: options.DataDirOption = None) -> int:
-    """Show which data sets are here."""
+    """Show which data sets are here.
+
+    Example: milbench data list --data-dir ~/data
+    """
     _print_states(data_dir)
     return 0
 
 
 @app.command()
 def verify(data_dir: options.DataDirOption = None) -> int:
-    """Check every data set that is here. Exit code 1 if one is damaged."""
+    """Check every data set that is here. Exit code 1 if one is damaged.
+
+    Example: milbench data verify
+    """
     return 1 if "damaged" in _print_states(data_dir) else 0
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(help="Such as mnist.")], data_dir: options.DataDirOption = None) -> int:
-    """Download a data set and check it."""
+def fetch(
+    name: Annotated[str, typer.Argument(help="A data set: see milbench data list.")],
+    data_dir: options.DataDirOption = None,
+) -> int:
+    """Download a data set and check it.
+
+    Example: milbench data fetch mnist
+    """
     from milbench._utils.console import console
     from milbench.data import catalog
 
@@ -47,7 +59,10 @@ def weights(
     network: Annotated[str, typer.Argument(help="A network of torchvision, such as resnet18.")],
     data_dir: options.DataDirOption = None,
 ) -> int:
-    """Download the weights that torchvision publishes for a network of image-bags."""
+    """Download the weights that torchvision publishes for a network, for the task image-bags.
+
+    Example: milbench data weights resnet18
+    """
     from milbench._utils.console import console
     from milbench.networks.pretrained import fetch_weights
 
@@ -61,25 +76,26 @@ def weights(
 @app.command()
 def check(
     table: Annotated[Path, typer.Argument(help="A table of bags, such as birds.csv.")],
-    bag: Annotated[str, typer.Option(help="The column of the names of bags.")] = "bag",
+    bag: Annotated[str, typer.Option(help="Column of the names of bags.")] = "bag",
     labels: Annotated[
-        str, typer.Option(help="The column of label sets, or columns of 0 and 1: 'has_*', 'a;b'.")
+        str, typer.Option(help="Column of label sets, or columns of 0 and 1: 'has_*', 'a;b'.")
     ] = "labels",
     features: Annotated[str, typer.Option(help="Columns, 'f*' or 'a;b', or files: '@COLUMN', 'features/*.h5'.")] = "",
-    classes: Annotated[str, typer.Option(help="The classes in their order, 'cat;dog'.")] = "",
-    key: Annotated[str, typer.Option(help="Of the features in files of several arrays.")] = "",
-    coords: Annotated[str, typer.Option(help="Two columns of where instances are, 'x;y'.")] = "",
-    image: Annotated[str, typer.Option(help="The column of images, in a table without a column of bags.")] = "image",
-    file: Annotated[str, typer.Option(help="The column of sequences, in a table without either.")] = "file",
-    stride: Annotated[int | None, typer.Option(min=1, help="Of sequences: frames in a position.")] = None,
-    frames_per_second: Annotated[float | None, typer.Option(min=1e-3, help="Of sequences.")] = None,
-    bands: Annotated[int | None, typer.Option(min=1, max=512, help="Of waveforms: log-mel bands.")] = None,
-    sample_rate: Annotated[int | None, typer.Option(min=100, help="Of waveforms in .npy files, in Hz.")] = None,
+    classes: Annotated[str, typer.Option(help="Classes in their order: 'cat;dog'.")] = "",
+    key: Annotated[str, typer.Option(help="Name of the features in files of several arrays.")] = "",
+    coords: Annotated[str, typer.Option(help="Two columns of the places of instances: 'x;y'.")] = "",
+    image: Annotated[str, typer.Option(help="Column of images, in a table without bags.")] = "image",
+    file: Annotated[str, typer.Option(help="Column of sequences, in a table without either.")] = "file",
+    stride: Annotated[int | None, typer.Option(min=1, help="Sequences: frames per position.")] = None,
+    frames_per_second: Annotated[float | None, typer.Option(min=1e-3, help="Sequences: frames per second.")] = None,
+    bands: Annotated[int | None, typer.Option(min=1, max=512, help="Waveforms: log-mel bands.")] = None,
+    sample_rate: Annotated[int | None, typer.Option(min=100, help="Waveforms in .npy files: Hz.")] = None,
 ) -> int:
-    """Check a table for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
+    """Check a table of bags for the tasks feature-bags, image-bags and sequence-bags, and show what is in it.
 
-    Exit code 2 if it is no use. What is read goes into the cache that the tasks use: images with the defaults of
-    image-bags, sequences with those of sequence-bags where the options do not say otherwise.
+    Exit code 2 if it cannot be used. The bags are kept in the cache of the tasks, which then start faster.
+
+    Example: milbench data check birds.csv --labels 'has_*' --features 'f*'
     """
     from rich.table import Table
 
@@ -118,13 +134,16 @@ def check(
 
 @app.command()
 def make(
-    name: Annotated[Literal["house-numbers"], typer.Argument(help="house-numbers.")],
+    name: Annotated[Literal["house-numbers"], typer.Argument(help="The data set.")],
     data_dir: options.DataDirOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the images.")] = 0,
     train: Annotated[int, typer.Option(min=1, help="Number of training images.")] = 4000,
     test: Annotated[int, typer.Option(min=1, help="Number of test images.")] = 1000,
 ) -> int:
-    """Render a data set of house numbers in SVHN's format, without a download."""
+    """Render a data set of house numbers in SVHN's format, without a download.
+
+    Example: milbench data make house-numbers
+    """
     from milbench._utils.console import console
     from milbench.data import catalog, house_numbers
 

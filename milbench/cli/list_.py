@@ -14,11 +14,17 @@ from milbench.errors import UsageError
 
 def list_(
     what: Annotated[
-        Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"], typer.Argument(help="What to list.")
+        Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"],
+        typer.Argument(help="What to list; runs are comparisons."),
     ],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """List what there is to choose from: built in, or in installed packages; `runs` are comparisons in the store."""
+    """List what there is to choose from, and what was run.
+
+    Losses, tasks, optimizers and networks of installed packages are in the lists.
+
+    Example: milbench list losses
+    """
     from rich.table import Table
 
     from milbench._utils.console import console

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -30,7 +31,7 @@ from milbench.cli import (
     tour,
     transfer,
 )
-from milbench.errors import UsageError, disk_failure
+from milbench.errors import UsageError, closest, disk_failure
 
 LONGEST_SHOWN = 100
 """Characters of a path that a message shows; a system refuses longer names than it can keep."""
@@ -41,6 +42,7 @@ ParserError: Any = typer.BadParameter.__base__
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
     help="Compare losses for multiple-instance learning from label sets.",
 )
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -71,6 +73,7 @@ def main() -> NoReturn:
     _write_what_cannot_be_encoded()
     try:
         with _interruptible():
+            _check_words(sys.argv[1:])
             code = app(standalone_mode=False)
     except UsageError as error:
         code = _refuse(str(error))
@@ -79,7 +82,7 @@ def main() -> NoReturn:
             typer.echo(error.format_message())
             code = 2
         else:
-            code = _refuse(error.format_message())
+            code = _refuse(_with_closest(error.format_message()))
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
@@ -89,6 +92,15 @@ def main() -> NoReturn:
             raise
         code = _refuse(failure)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_words(words: Iterable[str]) -> None:
+    """Raise UsageError where a word is not UTF-8, in which plans, reports and MLflow keep names and paths."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{word} is not UTF-8: expected names and paths in UTF-8") from None
 
 
 def _open_streams() -> None:
@@ -164,6 +176,14 @@ def top(
         raise UsageError("the working directory was removed: go to another one") from None
     if context.invoked_subcommand is None:
         tour.show()
+
+
+def _with_closest(message: str) -> str:
+    """Return typer's message about an option, with the closest choice where there are choices."""
+    message = message.replace("Value error, ", "")
+    found = re.search(r"'([^']*)' is not one of (.*)\.", message)
+    close = closest(found[1], re.findall(r"'(.*?)'", found[2])) if found else None
+    return f"{message.removesuffix('.')}; did you mean {close!r}?" if close else message
 
 
 def _refuse(message: str) -> int:

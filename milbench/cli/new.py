@@ -13,13 +13,16 @@ import typer
 
 from milbench.errors import UsageError, as_usage
 
-app = typer.Typer(no_args_is_help=True, help="Write a loss or a task of your own and its test into this folder.")
+app = typer.Typer(no_args_is_help=True, help="Write a loss or a task of your own, and its test.")
 NameArgument = Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")]
 
 
 @app.command("loss")
 def new_loss(name: NameArgument) -> int:
-    """Write NAME.py, a loss that runs as it is, and test_NAME.py, which asks of it all that a loss must do."""
+    """Write NAME.py, a loss that runs as it is, and test_NAME.py, its contract test.
+
+    Example: milbench new loss my-loss
+    """
     return _write("loss", name, template="my-loss", test="my-loss", then="--loss {},exact --task extended-digits")
 
 
@@ -27,10 +30,13 @@ def new_loss(name: NameArgument) -> int:
 def new_task(
     name: NameArgument,
     without_truth: Annotated[
-        bool, typer.Option("--without-truth", help="Of the bags nothing but their label sets is known.")
+        bool, typer.Option("--without-truth", help="For bags of which the label sets alone are known.")
     ] = False,
 ) -> int:
-    """Write NAME.py, a task that runs as it is, and test_NAME.py, which asks of it all that a task must do."""
+    """Write NAME.py, a task that runs as it is, and test_NAME.py, its contract test.
+
+    Example: milbench new task my-task
+    """
     template = "my-task-without-truth" if without_truth else "my-task"
     return _write("task", name, template=template, test="my-task", then="--loss exact,max-pooling --task {}")
 

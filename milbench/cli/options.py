@@ -13,50 +13,62 @@ import typer
 from milbench.api.decoder import Decoder
 
 SeveralNames = Annotated[
-    str | None, typer.Option(help="Names, Python files or modules (PACKAGE.MODULE:CLASS), separated by commas.")
+    str | None,
+    typer.Option(metavar="NAMES", help="Names, .py files or PACKAGE.MODULE:CLASS, with commas."),
 ]
-RootOption = Annotated[Path, typer.Option("--root", help="Folder with runs/ (the store) and reports/.")]
+RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
 DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", envvar="MILBENCH_DATA", help="Folder of the data sets.")
+    Path | None,
+    typer.Option("--data-dir", metavar="FOLDER", envvar="MILBENCH_DATA", help="Folder of the data sets."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-DevicesOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda (every GPU) or cuda:N.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N.")]
+DevicesOption = Annotated[
+    str | None, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda (every GPU) or cuda:N.")
+]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Cells computed at a time; default: one per core, or one per GPU.")
+    int | None,
+    typer.Option("--jobs", metavar="N", min=1, max=1024, help="Cells at a time; default: one per core or GPU."),
 ]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
         "-p",
         "--set",
-        help="recipe.KEY=V, loss.KEY=V, loss.NAME.KEY=V or task.KEY=V, where V1,V2 makes an axis; or run.KEY=V: "
-        "threads, timeout, jobs_per_device, in_process.",
+        metavar="KEY=VALUE",
+        help="A setting: recipe.KEY=V, loss.KEY=V, task.KEY=V, or loss.NAME.KEY=V for one; V1,V2 compares both. "
+        "supervision=V1,V2 admits losses of these kinds. run.KEY=V: threads, timeout, jobs_per_device, in_process.",
     ),
 ]
 RerunOption = Annotated[
-    Literal["missing", "failed", "all"] | None, typer.Option("--rerun", help="Which cells to compute again.")
+    Literal["missing", "failed", "all"] | None,
+    typer.Option("--rerun", help="Compute missing cells (default), failed ones as well, or all anew."),
 ]
 OutputOption = Annotated[
-    Literal["text", "quiet", "json"], typer.Option("--output", help="Tables and bars, failures alone, or JSON lines.")
+    Literal["text", "quiet", "json"],
+    typer.Option("--output", help="Tables and bars, failures alone, or JSON lines."),
 ]
-SeedsOption = Annotated[str | None, typer.Option(help="Such as 0-9 or 0,2,5.")]
-PresetOption = Annotated[str | None, typer.Option(help="Preset of a spec that has several; default: the first.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and expected time, and stop.")]
-GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show test bags in the report.")]
-ComparisonArgument = Annotated[
-    str | None, typer.Argument(help="Name of the comparison; default: the one launched last.")
+SeedsOption = Annotated[
+    str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or every fold of a task.")
 ]
+PresetOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first one, if it has any.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan, the recipes and the expected time; compute nothing.")
+]
+GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
+ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
 TrainedCellOption = Annotated[
     str,
-    typer.Option("--cell", help="Id of a cell (see milbench status) or of its MLflow run, or its first characters."),
+    typer.Option("--cell", metavar="ID", help="Cell (see milbench status) or MLflow run; its first characters do."),
 ]
 DecoderOption = Annotated[
     Decoder | None,
-    typer.Option("--decoder", help="How strings are read; default: the decoder chosen by the cell, else the task's."),
+    typer.Option("--decoder", help="How strings are read; default: as the cell has chosen, else as the task says."),
 ]
 ScaleOption = Annotated[
     str | None,
-    typer.Option("--scale", help="Enlarge images by this factor first; auto (house numbers only): try several."),
+    typer.Option("--scale", metavar="FACTOR", help="Enlarge images first; auto tries several (house numbers only)."),
 ]
 
 HERE = Path()

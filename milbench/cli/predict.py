@@ -51,32 +51,34 @@ class PredictRequest:
 def predict(
     images: Annotated[
         list[Path],
-        typer.Argument(
-            help="Pictures of any size; or tables, files or folders of bags as the task has them, to write a table."
-        ),
+        typer.Argument(help="Pictures of any size; or tables, files or folders of bags, as the task reads them."),
     ],
     cell: options.TrainedCellOption,
     out: Annotated[
-        Path, typer.Option(help="Folder to write NAME.png and NAME.json, or NAME.csv, to; or the table to write.")
+        Path, typer.Option(metavar="PATH", help="Folder for NAME.png and NAME.json, or NAME.csv; or a table to write.")
     ] = Path("predictions"),
     decoder: options.DecoderOption = None,
     scale: options.ScaleOption = None,
-    truth: Annotated[Path | None, typer.Option(help="Their digitStruct.mat, to count what is read correctly.")] = None,
-    positions: Annotated[
-        bool, typer.Option("--positions", help="Add P of every position, in JSON or a table.")
+    truth: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Their digitStruct.mat: count what is read correctly.")
+    ] = None,
+    positions: Annotated[bool, typer.Option("--positions", help="Add the probabilities of every position.")] = False,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png too.")] = False,
+    invert: Annotated[
+        bool, typer.Option("--invert", help="Invert pictures: for dark digits, if the task has light ones.")
     ] = False,
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Write NAME-sensitivity.png as well.")] = False,
-    invert: Annotated[bool, typer.Option("--invert", help="For dark digits, if the task has light ones.")] = False,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Bags: fit a temperature on the run's validation bags (reads its data).")
+        bool, typer.Option("--calibrate", help="Fit a temperature on validation bags, which reads the task's data.")
     ] = False,
     device: options.DeviceOption = "auto",
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show what a trained network reads in pictures, or write a table of what it finds in bags, and where.
+    """Show what a trained network reads in pictures, or finds in bags, and where.
 
-    Pictures above 1,000,000 pixels are shrunk to that.
+    What it finds in bags becomes a table. Pictures of more than 1,000,000 pixels are shrunk to that.
+
+    Example: milbench predict photo.png --cell 3fa1
     """
     request = PredictRequest(
         images=images,
@@ -98,18 +100,23 @@ def predict(
 def figure(
     number: Annotated[
         Literal["1", "2", "4"],
-        typer.Argument(help="1: crops of house numbers and their maps; 2: scattered digits; 4: whole house numbers."),
+        typer.Argument(help="1: crops of house numbers; 2: scattered digits; 4: whole house numbers."),
     ],
     cell: options.TrainedCellOption,
-    out: Annotated[Path, typer.Option(help="The PNG file to write.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed by which the test images are drawn.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="PNG file to write.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of test images.")] = 0,
     decoder: options.DecoderOption = None,
     scale: options.ScaleOption = None,
     device: options.DeviceOption = "auto",
     data_dir: options.DataDirOption = None,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Draw a figure of arXiv:1811.12346 again. It shows what a run reads in test data of its task."""
+    """Draw a figure of arXiv:1811.12346 again.
+
+    It shows what a trained network reads in test images of its task.
+
+    Example: milbench figure 2 --cell 3fa1 --out figure-2.png
+    """
     from milbench._utils.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale

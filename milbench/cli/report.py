@@ -15,16 +15,21 @@ def report(
     name: options.ComparisonArgument = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", help="The folder of a published report, in place of a comparison in the store."),
+        typer.Option("--from", metavar="FOLDER", help="Make the page of a published report again."),
     ] = None,
     gallery: options.GalleryOption = True,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Keep the small files too from which --from makes the page again.")
+        bool, typer.Option("--publish", help="Write the small files too from which --from makes the page.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write the report of a comparison. reports/NAME then holds index.html, report.md, table.tex and pictures."""
+    """Write the report of a comparison.
+
+    The folder reports/NAME then has index.html, report.md, table.tex and pictures.
+
+    Example: milbench report demo --open
+    """
     if from_ is not None and (name is not None or publish):
         raise UsageError("--from names what is reported: give neither NAME nor --publish with it")
     page = write_report(name, root, gallery=gallery, publish=publish, published=from_)

@@ -19,33 +19,43 @@ SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=
 
 
 def run(
-    spec: Annotated[str | None, typer.Argument(help="A TOML file, or a built-in spec such as demo.")] = None,
+    spec: Annotated[
+        str | None, typer.Argument(help="A TOML file, or a built-in spec: see milbench list specs.")
+    ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
     seeds: options.SeedsOption = None,
     setting: options.SettingOption = None,
     preset: options.PresetOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's, or the tasks.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name the comparison; default: as the spec or the tasks.")
+    ] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     cluster: Annotated[
-        str | None, typer.Option(help="Address of a dask scheduler, or local:N (needs milbench[dask]).")
+        str | None, typer.Option(metavar="ADDRESS", help="A dask scheduler, or local:N (needs milbench[dask]).")
     ] = None,
-    shard: Annotated[str | None, typer.Option(help="i/n: every n-th cell, for job arrays on a shared disk.")] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="i/n",
+            help="i/n: compute every n-th cell, from the i-th on, for job arrays on a shared disk.",
+        ),
+    ] = None,
     rerun: options.RerunOption = None,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
     dry_run: options.DryRunOption = False,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="Try every cell on a few bags, in a store that is thrown away.")
-    ] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Try every cell on a few bags, and keep nothing.")] = False,
     output: options.OutputOption = "text",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Compute the cells of a comparison that are not done yet.
+    """Train every loss on every task with every seed, where that is not done yet.
 
-    Exit code 1 if some fail, 130 after Ctrl-C; the same command goes on. Example: milbench run --loss exact,noisy-or
-    --task extended-digits --seeds 0-2
+    One such training is a cell. The same command continues after Ctrl-C (exit code 130) and does not repeat what is
+    done. Exit code 1 if a cell fails.
+
+    Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
     given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
     given["run"] = {
@@ -58,18 +68,20 @@ def run(
         return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
     wanted = wanted.model_copy(update={"tune": None, "companions": []})  # it tries losses and tasks
     with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
-        return launch(wanted, Path(folder), options.command_line(), output=output, dry_run=dry_run)
+        return launch(wanted, Path(folder), options.command_line(), output=output, dry_run=dry_run, smoke=True)
 
 
 def tune(
-    spec: Annotated[str, typer.Argument(help="A TOML file with a table [tune], or a built-in spec with one.")],
-    draws: Annotated[int | None, typer.Option(min=1, help="Same as tune.draws: settings tried for every loss.")] = None,
+    spec: Annotated[str, typer.Argument(help="A TOML file or a built-in spec that has a table [tune].")],
+    draws: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Settings to try for every loss; default: tune.draws.")
+    ] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
     seeds: options.SeedsOption = None,
     setting: options.SettingOption = None,
     preset: options.PresetOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: the spec's.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name the comparison; default: as the spec.")] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
@@ -78,11 +90,13 @@ def tune(
     output: options.OutputOption = "text",
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Search settings for every loss on every task, then compare the losses with those that were chosen.
+    """Search settings for every loss, then compare the losses with the best ones.
 
-    Every loss has the same number of draws from one space. The best draw is the one with the smallest error of label
-    sets on validation bags. The comparison trains it with fresh seeds. The same command goes on where it was stopped,
-    and with more --draws extends the search. Example: milbench tune joint-or-marginal --draws 4
+    Every loss gets on every task the same number of draws from the same space. The best draw has the smallest set
+    error on validation bags; the comparison trains it with new seeds. The same command continues, and more --draws
+    extend the search.
+
+    Example: milbench tune joint-or-marginal --draws 4
     """
     from milbench.engine.spec import spec_values
 
@@ -110,10 +124,11 @@ def reproduce(
     gallery: options.GalleryOption = True,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Rebuild a published comparison and its report.
+    """Compute a published comparison again and write its report.
 
-    Its missing cells are computed, those of some losses and seeds where these are given, then the report is written.
-    The same command goes on where it was stopped. Example: milbench reproduce supplementary-a --preset quick
+    The same command continues where it was stopped.
+
+    Example: milbench reproduce supplementary-a --preset quick
     """
     from milbench.cli.report import write_report
 

@@ -18,7 +18,10 @@ def ui(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web server.")] = 5000,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Serve MLflow's own pages on the store, until Ctrl-C."""
+    """Serve MLflow's own pages on the store, until Ctrl-C.
+
+    Example: milbench ui --port 8080
+    """
     from milbench._utils.console import console
     from milbench.engine.mirror import address, shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import typer
 
 from milbench.cli import options
 from milbench.engine.folders import Root
+from milbench.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,10 +27,15 @@ ORDER = ("done", "running", "failed", "missing")
 
 def status(
     name: options.ComparisonArgument = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell is computed.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again until no cell is running.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Show the state of every cell of a comparison. Exit code 1 unless all are done."""
+    """Show which cells of a comparison are done, running, failed or missing, and why.
+
+    Exit code 0 if all are done, else 1.
+
+    Example: milbench status demo --watch
+    """
     from milbench._utils.console import console
 
     place = Root(root)
@@ -48,19 +55,28 @@ def status(
 
 def sync(
     name: options.ComparisonArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every comparison of the store.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Copy every comparison of the store.")] = False,
     log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Bring to MLflow what it does not have of a comparison: after a server was away, or its database was deleted."""
+    """Copy to MLflow what it lacks of a comparison.
+
+    That is needed after a server was away, after an import, or if MLflow's database was deleted. Exit code 1 if
+    something could not be copied.
+
+    Example: milbench sync demo
+    """
     from milbench._utils.console import console
-    from milbench.engine.mirror import address, shown, synchronise
+    from milbench.engine.mirror import shown, synchronise
 
     place = Root(root)
-    names = place.names() if everything else [place.plan(name).name]
+    if everything and name is not None:
+        raise UsageError(f"--all and {name} exclude each other: every comparison, or one")
+    names = (everything and place.names()) or [place.plan(name).name]
+    server, database = shown(os.environ.get("MLFLOW_TRACKING_URI", "")), place.database.relative_to(place.path)
     left = synchronise(place, names, log_models=log_models)
     console.print(
-        left or f"MLflow has all of {', '.join(names)}: {shown(address(place))}", markup=False, soft_wrap=True
+        left or f"MLflow is up to date: {', '.join(names)} ({server or database})", markup=False, soft_wrap=True
     )
     return int(bool(left))
 

@@ -15,16 +15,18 @@ from milbench.errors import UsageError, as_usage
 
 
 def export(
-    out: Annotated[Path, typer.Option(help="The file to write: .zip for milbench import, or a table: .csv, .json.")],
+    out: Annotated[Path, typer.Option(help="File to write: .zip for milbench import, .csv or .json for a table.")],
     name: options.ComparisonArgument = None,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="Leave out the trained networks.")] = False,
     no_gallery: Annotated[bool, typer.Option("--no-gallery", help="Leave out the galleries of test bags.")] = False,
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Write a comparison to one file: its cells, for `milbench import` on another machine, or its metrics as a table.
+    """Write a comparison to a .zip file, or its metrics to a table.
 
-    Cells that were stopped are in it with their checkpoints, and go on there. Example: milbench export demo --out
-    demo.zip
+    The .zip file is for `milbench import`. A cell that was stopped takes its checkpoint along and can be continued on
+    the other machine.
+
+    Example: milbench export demo --out demo.zip
     """
     from milbench._utils.console import console
     from milbench.engine import archive
@@ -34,6 +36,8 @@ def export(
             raise UsageError("--no-weights and --no-gallery are for a .zip file, and not for a table")
         console.print(_write_table(name, root, out), soft_wrap=True, markup=False)
         return 0
+    if out.suffix.lower() != ".zip" and not out.is_dir():
+        raise UsageError(f"--out {out}: expected a name that ends in .zip, .csv or .json")
     left_out = ["weights.safetensors"] * no_weights + ["gallery.npz"] * no_gallery
     console.print(archive.export(Root(root), name, out, left_out), soft_wrap=True, markup=False)
     return 0
@@ -52,10 +56,15 @@ def _write_table(name: str | None, root: Path, out: Path) -> str:
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="A file that `milbench export` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A .zip file that milbench export wrote.")],
     root: options.RootOption = options.HERE,
 ) -> int:
-    """Add the cells of an export to the store. Either all of them are added, or none, with the reason in one line."""
+    """Add the cells of an export to the store.
+
+    All of them are added, or none if the file is damaged. Cells that are done in the store stay as they are.
+
+    Example: milbench import demo.zip
+    """
     from milbench._utils.console import console
     from milbench.engine import archive
 

@@ -76,7 +76,7 @@ def import_(file: Path, root: Root) -> str:
         UsageError: it is no export, or too large, or has a member that no export has; nothing was added then.
     """
     if not file.exists() or not stat.S_ISREG(file.stat().st_mode):
-        raise UsageError(f"{file} is {'no file, but a folder or a device' if file.exists() else 'not there'}")
+        raise UsageError(f"{file} is {'a folder or a device, not a file' if file.exists() else 'not there'}")
     try:
         with zipfile.ZipFile(file) as archive:
             plan, cells = _checked(archive, file)
@@ -88,7 +88,7 @@ def import_(file: Path, root: Root) -> str:
                         raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
                 added = _add(Path(scratch) / "cells", cells, root)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
-        raise UsageError(f"{file} cannot be imported: {error}") from None
+        raise UsageError(f"{file} is not a milbench export: {error}") from None
     if plan.name in root.names():
         plan = plan.joined(root.plan(plan.name))
     root.keep(plan)
@@ -99,12 +99,15 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
     """Return the plan and the ids of the cells of an archive whose members are what an export has."""
     members = archive.infolist()
     if PLAN not in archive.namelist():
-        raise UsageError(f"{file} is no export of milbench: it has no {PLAN}")
+        raise UsageError(f"{file} is not a milbench export: it has no {PLAN}")
     if len(members) > MOST_FILES or (size := sum(member.file_size for member in members)) > MOST_BYTES:
         raise UsageError(f"{file} would take {size:,} bytes in {len(members):,} files, more than {MOST_BYTES:,}")
     if archive.getinfo(PLAN).file_size > MOST_PLAN_BYTES:
         raise UsageError(f"{file}: {PLAN} is larger than {MOST_PLAN_BYTES:,} bytes")
-    plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
+    try:
+        plan = Plan.from_json(archive.read(PLAN).decode("utf-8"))
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", plan.name):
         raise UsageError(f"{file}: {plan.name!r} is no name of a comparison")
     planned = {cell.id for cell in plan.cells}

@@ -11,6 +11,7 @@ from statistics import mean
 from milbench.api.plan import Cell, Plan
 from milbench.engine.display import duration
 from milbench.engine.folders import Root
+from milbench.errors import UsageError
 
 MEASURED_STEPS = 3
 BUDGET = 20.0
@@ -35,14 +36,22 @@ def outlook(
     """
     known, steps = _known_seconds(plan, root), dict[str, int]()
     begun, seconds = time.monotonic(), dict(known)
+    failures: dict[tuple[str, str, str], str] = {}
     for cell in to_run:
         key = plan.labels[cell.id]
-        if key not in seconds and time.monotonic() - begun < BUDGET:
-            measured = _measured(cell, threads, data_dir)
-            steps[_recipe(plan, cell)], seconds[key] = measured.steps, measured.seconds
+        if key not in seconds and key not in failures and time.monotonic() - begun < BUDGET:
+            try:
+                measured = _measured(cell, threads, data_dir)
+            except UsageError:
+                raise
+            except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
+                failures[key] = f"{plan.label(cell)} fails at once: {type(error).__name__}: {error}"
+            else:
+                steps[_recipe(plan, cell)], seconds[key] = measured.steps, measured.seconds
     lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
     lines = [f"{line}, {steps[line]} steps an epoch" if line in steps else line for line in lines]
-    if not to_run:
+    lines += dict.fromkeys(" ".join(line.split()) for line in failures.values())
+    if not to_run or not seconds:
         return [*plan.notes, *lines]
     rest = mean(seconds.values())
     total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)

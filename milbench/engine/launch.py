@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from milbench._utils.interrupts import INTERRUPTED
 from milbench.api.plan import Cell, Plan
+from milbench.api.registry import losses, tasks
 from milbench.engine.cell import State
 from milbench.engine.folders import Root
 from milbench.engine.spec import CHANGED, Spec, joins, make_spec, parse_setting, spec_values
@@ -42,7 +43,7 @@ def requested_spec(spec: str | None, preset: str | None, given: dict[str, Any], 
                 f"give a spec, or --loss and --task ({' and '.join(missing)} missing); "
                 "milbench list losses|tasks|specs shows what there is"
             )
-        values = {"name": "+".join(Path(task).stem.rpartition(":")[2] for task in given["tasks"])}
+        values = {"name": "+".join(tasks().entry(task).name for task in given["tasks"])}
     chosen = {key: value for key, value in given.items() if key != "run" and value is not None}
     values |= chosen
     run = {key: value for key, value in given.get("run", {}).items() if value is not None}
@@ -55,7 +56,9 @@ def requested_spec(spec: str | None, preset: str | None, given: dict[str, Any], 
     return make_spec(values)
 
 
-def launch(spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False) -> int:
+def launch(
+    spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False, smoke: bool = False
+) -> int:
     """Print the plan of a comparison and compute its missing cells, then those of its companions.
 
     Args:
@@ -64,6 +67,7 @@ def launch(spec: Spec, root: Path, command: str, *, output: Output = "text", dry
         command: kept with the plan.
         output: what is shown: text, failures alone, or JSON.
         dry_run: whether to show the plan alone.
+        smoke: whether the store is thrown away afterwards, so that nothing is mirrored to MLflow.
 
     Returns:
         The exit code: 0 if every cell is done (or nothing was to be computed), 1 if some are not, 130 after Ctrl-C.
@@ -72,12 +76,12 @@ def launch(spec: Spec, root: Path, command: str, *, output: Output = "text", dry
         UsageError: the spec is wrong, and nothing was computed; or a search has found nothing to choose from.
     """
     others = companions(spec)
-    launched = _Launch(Root(root), spec, command, output, dry_run)
+    launched = _Launch(Root(root), spec, command, output, dry_run, smoke)
     code = launched.tuned() if spec.tune else launched.compute(launched.plan())
     for other in others:
         if code == INTERRUPTED:
             break
-        code = launch(other, root, command, output=output, dry_run=dry_run) or code
+        code = launch(other, root, command, output=output, dry_run=dry_run, smoke=smoke) or code
     return code
 
 
@@ -99,16 +103,19 @@ def companions(spec: Spec) -> list[Spec]:
 
 
 class _Launch:
-    def __init__(self, root: Root, spec: Spec, command: str, output: Output, dry_run: bool) -> None:
+    def __init__(self, root: Root, spec: Spec, command: str, output: Output, dry_run: bool, smoke: bool) -> None:
         from milbench._utils.devices import resolve, resolve_all
+        from milbench.engine.run import check_cluster
 
-        self.root, self.spec, self.command, self.output, self.dry_run = root, spec, command, output, dry_run
+        self.root, self.spec, self.command = root, spec, command
+        self.output, self.dry_run, self.smoke = output, dry_run, smoke
         self.how = spec.run
         if self.how.cluster is None:
             self.devices = resolve_all(self.how.device)
         elif self.how.jobs or self.how.jobs_per_device:
             raise UsageError("--jobs is for the devices of this machine; a cluster has as many jobs as workers")
         else:  # its workers look for their own devices
+            check_cluster(self.how.cluster)
             self.devices = [self.how.device]
         self.device = str(resolve(self.how.device)) if self.how.cluster else self.devices[0]
         self.earlier = self._earlier()
@@ -168,7 +175,12 @@ class _Launch:
             running = sum(states[cell.id].status == "running" for cell in cells)
             undone = sum(states[cell.id].status != "done" for cell in cells) - running
             left = [f"{running} cells are being computed by another launch"] if running else []
-            left += [f"{undone} cells are not done (see --rerun)"] if undone else []
+            again = "all" if self.how.rerun == "failed" else "failed"
+            left += (
+                [f"{undone} {'cell is' if undone == 1 else 'cells are'} not done (add --rerun {again})"]
+                if undone
+                else []
+            )
             display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
             return int(bool(left))
         return self._execute(plan, cells, to_run, display, workers, slots)
@@ -229,8 +241,9 @@ class _Launch:
         ]
         for warning in check_all(jobs, in_process=self.how.in_process):
             display.over(warning)
-        mirror = Mirror(self.root, plan, log_models=self.how.log_models)
-        mirror.start()
+        mirror = None if self.smoke else Mirror(self.root, plan, log_models=self.how.log_models)
+        if mirror:
+            mirror.start()
         stopped = ""
         with display.live():
             try:
@@ -243,8 +256,12 @@ class _Launch:
                 stopped = "the cluster was lost"
         states = self.root.states(plan)
         done = sum(states[cell.id].status == "done" for cell in cells)
-        if behind := mirror.finish():
+        if mirror and (behind := mirror.finish()):
             display.over(behind)
+        if self.smoke:
+            ended = "ran from start to end" + (f" before it was {stopped}" if stopped == "interrupted" else "")
+            display.over(f"smoke run: {done} of {len(cells)} cells {ended}; nothing was kept")
+            return INTERRUPTED if stopped == "interrupted" else int(done < len(cells))
         if stopped:
             display.over(f"{stopped}: {done} of {len(cells)} cells done; the same command continues")
             return INTERRUPTED if stopped == "interrupted" else 1
@@ -255,7 +272,5 @@ class _Launch:
 
 def plugin_classes(cell: Cell) -> tuple[type, ...]:
     """Return the classes of a cell that no file or module holds, as those of a notebook: they are sent to workers."""
-    from milbench.api.registry import losses, tasks
-
     found = [losses().local_class(cell.loss), tasks().local_class(cell.task)]
     return tuple(cls for cls in found if cls is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,11 +24,16 @@ Schedule = Callable[[int, int], float]
 checkpoints need not hold it."""
 
 
-def _of_torch(cls: Any, model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
-    """Return an optimiser of torch with its own defaults besides learning rate and weight decay."""
-    given: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+def _of_torch(cls: Any) -> OptimizerMaker:
+    """Return what makes an optimiser of torch, with its own defaults besides learning rate and weight decay."""
     known = inspect.signature(cls).parameters
-    return cls(model.parameters(), **{name: value for name, value in given.items() if name in known})  # type: ignore[no-any-return]
+
+    def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
+        given: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+        return cls(model.parameters(), **{name: value for name, value in given.items() if name in known})  # type: ignore[no-any-return]
+
+    make.__doc__ = f"torch.optim.{cls.__name__}"
+    return make
 
 
 def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
@@ -55,7 +60,7 @@ def _torch_optimizers() -> dict[str, OptimizerMaker]:
         for name, cls in vars(torch.optim).items()
         if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
     }
-    return {name: partial(_of_torch, cls) for name, cls in classes.items() if name not in _UNSUITABLE}
+    return {name: _of_torch(cls) for name, cls in classes.items() if name not in _UNSUITABLE}
 
 
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milbench.engine.cell import CellFolder
+from milbench.engine.spec import MOST_WORKERS
 from milbench.engine.worker import Job, Outcome, compute, died
 from milbench.errors import UsageError
 
@@ -131,6 +132,15 @@ def _death(error: Exception, client: Any) -> str:
     return ""
 
 
+def check_cluster(address: str) -> None:
+    """Raise UsageError where the address of a cluster has no form that a cluster can have."""
+    if number := re.fullmatch(r"local:(.*)", address):
+        if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
+            raise UsageError(f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes")
+    elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
+        raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
+
+
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
     """Connect to a dask cluster for the block; yield None where there is no address.
@@ -151,12 +161,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
     kind, _, number = address.partition(":")
     with ExitStack() as stack:
         if kind == "local":
-            if not number.isdigit() or not 0 < int(number) <= 1024:
-                raise UsageError(f"--cluster {address}: expected local:N with N from 1 to 1024 processes")
             cluster = LocalCluster(n_workers=int(number), threads_per_worker=1, dashboard_address=None)
             address = stack.enter_context(cluster).scheduler_address
-        elif not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", address):
-            raise UsageError(f"--cluster {address}: expected the address of a scheduler, tcp://HOST:PORT, or local:N")
         try:
             client = stack.enter_context(Client(address, timeout=15, set_as_default=False))
         except (OSError, ValueError) as error:
@@ -197,7 +203,9 @@ def shard(cells: Sequence[Any], part: str | None) -> list[Any]:
     """
     if part is None:
         return list(cells)
-    index, count = map(int, part.split("/"))
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
+    index, count = (int(found[1]), int(found[2])) if found else (0, 10)
     if not 1 <= index <= count:
-        raise UsageError(f"--shard {part}: expected i/n with i from 1 to n, such as 1/{max(count, 1)}")
+        with_i = " with i from 1 to n" if found else ""
+        raise UsageError(f"--shard {part[:40]}: expected i/n{with_i}, such as 1/{max(count, 1)}")
     return list(cells[index - 1 :: count])

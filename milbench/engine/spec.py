@@ -9,9 +9,9 @@ import tomllib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
 from milbench.api.registry import Registry, constructor_parameters, losses, tasks
@@ -19,11 +19,15 @@ from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
 from milbench.engine.search_space import Search
 from milbench.engine.tables import Difference, Literature, Margin, NamedContrast, PassMark, Table
-from milbench.errors import UsageError, as_usage, unknown
+from milbench.errors import UsageError, as_usage, closest, unknown
 
 Params = dict[str, Any]
 CHANGED = " with changes"
 """At the end of `Spec.source` where flags have changed what a spec says."""
+SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
+"""The fields of a spec that `-p` sets by their names alone."""
+MOST_WORKERS = 1024
+"""How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
 MOST_SEEDS = 100_000
 """How many seeds there may be: more are a slip, and would not fit into memory."""
 
@@ -46,16 +50,25 @@ class Execution(Table):
     """
 
     device: str = "auto"
-    jobs: int | None = Field(default=None, ge=1)
-    jobs_per_device: int | None = Field(default=None, ge=1)
-    threads: int | None = Field(default=None, ge=1)
+    jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    jobs_per_device: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
+    threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     data_dir: Path | None = None
     cluster: str | None = None
-    shard: str | None = Field(default=None, pattern=r"^\d+/\d+$")
+    shard: str | None = None
     rerun: Literal["missing", "failed", "all"] = "missing"
     timeout: float | None = Field(default=None, ge=1, le=10_000_000)
     in_process: bool = False
     log_models: bool = False
+
+
+def _file_name(name: str) -> str:
+    """Return the name of a comparison, which is that of a file. Raises ValueError where it cannot be one."""
+    if not re.fullmatch(COMPARISON_NAME, name) or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"expected at most {LONGEST_NAME} letters, digits and . _ + -, the first one a letter or a digit"
+        )
+    return name
 
 
 class Spec(Table):
@@ -92,7 +105,7 @@ class Spec(Table):
         part: whether flags chose some of its losses or tasks, or others.
     """
 
-    name: str = Field(pattern=COMPARISON_NAME, max_length=LONGEST_NAME)
+    name: Annotated[str, AfterValidator(_file_name)]
     title: str = ""
     losses: list[str] = Field(min_length=1)
     tasks: list[str] = Field(min_length=1)
@@ -297,13 +310,15 @@ def parse_setting(values: Params, setting: str) -> None:
     parsed = [_scalar(part.strip()) for part in text.split(",")]
     value = parsed if len(parsed) > 1 else parsed[0]
     kind, *names = place
-    if equals and len(place) == 1 and kind in ("supervision", "compare_by", "selection", "title", "notes"):
+    if equals and len(place) == 1 and kind in SETTABLE:
         values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
         return
-    if not equals or kind not in ("recipe", "loss", "task", "run") or not 2 <= len(place) <= 3 or not all(place):
+    longest = 2 if kind == "run" else 3
+    if not equals or kind not in ("recipe", "loss", "task", "run") or not 2 <= len(place) <= longest or not all(place):
+        close = _closest_setting(kind)
         raise UsageError(
             f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-            "task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE"
+            f"task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
         )
     *names, parameter = names
     if kind == "run":
@@ -316,6 +331,18 @@ def parse_setting(values: Params, setting: str) -> None:
             of_name = sections.get(name, {})
             changed = [{**one, parameter: value} for one in (of_name if isinstance(of_name, list) else [of_name])]
             sections[name] = changed if isinstance(of_name, list) else changed[0]
+
+
+def _closest_setting(key: str) -> str | None:
+    """Return what a `-p` setting may begin with that is most like a key, None where nothing is near."""
+    from milbench.api.recipe import Recipe
+
+    full = [
+        f"{table}.{name}" for table, model in (("recipe", Recipe), ("run", Execution)) for name in model.model_fields
+    ]
+    whole = next((name for name in full if name.endswith(f".{key}")), None)
+    tables = ("recipe", "loss", "task")
+    return whole or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *full, *tables]))
 
 
 def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:

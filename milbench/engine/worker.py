@@ -215,7 +215,7 @@ def died(job: Job, how: str) -> str:
         place = "".join(f", in {Path(file).name}:{line}" for file, line in (mine or frames)[:1])
         reason = f"it took longer than {job.timeout:g} seconds{place}"
     else:
-        reason = f"its process died ({how}); out of memory, or ended by the plug-in?"
+        reason = f"the process died ({how}), perhaps out of memory"
     folder.fail(reason, trace)
     folder.checkpoint.unlink(missing_ok=True)
     return reason

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from milbench.api.outcomes import load_outcomes
 from milbench.api.plan import Cell
-from milbench.engine import train as train_module
+from milbench.engine import checkpoint
+from milbench.engine import train as engine
 from milbench.engine.cell import CellFolder
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
@@ -40,11 +41,11 @@ def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **v
     return make_plan(spec).cells[0]
 
 
-def train(cell: Cell, path: Path, device: str = "cpu") -> Trained:
+def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
     """Train a cell on the CPU, from its checkpoint where there is one."""
     folder = CellFolder(path)
     folder.begin(cell, str(cell), {}, anew=False)
-    result = train_module.train(cell, folder, torch.device(device), None)
+    result = engine.train(cell, folder, torch.device(device), data_dir)
     found = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
     return Trained(
         {(epoch, name): value for epoch, name, value in folder.history() if not name.startswith("cost/")},
@@ -58,13 +59,12 @@ def train(cell: Cell, path: Path, device: str = "cpu") -> Trained:
 def stop_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save a checkpoint at every step, and end the training as a kill does after so many of them."""
     left = [saves]
-    save = train_module.save
 
     def saved(*args: Any) -> None:
-        save(*args)
+        checkpoint.save(*args)
         left[0] -= 1
         if left[0] == 0:
             raise Stop
 
-    monkeypatch.setattr(train_module, "CHECKPOINT_INTERVAL", -1.0)
-    monkeypatch.setattr(train_module, "save", saved)
+    monkeypatch.setattr(engine, "CHECKPOINT_INTERVAL", -1.0)
+    monkeypatch.setattr(engine, "save", saved)

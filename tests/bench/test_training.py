@@ -30,10 +30,10 @@ def test_the_steps_that_are_measured_are_those_of_the_engine(
     settings = ["recipe.epochs=1", f"recipe.optimizer={optimizer}", f"recipe.loss_precision={loss_precision}"]
     (cell,) = training.plan(["noisy-or"], [TINY], settings).cells
     ours = Training(cell, CPU, None)
-    for bags in ours.batches(ours.steps):
+    for bags in ours.batches(ours.it.steps):
         ours.seconds_of_parts(bags)
     weights = train(cell, tmp_path / "cell").weights
-    found = ours.network.state_dict()
+    found = ours.it.network.state_dict()
     assert {f"network.{name}" for name in found} == {*weights}
     assert all(torch.equal(value, weights[f"network.{name}"]) for name, value in found.items())
 
@@ -47,7 +47,7 @@ def test_parts_are_timed_from_one_end_to_the_next(monkeypatch: pytest.MonkeyPatc
 
 def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, now = started("task.batches=12"), [0.0]
-    draw = ours.task.train_batches
+    draw = ours.it.task.train_batches
 
     def in_groups(epoch: int, rng: torch.Generator) -> Iterator[Bags]:
         for number, bags in enumerate(draw(epoch, rng)):
@@ -55,7 +55,7 @@ def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: p
             yield bags
 
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(ours.task, "train_batches", in_groups)
+    monkeypatch.setattr(ours.it.task, "train_batches", in_groups)
     assert ours.seconds_of_data(limit=100) == 1
     assert ours.seconds_of_data(limit=1) == 4, "the time is over after one batch"
 
@@ -68,9 +68,9 @@ def test_a_short_epoch_is_followed_by_the_next_one() -> None:
 def test_the_plain_step_leaves_the_network_of_the_other_alone() -> None:
     ours = started()
     (bags,) = ours.batches(1)
-    before = [parameter.clone() for parameter in ours.network.parameters()]
+    before = [parameter.clone() for parameter in ours.it.network.parameters()]
     ours.plain_step()(bags)
-    assert all(torch.equal(one, two) for one, two in zip(before, ours.network.parameters(), strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(before, ours.it.network.parameters(), strict=True))
 
 
 def test_the_command_prints_a_row_a_loss(milbench: Milbench) -> None:

@@ -39,7 +39,7 @@ def test_the_installed_script_is_the_one_shown_and_bash_reads_it(home: Path) -> 
     [
         ("milbench re", {"report", "reproduce"}),
         ("milbench data ", {"list", "verify", "fetch", "check", "make", "weights"}),
-        ("milbench run --st", {"--steps-per-epoch"}),
+        ("milbench run --sh", {"--shard"}),
         ("milbench run --rerun ", {"missing", "failed", "all"}),
         ("milbench list ta", {"tasks"}),
     ],

@@ -9,84 +9,138 @@ import sys
 from pathlib import Path
 
 import pytest
-from milbench.store.reader import StoreReader
-from milbench.store.workspace import Workspace
 
 from milbench import __version__
 from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
 BASE = ("run", "--loss", "exact", "--task", TINY)
+TUNE = ("tune", "joint-or-marginal")
+NOT_UTF_8 = "bad\udcff"
+"""What Python makes of the byte 0xff in a word of the command line."""
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("runn",), "Did you mean 'run'"),
+        (("run", "demo", "extra"), "unexpected extra argument"),
+        ((*BASE, "--sedes", "1"), "No such option: --sedes (Possible options: --loss, --seeds"),
+        (("run", NOT_UTF_8), "bad\\udcff is not UTF-8"),
+        ((*BASE, "--root", NOT_UTF_8), "bad\\udcff is not UTF-8"),
+        # losses and tasks
+        (("run",), "--loss and --task missing"),
+        (("run", "--loss", "exact"), "--task missing"),
         (("run", "--loss", "exat", "--task", TINY), "unknown loss 'exat'; did you mean 'exact'"),
         (("run", "--loss", "exact", "--task", "extended-digit"), "did you mean 'extended-digits'"),
         (("run", "--loss", "", "--task", TINY), "unknown loss ''"),
-        (("run", "--loss", "exact"), "--task missing"),
-        (("run",), "--loss and --task missing"),
+        (("run", "--loss", "exact", "--task", ""), "unknown task ''"),
+        (("run", "--loss", str(PLUGINS / "twin_loss.py"), "--task", TINY), "two loss entries are named 'exact'"),
+        (("run", "--loss", "nowhere.py", "--task", TINY), "no file nowhere.py"),
+        (("run", "--loss", "s" * 300 + ".py", "--task", TINY), "File name too long"),
+        # specs and presets
         (("run", "demoo"), "did you mean 'demo'"),
+        (("run", "s" * 300), "File name too long"),
+        (("run", "demo", "--preset", "quick"), "spec demo has no presets"),
+        ((*BASE, "--preset", "quick"), "--preset quick needs a spec"),
+        (("reproduce", "supplementary_a"), "did you mean 'supplementary-a'"),
+        (("reproduce", "supplementary-a", "--preset", "quik"), "did you mean 'quick'"),
+        (("tune", "demo"), "spec demo has no table [tune]"),
+        ((*TUNE, "--draws", "0"), "Invalid value for '--draws'"),
+        ((*TUNE, "--draws", "5000"), "tune.draws = 5000 is wrong"),
+        # the other options of a launch
+        ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
+        ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
+        ((*BASE, "--name", "../up"), "name = '../up' is wrong: expected at most 200 letters, digits and . _ + -"),
+        ((*BASE, "--name", "n" * 201), "expected at most 200 letters"),
+        ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
+        ((*BASE, "--data-dir", "d" * 300), "File name too long"),
+        ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
+        ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
+        ((*BASE, "--device", "cuda:" + "9" * 5000), "unknown device"),
+        ((*BASE, "--jobs", "0"), "Invalid value for '--jobs'"),
+        ((*BASE, "--jobs", "1000000"), "less than or equal to 1024"),
+        ((*BASE, "--cluster", ""), "expected the address of a scheduler"),
+        ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
+        ((*BASE, "--cluster", "local:0"), "local:N with N from 1 to 1024"),
+        ((*BASE, "--cluster", "local:1", "--jobs", "4"), "--jobs is for the devices of this machine"),
+        ((*BASE, "--cluster", "local:1", "-p", "run.jobs_per_device=2"), "a cluster has as many jobs as workers"),
+        (
+            (*BASE, "--cluster", "local:1", "-p", "run.in_process=true"),
+            "run.in_process excludes run.timeout and --clus",
+        ),
+        ((*BASE, "--shard", "x"), "--shard x: expected i/n, such as 1/10"),
+        ((*BASE, "--shard", "4/3"), "--shard 4/3: expected i/n with i from 1 to n, such as 1/3"),
+        ((*BASE, "--shard", "1/" + "9" * 5000), "expected i/n"),
+        ((*BASE, "--rerun", "failing"), "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'"),
+        ((*BASE, "--output", "jsn"), "did you mean 'json'"),
+        # settings
+        ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
+        ((*BASE, "-p", "epochs=3"), "did you mean recipe.epochs?"),
+        ((*BASE, "-p", "supervison=set"), "did you mean supervision?"),
+        ((*BASE, "-p", "supervision=sets"), "did you mean 'set'"),
+        ((*BASE, "-p", "compare_by=set_eror"), "did you mean 'set_error'"),
+        ((*BASE, "-p", "selection=lst"), "did you mean 'last'"),
+        ((*BASE, "-p", "run.thread=2"), "did you mean 'run.threads'"),
+        ((*BASE, "-p", "run.jobs_per_device=x"), "run.jobs_per_device = 'x' is wrong"),
+        ((*BASE, "-p", "run.jobs_per_device=1000000000"), "less than or equal to 1024"),
+        ((*BASE, "-p", "run.timeout=inf"), "run.timeout = inf is wrong"),
+        ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),
+        ((*BASE, "-p", "run.rerun=fail"), "did you mean 'failed'"),
+        ((*BASE, "-p", "run.jobs_per_device=2", "--device", "cpu"), "run.jobs_per_device is for GPUs"),
+        ((*BASE, "-p", "run.a.b=1"), "expected recipe.KEY=VALUE"),
         ((*BASE, "-p", "loss.divide_yb=bag"), "did you mean 'divide_by'"),
         ((*BASE, "-p", "loss.exact.divide_yb=bag"), "did you mean 'divide_by'"),
         ((*BASE, "-p", "loss.noisy-or.head=softmax"), "unknown loss of this run"),
         ((*BASE, "-p", "loss.divide_by=maybe"), "divide_by = 'maybe' is wrong"),
         ((*BASE, "-p", "task.batches=0"), "batches = 0 is wrong: Input should be greater than or equal to 1"),
-        ((*BASE, "-p", "recipe.epoch=3"), "did you mean 'epochs'"),
-        ((*BASE, "-p", "recipe.optimizer=adamv"), "unknown optimizer 'adamv'; did you mean 'adamw'"),
-        ((*BASE, "-p", "recipe.lr=-1"), "lr = -1 is wrong"),
-        ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
-        ((*BASE, "--epochs", "0"), "epochs = 0 is wrong"),
-        ((*BASE, "--epochs", "many"), "Invalid value for '--epochs'"),
-        ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
-        ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
-        ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
-        ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
-        (("run", "s" * 300), "File name too long"),
-        (("run", "--loss", "s" * 300 + ".py", "--task", TINY), "File name too long"),
-        ((*BASE, "--data-dir", "d" * 300), "File name too long"),
         ((*BASE, "-p", "task.size=" + "9" * 30), "size is wrong: a number of 100 bits does not fit into 64"),
-        ((*BASE, "--device", "cuda:" + "9" * 5000), "unknown device"),
-        (("status", "--root", "r" * 300), "File name too long"),
-        ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
-        ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
-        ((*BASE, "--jobs", "0"), "--jobs"),
-        ((*BASE, "--jobs-per-device", "2", "--device", "cpu"), "--jobs-per-device 2 is for GPUs"),
-        ((*BASE, "--jobs-per-device", "2", "--cluster", "local:2"), "a cluster has as many jobs as workers"),
-        ((*BASE, "--timeout", "0"), "--timeout"),
-        ((*BASE, "--timeout", "inf"), "--timeout"),
-        ((*BASE, "--cluster", ""), "expected the address of a scheduler"),
-        ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
-        ((*BASE, "--cluster", "local:1", "--in-process"), "exclude each other"),
-        ((*BASE, "--cluster", "local:1", "--jobs", "4"), "--jobs is for the devices of this machine"),
-        ((*BASE, "--in-process", "--timeout", "60"), "a cell is ended with its process; use --jobs 1"),
-        ((*BASE, "--json", "--quiet"), "--json and --quiet exclude each other"),
-        ((*BASE, "--rerun", "failing"), "--rerun"),
-        ((*BASE, "--sedes", "1"), "--sedes"),
-        ((*BASE, "--tiers", "set"), "--supervision"),
-        ((*BASE, "--name", "../up"), "name = '../up' is wrong"),
-        ((*BASE, "--name", "n" * 201), "is wrong: String should have at most 200 characters"),
-        ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
+        ((*BASE, "-p", "recipe.epoch=3"), "did you mean 'epochs'"),
+        ((*BASE, "-p", "recipe.tni.epochs=3"), "did you mean 'tiny'"),
+        ((*BASE, "-p", "recipe.epochs=0"), "epochs = 0 is wrong"),
+        ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
+        ((*BASE, "-p", "recipe.optimizer=adamww"), "unknown optimizer 'adamww'; did you mean 'adamw'"),
+        ((*BASE, "-p", "recipe.schedule=one-cicle"), "did you mean 'one-cycle'"),
+        ((*BASE, "-p", "recipe.lr=-1"), "lr = -1 is wrong"),
+        ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
+        # what the first batch shows
         ((*BASE, "-p", "task.fault=labels"), "labels must have shape (8, 3)"),
         ((*BASE, "-p", "task.fault=dtype"), "labels must be bool"),
         ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
         ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes in its label set and only 2 positions"),
-        (("run", "--loss", str(PLUGINS / "twin_loss.py"), "--task", TINY), "two loss entries are named 'exact'"),
-        (("run", "--loss", "nowhere.py", "--task", TINY), "no file nowhere.py"),
-        (("report", "elsewhere"), "nothing was run yet"),
+        # other commands
         (("status",), "nothing was run yet"),
-        (("list", "loses"), "loses"),
+        (("status", "--root", "r" * 300), "File name too long"),
+        (("report", "elsewhere"), "nothing was run yet"),
+        (("report", "mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
+        (("report", "--from", "nowhere", "--publish"), "give neither NAME nor --publish with it"),
+        (("report", "--from", "nowhere"), "nowhere is no published report: it has no comparison.json.gz"),
+        (("sync", "--all"), "nothing was run yet"),
+        (("sync", "demo", "--all"), "--all and demo exclude each other"),
+        (("export",), "Missing option '--out'"),
+        (("export", "--out", "mine.txt"), "--out mine.txt: expected a name that ends in .zip, .csv or .json"),
+        (("export", "--out", "mine.csv", "--no-weights"), "are for a .zip file"),
+        (("export", "--out", "mine.zip"), "nothing was run yet"),
+        (("import", "nowhere.zip"), "nowhere.zip is not there"),
+        (("import", "/"), "/ is a folder or a device, not a file"),
+        (("import", TINY), "is not a milbench export: File is not a zip file"),
+        (("predict", "a.png"), "Missing option '--cell'"),
+        (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
+        (("predict", "a.png", "--cell", "abc", "--device", "gpu"), "unknown device 'gpu'; did you mean 'cpu'"),
+        (("predict", "a.png", "--cell", "abc", "--decoder", "column"), "did you mean 'columns'"),
+        (("figure", "3", "--cell", "abc", "--out", "x.png"), "'3' is not one of '1', '2', '4'"),
+        (("figure", "1", "--cell", "abc", "--out", "/"), "--out / is a folder: name the file"),
+        (("list", "loses"), "did you mean 'losses'"),
         (("data", "fetch", "mnistt"), "did you mean 'mnist'"),
         (("bench", "losses", "--device", "gpu"), "unknown device 'gpu'"),
-        (("runn",), "runn"),
     ],
-    ids=lambda value: " ".join(value[-2:]) if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, tuple) else "",
 )
-def test_a_mistake_is_one_line(milbench: Milbench, root: Path, words: tuple[str, ...], says: str) -> None:
-    before = (root / "runs" / "mlflow.db").read_bytes()
+def test_a_mistake_is_one_line_and_nothing_is_computed(
+    milbench: Milbench, root: Path, words: tuple[str, ...], says: str
+) -> None:
     assert says in milbench(*words).complaint()
-    assert (root / "runs" / "mlflow.db").read_bytes() == before
+    assert not list(root.glob("runs/cells/*"))
     assert not list(root.glob("reports/*"))
 
 
@@ -99,7 +153,7 @@ def test_a_spec_may_begin_with_a_byte_order_mark(milbench: Milbench, tmp_path: P
     assert milbench("run", str(spec), "--dry-run").code == 0
 
 
-def test_a_disk_that_is_full_is_one_line(milbench: Milbench) -> None:
+def test_a_disk_that_is_full_is_one_line() -> None:
     """Standard output on a device that is full, as a log on a full disk is."""
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "milbench", "list", "losses"]
@@ -112,7 +166,7 @@ def test_a_disk_that_is_full_is_one_line(milbench: Milbench) -> None:
     "words",
     [
         ("data", "check", "NAME.csv"),
-        ("compare", "./NAME.zip", "b"),
+        ("import", "./NAME.zip"),
         ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=NAME.csv", "--dry-run"),
     ],
     ids=["a table", "an export", "a parameter"],
@@ -130,7 +184,6 @@ def test_a_name_that_no_system_can_keep_is_one_line(milbench: Milbench, words: t
         ("losses = ['exact']\n", "needs a value for 'tasks'"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nseed = 3\n", "did you mean 'seeds'"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\ntiers = ['set']\n", "did you mean 'supervision'"),
         ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
         ("losses = []\ntasks = ['extended-digits']\n", "losses = [] is wrong"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exat]\nk = 1\n", "did you mean 'exact'"),
@@ -180,8 +233,7 @@ def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> No
     assert "cannot write under --root" in milbench(*BASE, "--root", str(blocked)).complaint()
 
 
-@pytest.mark.parametrize("words", [BASE, ("report",), ("status",), ("list", "runs"), ("data", "list"), ("ui",),
-                                   ("export", "--out", "x.zip"), ("import", "x.zip"), ("bench", "losses")])  # fmt: skip
+@pytest.mark.parametrize("words", [BASE, ("status",), ("data", "list"), ("bench", "losses")])
 def test_a_working_directory_that_was_removed(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -196,15 +248,6 @@ def test_a_working_directory_that_was_removed(
 def test_a_home_folder_that_does_not_exist(milbench: Milbench, option: str) -> None:
     words = ("status",) if option == "--root" else ("data", "list")
     assert "Could not determine home directory" in milbench(*words, option, "~nosuchuser/x").complaint()
-
-
-def test_a_store_that_is_no_database(milbench: Milbench, root: Path) -> None:
-    (root / "runs" / "mlflow.db").write_bytes(b"this is not a database" * 100)
-    assert "cannot open the store" in milbench(*BASE).complaint()
-
-
-def test_no_store_where_one_is_needed(milbench: Milbench, tmp_path: Path) -> None:
-    assert "there is no store" in milbench("status", "--root", str(tmp_path / "empty")).complaint()
 
 
 IMPORTED = """
@@ -223,7 +266,7 @@ print("heavy", {"torch", "mlflow", "pandas", "numpy", "scipy", "sklearn"} & set(
     ("words", "completing", "shown"),
     [
         (["--help"], {}, "reproduce"),
-        (["run", "--help"], {}, "--steps-per-epoch"),
+        (["run", "--help"], {}, "--shard"),
         ([], {"_MILBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "milbench r", "COMP_CWORD": "1"}, "reproduce"),
     ],
     ids=["help", "help of a command", "completion"],
@@ -268,11 +311,10 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path, closed: str) -> None:
-    words = f"--task {TINY} --epochs 1 -p task.batches=1 --in-process --name quiet --root {root}"
+    words = f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
     ran = subprocess.run(
         ["sh", "-c", f'"$0" -m milbench run --loss exact {words} {closed}', sys.executable],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
     )  # fmt: skip
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    (cell,) = StoreReader(Workspace(root)).cell_runs().values()
-    assert cell.status == "done"
+    assert len(list(root.glob("runs/cells/*/result.json"))) == 1

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from milbench.store.collect import collect
-from milbench.store.reader import StoreReader
-from milbench.store.workspace import Workspace
 
+from milbench.engine.folders import results
 from tests._helpers.command_line import Milbench, Ran
 
 
@@ -50,12 +48,13 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
 ) -> None:
     done(milbench("new", "task", "bare", "--without-truth"))
     losses = "exact,max-pooling,noisy-or"
-    done(milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "--epochs", "2", "--name", "bare"))
+    done(milbench("run", "--loss", losses, "--task", "bare.py", "--seeds", "0-1", "-p", "recipe.epochs=2"))
     done(milbench("report", "bare"))
-    results = collect(StoreReader(Workspace(root)), "bare")
-    assert {*results.cells.primary} == {"set_error"}
-    assert {*results.cells.status} == {"done"}
-    tested = {name.removeprefix("test/") for name in results.history.metric.unique() if name.startswith("test/")}
+    found = results(root, "bare")
+    assert {info.primary for info in found.plan.tasks.values()} == {"set_error"}
+    frame = found.frame
+    assert {*frame.status} == {"done"}
+    tested = {name.removeprefix("test/") for name in frame.metric.unique() if name.startswith("test/")}
     of_probabilities = {"nll", "presence_ece", "presence_ece_tempered", "set_ece", "set_ece_tempered"}
     assert tested == {"set_error", "label_error", "own_label_error", "average_precision", "auroc"} | of_probabilities
     page = (root / "reports" / "bare" / "index.html").read_text()
@@ -64,10 +63,7 @@ def test_a_task_without_truth_is_ranked_by_the_set_error_and_its_report_asks_for
         assert "set error" in told
         for other in ("one-instance error", "hit rate", "posterior error", "nan"):
             assert other not in told
-    (picture,) = (root / "reports" / "bare").rglob("gallery-*.svg")
-    headings = {text.strip() for text in re.findall(r">([^<>]+)</text>", picture.read_text())}
-    assert {"exact", "max-pooling", "noisy-or", "label set"} <= headings
-    assert "truth" not in headings
+    assert len([*(root / "reports" / "bare").rglob("gallery-*.png")]) == 1
 
 
 def test_a_loss_that_needs_truth_is_refused_in_one_line(milbench: Milbench, here: Path) -> None:

@@ -62,14 +62,14 @@ def test_an_interim_evaluation_uses_few_bags_in_the_precision_of_training(
     by_epoch: list[list[tuple[int, bool]]] = []
     append = CellFolder.append
 
-    def split(folder: CellFolder, epoch: int, metrics: dict[str, float]) -> None:
+    def keep(folder: CellFolder, epoch: int, metrics: dict[str, float]) -> None:
         append(folder, epoch, metrics)
         by_epoch.append([(bags, half) for bags, half in scored.calls if bags != 32])  # without training batches
         scored.calls.clear()
 
     whole = train(cell("synthetic-bags", **settings), tmp_path / "whole")
     scored.calls.clear()
-    monkeypatch.setattr(CellFolder, "append", split)
+    monkeypatch.setattr("milbench.engine.cell.CellFolder.append", keep)
     few = train(cell("synthetic-bags", **settings, interim_bags=260), tmp_path / "few")
     half = precision == "bfloat16"
     for calls in by_epoch[:2]:

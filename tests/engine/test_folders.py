@@ -62,7 +62,7 @@ def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(milbench:
         assert milbench(*WORDS, loss).code == 0
     assert {cell.loss for cell in Root(root).plan().cells} == {"exact", "noisy-or"}
     assert milbench("run", "--loss", "mean", "--task", TINY, "--name", "apart").code == 0
-    assert [*Root(root).names()] == ["apart", "tiny_task"]
+    assert [*Root(root).names()] == ["apart", "tiny"]
     assert {cell.loss for cell in Root(root).plan().cells} == {"mean"}
 
 
@@ -99,7 +99,7 @@ def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: P
     there = tmp_path / "there"
     ran = milbench("import", str(tmp_path / "all.zip"), "--root", str(there))
     assert ran.code == 0, ran
-    assert "added 2 of 2 cells to tiny_task" in ran.out
+    assert "added 2 of 2 cells to tiny" in ran.out
     assert numbers(there) == numbers(root)
     assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(there)).out
     assert "added 0 of 2 cells" in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
@@ -156,9 +156,9 @@ def test_looking_at_a_store_imports_neither_torch_nor_mlflow(milbench: Milbench,
 
 def test_a_damaged_plan_is_one_line_and_the_same_run_writes_it_again(milbench: Milbench, root: Path) -> None:
     assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
-    plan = root / "runs/tiny_task.json"
+    plan = root / "runs/tiny.json"
     plan.write_text(plan.read_text()[:100])
     assert "the same milbench run writes it again" in milbench("status").complaint()
     assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out
     assert milbench("status").code == 0
-    assert json.loads(plan.read_text())["spec"]["name"] == "tiny_task"
+    assert json.loads(plan.read_text())["spec"]["name"] == "tiny"

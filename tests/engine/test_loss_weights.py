@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from milbench.engine.callback import Callback
-from milbench.engine.cell_parts import loss_for
-from milbench.engine.trainer import TrainedCell, Trainer
 
 from milbench import Loss, UsageError, load_loss
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.engine.folders import Root
 from milbench.inference.load import load_trained
 from tests._helpers import training
-from tests._helpers.command_line import PLUGINS, TINY
-from tests._helpers.handmade import publish, store_in
-from tests._helpers.training import Recorder, Stop, small_cell
+from tests._helpers.command_line import PLUGINS
+from tests._helpers.training import Stop, Trained, small_cell, stop_after
 
 WEIGHTED = str(PLUGINS / "weighted_loss.py")
 OWN = ("loss.scale", "loss.mixing")
@@ -27,8 +22,8 @@ def built(seed: int) -> Loss:
     return load_loss(WEIGHTED).build(3, seed)
 
 
-def train(path: Path, seed: int = 0, callback: Callback | None = None, **recipe: object) -> TrainedCell:
-    return training.train(small_cell(WEIGHTED, seed, recipe=recipe), path, callback)
+def train(path: Path, seed: int = 0, **recipe: object) -> Trained:
+    return training.train(small_cell(WEIGHTED, seed, recipe=recipe), path)
 
 
 def test_initial_weights_depend_on_the_seed_alone() -> None:
@@ -48,40 +43,35 @@ def test_a_loss_that_was_not_built_or_for_other_classes_says_so() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", "muon"])
-def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(
-    tmp_path: Path, optimizer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("milbench.engine.trainer.CHECKPOINT_INTERVAL", -1.0)
-    monkeypatch.setattr("milbench.engine.trainer.PROGRESS_INTERVAL", -1.0)
-    unbroken = train(tmp_path / "unbroken.pt", optimizer=optimizer)
+def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    unbroken = train(tmp_path / "unbroken", optimizer=optimizer)
     start = built(0)
     for name in OWN:
         assert not torch.equal(unbroken.weights[name], start.get_parameter(name.removeprefix("loss."))), name
-    with pytest.raises(Stop):
-        train(tmp_path / "broken.pt", callback=Recorder((1, 2)), optimizer=optimizer)
-    resumed = train(tmp_path / "broken.pt", optimizer=optimizer)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(2, patch)
+        with pytest.raises(Stop):
+            train(tmp_path / "broken", optimizer=optimizer)
+    resumed = train(tmp_path / "broken", optimizer=optimizer)
     assert all(torch.equal(resumed.weights[name], unbroken.weights[name]) for name in unbroken.weights)
 
 
 def test_the_cells_seed_draws_them(tmp_path: Path) -> None:
-    started = [train(tmp_path / f"{seed}.pt", seed, optimizer="sgd", lr=1e-30).weights for seed in (4, 5)]
+    started = [train(tmp_path / f"{seed}", seed, optimizer="sgd", lr=1e-30).weights for seed in (4, 5)]
     for seed, weights in zip((4, 5), started, strict=True):
         assert torch.equal(weights["loss.scale"], built(seed).get_parameter("scale"))
 
 
-def test_a_loaded_run_scores_with_the_weights_that_were_stored(
-    tmp_path: Path, fresh_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (cell,) = make_plan(make_spec({"name": "t", "losses": [WEIGHTED], "tasks": [TINY]}), None).cells
-    trainer = Trainer(cell, torch.device("cpu"), None, Callback(), tmp_path / "c.pt")
-    trainer.run()
-    store = store_in(tmp_path / "root", fresh_database)
-    loaded = load_trained(store, publish(store, cell, trainer.network, loss=trainer.loss), torch.device("cpu"))
+def test_a_loaded_run_scores_with_the_weights_that_were_stored(root: Path) -> None:
+    cell, place = small_cell(WEIGHTED), Root(root).make()
+    trained = training.train(cell, place.cell(cell.id).path)
+    trained.folder.finish(trained.result)
+    loaded = load_trained(place, cell.id, torch.device("cpu"))
+    for name in OWN:
+        stored = trained.weights[name]
+        assert torch.equal(loaded.loss.get_parameter(name.removeprefix("loss.")), stored)
+        assert (stored - built(cell.seed).get_parameter(name.removeprefix("loss."))).abs().max() > 1e-3, "not initial"
     points = torch.randn(5, 2)
     with torch.no_grad():
-        logits = trainer.network(points.unsqueeze(0)).double()
-        expected = trainer.loss.presence_scores(logits)
+        expected = loaded.loss.presence_scores(loaded.network(points.unsqueeze(0)).double())
     torch.testing.assert_close(loaded.scores(points).presence, expected)
-    fresh = loss_for(cell, trainer.task).presence_scores(logits)
-    assert (fresh - expected).abs().max() > 1e-3, "the weights of the run, not initial ones"

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.mirrored, pytest.mark.timeout(240)]
 WORDS = ["run", "--loss", f"exact,{PLUGINS / 'breaking_loss.py'}", "--task", TINY, "--seeds", "0-1"]
 
 
-def runs(root: Path, name: str = "tiny_task") -> list[Any]:
+def runs(root: Path, name: str = "tiny") -> list[Any]:
     """Return the runs of a comparison in MLflow."""
     import mlflow
 
@@ -81,7 +81,7 @@ def test_a_database_shows_all_and_comes_back_after_it_was_deleted(milbench: Milb
     again = process("sync", "--root", str(root))  # this process still holds the deleted file
     out, err = again.communicate(timeout=100)
     assert again.returncode == 0, (out, err)
-    assert "MLflow has all of tiny_task" in out
+    assert "MLflow is up to date: tiny (" in out
     clear_connections()
     check_mirrored(root, DONE)
 
@@ -164,16 +164,15 @@ def test_a_server_that_refuses_costs_one_line_and_no_cell(
 def test_a_cell_that_was_stopped_is_shown_as_killed_until_it_goes_on(
     milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from milbench.engine import train
+    from milbench.engine.checkpoint import save
 
-    save = train.save
     with monkeypatch.context() as patch:
 
         def stop(*args: Any) -> None:
             save(*args)
             raise KeyboardInterrupt
 
-        patch.setattr(train, "save", stop)
+        patch.setattr("milbench.engine.train.save", stop)
         assert milbench("run", "--loss", "exact", "--task", TINY).code == 130
     assert [run.info.status for run in runs(root)] == ["KILLED"]
     assert milbench("run", "--loss", "exact", "--task", TINY).code == 0
@@ -212,7 +211,7 @@ def test_the_pages_of_mlflow_open_on_runs(root: Path, milbench: Milbench) -> Non
         assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in running.stdout.readline()
         while True:
             try:
-                url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=tiny_task"
+                url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/get-by-name?experiment_name=tiny"
                 with urlopen(url, timeout=60) as answer:
                     assert b"custom_model_development" in answer.read()
                     break

@@ -26,8 +26,8 @@ REASONS = {
     "exit 5": "SystemExit: 5 (hostile_loss.py:",
     "interrupt": "KeyboardInterrupt (hostile_loss.py:",
     "assert": "RuntimeError: CUDA error: device-side assert triggered",
-    "leave": "its process died (",
-    "kill": "its process died (",
+    "leave": "the process died (",
+    "kill": "the process died (",
     "hang": "it took longer than 12 seconds, in hostile_loss.py:",
 }
 
@@ -57,7 +57,7 @@ def test_what_a_plug_in_does_to_its_process_fails_its_own_cell_alone(milbench: M
     assert found == REASONS
     again = milbench("run", "--loss", f"{HOSTILE},exact", "--task", TINY, "-p", "loss.hostile.how=leave")
     assert again.code == 1
-    assert "1 cells are not done (see --rerun)" in again.out
+    assert "1 cell is not done (add --rerun failed)" in again.out
 
 
 @pytest.mark.parametrize("how", ["leave", "meta"])

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -269,7 +270,7 @@ def test_clipped_steps_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_trained_cell_has_the_calibration_of_its_loss_if_it_has_probabilities(tmp_path: Path) -> None:
-    task = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
+    task: dict[str, Any] = {"tasks": ["synthetic-bags"], "task": {"synthetic-bags": {"bags_per_epoch": 64}}}
     recipe = {"epochs": 1, "evaluation_bags": 16}
     found = {loss: train(small_cell(loss, recipe=recipe, **task), tmp_path / loss) for loss in ("exact", "max-pooling")}
     metrics = {name: value for (_, name), value in found["exact"].history.items()}

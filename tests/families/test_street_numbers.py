@@ -185,19 +185,6 @@ def test_with_extra_the_published_blocks_come_from_three_orders(root: Path) -> N
     assert {len(found) for found in after.values()} == {1, 2}, "one neighbour in train, one in its half of extra"
 
 
-def test_our_protocol_is_not_stored_and_the_published_one_is(root: Path) -> None:
-    values = {"name": "t", "losses": ["exact"], "tasks": ["svhn"]}
-    ours, published = (
-        make_plan(make_spec({**values, "task": {"svhn": {"protocol": name}}}), root).cells[0]
-        for name in ("ours", "paper")
-    )
-    assert ours.id == make_plan(make_spec(values), root).cells[0].id != published.id
-    assert "protocol" not in ours.task_params
-    assert published.task_params == {**ours.task_params, "protocol": "paper"}
-    stored: Any = load_task(ours.task, **ours.task_params)
-    assert stored.protocol == "ours"
-
-
 def test_the_published_figure_is_of_the_best_test_epoch_of_one_run() -> None:
     first, *methods = load_task("svhn").published
     assert (first.metric, first.value, first.rule, first.count) == ("transcription_error_columns", 0.051, "test", 1)
@@ -334,8 +321,9 @@ def test_any_named_network_for_images_reads_house_numbers(street_data: Path, mon
 
     def revision(name: str) -> str:
         spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["house-numbers"],
-                          "task": {"house-numbers": {"network": name, "validation": 10}}})  # fmt: skip
-        return make_plan(spec, street_data).cells[0].task_revision
+                          "task": {"house-numbers": {"network": name, "validation": 10}},
+                          "run": {"data_dir": street_data}})  # fmt: skip
+        return make_plan(spec).cells[0].task_revision
 
     assert revision("tiles") == revision("small") + " of somebodys-nets 3" == "2 of somebodys-nets 3"
 

@@ -18,6 +18,7 @@ from milbench import UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.prefetch import prefetched
 from milbench.api.task import Scores
+from milbench.engine.folders import Root, results
 
 CPU = torch.device("cpu")
 SHAPE = 60, 3  # bags, features
@@ -217,7 +218,6 @@ def test_a_table_is_found_in_the_folder_of_the_data_too(tmp_path: Path, monkeypa
         task.check_data(tmp_path.parent)
 
 
-@pytest.mark.drawn
 def test_a_stranger_compares_losses_on_a_table_with_one_command(
     tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,45 +225,21 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     write_table(tmp_path)
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "-p", "task.folds=3",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "--epochs", "30", "--in-process",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--name", "mine", "-p", "recipe.epochs=30",
     )  # fmt: skip
     assert run.code == 0, run.err
     assert "6 of 6 cells done" in run.out
     assert milbench("report", "mine").code == 0
     page = (root / "reports/mine/report.md").read_text("utf-8").replace("\\", "")
-    assert "mine.csv: 60 bags" in page, "the report names the file"
-    assert "1/n + 0.588 in place of 1/n" in page, "of 60 bags 20 are tested on, and 34 trained on"
-    results = pd.read_csv(root / "reports/mine/results.csv")
-    error = results["last/test/set_error"]
-    assert error.mean() < 0.4, "guessing the most frequent label set errs on two thirds"
-    assert results["last/test/nll"].max() < 20 * np.log(2)
-    assert results["last/test/presence_ece_tempered"].notna().all()
-    assert len([*root.glob("runs/artifacts/*/artifacts/reliability.json")]) == 6
-    for kind in ("reliability", "reliability-sets", "pareto"):
-        assert f"(figures/{kind}-feature-bags.png)" in page
-
-
-def test_intervals_are_corrected_where_seeds_split_the_same_bags(
-    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_table(tmp_path)
-    run = milbench(
-        "run", "--loss", "exact,noisy-or", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0-2",
-        "-p", "recipe.lr=3e-2", "-p", "task.test=0.25", "--name", "drawn", "--epochs", "2", "--in-process",
-    )  # fmt: skip
-    assert run.code == 0, run.err
-    assert milbench("report", "drawn").code == 0
-    assert "1/n + 0.385 in place of 1/n" in (root / "reports/drawn/report.md").read_text("utf-8").replace("\\", "")
-    errors = pd.read_csv(root / "reports/drawn/results.csv").set_index(["loss", "seed"])["last/test/set_error"]
-    pair = pd.read_csv(root / "reports/drawn/pairs.csv").query("metric == 'set_error'").iloc[0]
-    differences = errors[pair["loss"]] - errors[pair["other_loss"]]
-    # Nadeau and Bengio (2003): t with 2 degrees of freedom; a quarter is tested on, and 0.65 are trained on.
-    least = 4.30265 * differences.std(ddof=1) * (1 / 3 + 0.25 / 0.65) ** 0.5
-    half = (pair["high"] - pair["low"]) / 2
-    assert half >= least - 1e-5, "wider only where so few test bags could not show as much"
-    assert pair["difference"] == pytest.approx(differences.mean())
-    assert np.isnan(pair["seeds_needed"]), "more splits of the same bags are no other bags"
+    assert "Seeds split the same data on feature-bags" in page
+    found = results(root, "mine")
+    last = found.frame[found.frame["epoch"] == 30].pivot_table("value", "cell", "metric")
+    assert len(last) == 6
+    assert last["test/set_error"].mean() < 0.4, "guessing the most frequent label set errs on two thirds"
+    assert last["test/nll"].max() < 20 * np.log(2)
+    assert last["test/presence_ece_tempered"].notna().all()
+    (info,) = found.plan.tasks.values()
+    assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
 
 
 def test_a_split_of_the_table_leaves_nothing_to_correct(tmp_path: Path) -> None:
@@ -278,21 +254,18 @@ def test_a_split_of_the_table_leaves_nothing_to_correct(tmp_path: Path) -> None:
 def test_what_a_run_has_trained_is_used_where_its_table_is_not(
     tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import mlflow
-
     monkeypatch.chdir(tmp_path)
     table = write_table(tmp_path, truth=True)
     run = milbench(
         "run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "--epochs", "30", "--in-process", "--log-models",
+        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "-p", "recipe.epochs=30",
     )  # fmt: skip
     assert run.code == 0, run.err
-    (kept,) = root.glob("runs/artifacts/*/artifacts/task.json")
-    run_id = kept.parts[-3]
+    (cell,) = Root(root).plan().cells
     frame = pd.read_csv(table, keep_default_na=False)
     frame.drop(columns=["labels", "instance_label"]).to_csv("new.csv", index=False)
     table.unlink()
-    assert milbench("predict", "new.csv", "--run", run_id, "--out", "found.csv").code == 0
+    assert milbench("predict", "new.csv", "--cell", cell.id, "--out", "found.csv").code == 0
     found = pd.read_csv("found.csv", keep_default_na=False).set_index("bag")
     truth = frame.groupby("bag")["labels"].first().loc[found.index]
     agree = [set(a.split(";")) == set(b.split(";")) for a, b in zip(found["labels"], truth, strict=True)]
@@ -304,14 +277,6 @@ def test_what_a_run_has_trained_is_used_where_its_table_is_not(
         for place in json.loads(text)
     ]
     assert np.mean(places) > 0.8, "a class is placed at its own instance, and not at one of the bag by chance"
-    model = mlflow.pyfunc.load_model(str(kept.with_name("model")))
-    some = frame[frame["bag"] == "bag 0"][["f0", "f1", "f2"]].to_numpy(np.float32)
-    presence = model.predict(some[None])["presence high"][0]
-    assert presence == pytest.approx(found.loc["bag 0", "presence high"], rel=1e-6)
-    (data,) = mlflow.MlflowClient(f"sqlite:///{root}/runs/mlflow.db").get_run(run_id).inputs.dataset_inputs
-    schema = json.loads(data.dataset.schema)["mlflow_tensorspec"]
-    assert json.loads(schema["features"])[0]["tensor-spec"] == {"dtype": "float32", "shape": [-1, -1, 3]}
-    assert json.loads(schema["targets"])[0]["tensor-spec"]["shape"] == [-1, 2]
 
 
 def in_files(folder: Path, table: Path, write: Callable[[Path, Any], None], ending: str) -> Path:

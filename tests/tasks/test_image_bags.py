@@ -14,6 +14,7 @@ from PIL import Image
 from torchvision import models
 
 from milbench import Bags, Scores, UsageError, generator, load_task
+from milbench.engine.folders import results
 from milbench.networks.backbone import Backbone
 from tests._helpers.bag_tables import small_images
 
@@ -175,13 +176,13 @@ def test_a_stranger_checks_a_table_and_compares_losses_on_it(
     run = milbench(
         "run", "--loss", "exact,noisy-or", "--task", "image-bags", "-p", "task.table=images.csv", "-p", "task.size=32",
         "-p", "task.network=resnet18", "-p", "task.stride=8", "-p", "task.flip=true", "-p", "task.crop=2",
-        "--epochs", "1", "-p", "task.channels=1", "--name", "shapes", "--in-process",
+        "-p", "recipe.epochs=1", "-p", "task.channels=1", "--name", "shapes",
     )  # fmt: skip
     assert run.code == 0, run.err
     assert milbench("report", "shapes").code == 0
-    page = (root / "reports/shapes/report.md").read_text("utf-8").replace("\\", "")
-    assert "images.csv: 90 images, 2 classes" in page
-    assert "last/test/hit_rate" in pd.read_csv(root / "reports/shapes/results.csv")
+    found = results(root, "shapes")
+    assert {cell.data.partition(",")[0] for cell in found.plan.cells} == {"images.csv: 90 images"}
+    assert "test/hit_rate" in set(found.frame["metric"])
     (tmp_path / "pictures/7.png").unlink()
     failed = milbench("data", "check", "images.csv")
     assert failed.code == 2

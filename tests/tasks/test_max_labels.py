@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from milbench.engine.callback import Callback
-from milbench.engine.checkpoints import Checkpoint
-from milbench.engine.trainer import Trainer
 
 from milbench import Bags, Task, UsageError, generator, load_task
 from milbench.data import digit_struct
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
+from milbench.engine.train import set_up, train_step
 from tests._helpers.command_line import TINY, Milbench
+from tests._helpers.training import small_cell
 
 CPU = torch.device("cpu")
 
@@ -65,17 +62,14 @@ def test_a_bound_that_is_too_small_is_one_line_before_anything_starts(
     assert "bag_log_prob_bounds" not in complaint
 
 
-def test_training_finds_a_bound_that_a_later_batch_breaks(modest_task: Path, tmp_path: Path) -> None:
+def test_training_finds_a_bound_that_a_later_batch_breaks(modest_task: Path) -> None:
     """Training checks every batch on a CPU, and on a GPU the first one, as that makes the host wait."""
-    spec = make_spec({"name": "t", "losses": ["exact"], "tasks": [str(modest_task)], "seeds": 0})
-    (cell,) = make_plan(spec, None).cells
-    trainer = Trainer(cell, CPU, None, Callback(), tmp_path / "none.pt")
-    trainer._set_up()
-    bags, state = next(trainer._batches(0)), Checkpoint(cell.id)
+    it = set_up(small_cell(task_name=str(modest_task)), CPU, None)
+    bags = next(iter(it.task.train_batches(0, generator("bags"))))
     few, many = bags.labels.sum(dim=1) <= 2, bags.labels.sum(dim=1) == 3
-    trainer._train_step(chosen(bags, few), state, 0)
+    train_step(it, chosen(bags, few), 0)
     with pytest.raises(UsageError, match=r"max_labels of task modest is 2, but bag 0 .* has 3 classes"):
-        trainer._train_step(chosen(bags, many), state, 1)
+        train_step(it, chosen(bags, many), 1)
 
 
 def chosen(bags: Bags, which: torch.Tensor) -> Bags:

@@ -6,16 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from milbench.engine.callback import Callback
-from milbench.engine.trainer import Trainer
 
 from milbench import Bags, Scores, UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.targets import make_target
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.evaluation.evaluate import LABEL_THRESHOLD, THRESHOLD
 from tests._helpers.idx_files import small_mnist
+from tests._helpers.training import small_cell, train
 
 CPU = torch.device("cpu")
 
@@ -104,13 +101,12 @@ def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: i
 @pytest.mark.parametrize("loss", ["exact", "cross-entropy"])
 def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     root = small_mnist(tmp_path)
-    values = {"name": "t", "losses": [loss], "tasks": ["mnist"], "recipe": {"epochs": 1, "steps_per_epoch": 1}}
-    spec = make_spec({**values, "task": {"mnist": {"any_data": True, "validation": 20}}})
-    cell = make_plan(spec, root).cells[0]
-    outcome = Trainer(cell, CPU, root, Callback(), tmp_path / "c.pt").run()
-    assert set(outcome.history[0]) >= {"test/instance_error", "validation/set_error"}
-    outcome.save_gallery(tmp_path / "g.npz")
-    seen = gallery.load(tmp_path / "g.npz")
+    recipe = {"epochs": 1, "steps_per_epoch": 1, "precision": "float32"}
+    params = {"any_data": True, "validation": 20}
+    cell = small_cell(loss, task_name="mnist", task={"mnist": params}, recipe=recipe, run={"data_dir": root})
+    trained = train(cell, tmp_path / "cell", data_dir=root)
+    assert {name for _, name in trained.history} >= {"test/instance_error", "validation/set_error"}
+    seen = gallery.load(trained.folder.gallery)
     assert seen.probs.shape == ((8, 11, 4, 4) if loss == "exact" else (8, 11, 1, 1))
     assert np.allclose(seen.probs.astype(float).sum(axis=1), 1, atol=0.01)
     assert seen.centres is not None

@@ -19,8 +19,6 @@ from torch.distributions import MultivariateNormal
 from milbench import EvalSplit, Scores, UsageError, generator, load_task
 from milbench.api.metric_info import METRICS
 from milbench.api.registry import tasks
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.families.instancewise import instancewise_scores
 from milbench.families.label_noise import noisy_labels
 from tests._helpers.enumerated_bags import bags_of, label_set
@@ -284,28 +282,6 @@ def test_bags_and_their_optimum_are_those_of_before_there_was_a_course() -> None
         assert float(values.square().sum()) == pytest.approx(squares, rel=1e-6)
     errors = [task._bayes[f"test/bayes_{metric}"] for metric in ("instance_error", "set_error", "posterior_error")]
     assert errors == pytest.approx([0.09, 0.398, 0.23921568627450981])
-
-
-def test_with_the_defaults_a_cell_says_what_it_said_before() -> None:
-    def stored(**params: Any) -> dict[str, Any]:
-        values = {"losses": ["exact"], "tasks": ["synthetic-bags"], "seeds": 0, "name": "t"}
-        plan = make_plan(make_spec({**values, "task": {"synthetic-bags": params}}), None)
-        (cell,) = plan.cells
-        assert (cell.task_revision, cell.data) == ("2", "generated, revision 2")
-        return cell.task_params
-
-    before = {
-        "num_classes": 5,
-        "dimension": 8,
-        "min_size": 4,
-        "max_size": 16,
-        "class_rate": 0.06,
-        "separation": 5.0,
-        "background_scale": 2.0,
-        "bags_per_epoch": 3200,
-    }
-    assert stored() == stored(imbalance=1, label_sets="independent", training_bags=0) == before
-    assert stored(labels_dropped=0.1) == {**before, "labels_dropped": 0.1}
 
 
 def test_test_bags_alone_have_other_sizes() -> None:

@@ -1,0 +1,89 @@
+"""`milbench status`: what became of every cell, its exit codes, and `--watch`."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from milbench.api.plan import Cell, Plan
+from milbench.engine.cell import CellFolder
+from milbench.engine.folders import Root
+from milbench.engine.planning import make_plan
+from milbench.engine.spec import make_spec
+from tests._helpers.command_line import TINY, Milbench
+
+
+def planned(root: Path, seeds: str) -> Plan:
+    """Return the plan of a comparison of which nothing is computed."""
+    plan = make_plan(make_spec({"name": "mine", "losses": ["exact"], "tasks": [TINY], "seeds": seeds}))
+    Root(root).make().keep(plan)
+    return plan
+
+
+def begun(root: Path, cell: Cell) -> CellFolder:
+    folder = Root(root).cell(cell.id)
+    folder.begin(cell, str(cell), {}, anew=False)
+    return folder
+
+
+def test_every_state_is_shown_with_what_is_known_of_it(milbench: Milbench, root: Path) -> None:
+    done, failed, running, _ = planned(root, "0-3").cells
+    begun(root, done).finish({})
+    begun(root, failed).fail("ValueError: it broke", "Traceback ...")
+    with begun(root, running).lock():
+        ran = milbench("status", "mine")
+    assert ran.code == 1
+    rows = {line.split("│")[5].strip(): line for line in ran.out.splitlines() if line.startswith("│")}
+    assert "done" in rows[done.id]
+    assert "failed" in rows[failed.id]
+    assert "ValueError: it broke" in rows[failed.id]
+    assert "running" in rows[running.id]
+    assert "reading data" in rows[running.id]
+    assert ran.out.splitlines()[-1] == "1 of 4 cells done, 1 running, 1 failed, 1 missing"
+    assert f"where it failed: {Root(root).cell(failed.id).error}" in ran.out
+
+
+@pytest.mark.parametrize(("finished", "code"), [(2, 0), (1, 1), (0, 1)])
+def test_the_exit_code_is_0_if_all_are_done(milbench: Milbench, root: Path, finished: int, code: int) -> None:
+    for cell in planned(root, "0-1").cells[:finished]:
+        begun(root, cell).finish({})
+    ran = milbench("status")
+    assert ran.code == code
+    assert f"{finished} of 2 cells done" in ran.out
+
+
+def test_watch_ends_when_no_cell_is_running(milbench: Milbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milbench.cli.status.WATCH_INTERVAL", 0.01)
+    (cell,) = planned(root, "0").cells
+    locked, looked = threading.Event(), threading.Event()
+    states = Root.states
+
+    def look(place: Root, plan: Plan) -> object:
+        found = states(place, plan)
+        looked.set()
+        return found
+
+    def compute() -> None:
+        with begun(root, cell).lock():
+            locked.set()
+            looked.wait(60)
+            Root(root).cell(cell.id).finish({})
+
+    computing = threading.Thread(target=compute)
+    computing.start()
+    assert locked.wait(60)
+    monkeypatch.setattr(Root, "states", look)
+    ran = milbench("status", "--watch")
+    computing.join()
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == "1 of 1 cells done"
+
+
+def test_thousands_of_cells_are_shown(milbench: Milbench, root: Path) -> None:
+    plan = planned(root, "0-4999")
+    ran = milbench("status")
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1] == "0 of 5000 cells done, 5000 missing"
+    assert all(cell.id in ran.out for cell in plan.cells)
