@@ -58,7 +58,7 @@ from milbench.engine.folders import Root
 root = Root(Path({str(tmp_path)!r})).make()
 cell = Cell("exact", {{}}, "1", "set", "tiny", {{}}, "1", "data", {{"epochs": 1}}, 0)
 root.keep(Plan({{"name": "mine"}}, [cell]))
-root.cell(cell.id).begin(cell, "a cell", {{}}, anew=False)
+root.cell(cell.id).begin(cell, "a cell", {{}})
 
 import sys
 from milbench.cli.main import app

@@ -50,12 +50,6 @@ def write_line(stream: TextIO, line: str) -> None:
         silence(stream)
 
 
-def complain(problem: str) -> None:
-    """Print a problem as one line on standard error, where there is one."""
-    if sys.stderr is not None:
-        write_line(sys.stderr, plain(f"milbench: {problem}"))
-
-
 class PlainConsole(Console):
     """A console that shows control characters and emoji codes as they are, in strings, cells and titles of tables.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -43,25 +42,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder completely or not at all.
-
-    Args:
-        source: the folder to copy.
-        target: what it is called afterwards; the folder that holds it is created if missing.
-
-    Raises:
-        FileExistsError: the target is there already.
-        OSError: the copy cannot be written.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".milbench-", ignore_cleanup_errors=True) as folder:
-        whole = shutil.copytree(source, Path(folder) / "whole")
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, "it is there already", str(target))
-        whole.rename(target)
 
 
 @contextmanager

@@ -328,9 +328,12 @@ class Registry(Names[type[T]]):
             if inspect.isclass(c)
             and issubclass(c, base)
             and c.__module__ == module.__name__
-            and not inspect.isabstract(c)
             and not c.__name__.startswith("_")
         ]
+        if len(found) == 1 and inspect.isabstract(found[0]):
+            lacking = ", ".join(sorted(found[0].__abstractmethods__))  # type: ignore[attr-defined]
+            raise UsageError(f"the class {found[0].__name__} of {module.__file__} lacks the method {lacking}")
+        found = [c for c in found if not inspect.isabstract(c)]
         if len(found) != 1:
             names = ", ".join(c.__name__ for c in found) or "none"
             raise UsageError(f"{module.__file__} must hold exactly one {base.__name__}, found: {names}")
@@ -342,6 +345,8 @@ def _source(cls: type) -> str:
 
     `inspect` does not find the classes of a notebook, whose methods know the cell that they are from.
     """
+    with suppress(OSError, TypeError):
+        return inspect.getsource(cls)
     files = {value.__code__.co_filename for value in vars(cls).values() if inspect.isfunction(value)}
     for text in ("".join(linecache.getlines(file)) for file in sorted(files)):
         for node in ast.walk(ast.parse(text)):

@@ -127,7 +127,7 @@ def _add(unpacked: Path, cells: list[str], root: Root) -> int:
     for cell_id in cells:
         folder = root.cell(cell_id)
         with folder.lock() as mine:
-            if folder.is_done or not mine:
+            if folder.is_done or not mine or (folder.path.exists() and not CellFolder(unpacked / cell_id).is_done):
                 continue
             shutil.rmtree(folder.path, ignore_errors=True)
             (unpacked / cell_id).rename(folder.path)

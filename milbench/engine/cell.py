@@ -113,6 +113,11 @@ class CellFolder:
         """When a process began with the cell, in seconds since 1970; 0.0 where none has."""
         return float((_read_json(self._progress) or {}).get("begun", 0.0))
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether a process has ended itself since the cell took too long: where it was then is in a file."""
+        return self.hang.exists() and self.hang.stat().st_size > 0
+
     def forget_attempt(self) -> None:
         """Forget how far a process was that has ended, and why it failed; its checkpoint stays."""
         if not locks.is_locked(self._lock):
@@ -128,11 +133,15 @@ class CellFolder:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def begin(self, cell: Cell, label: str, provenance: Mapping[str, str], *, anew: bool) -> None:
-        """Make the folder, or clear what was computed before where `anew`; an earlier failure is forgotten."""
-        if anew:
-            self._result.unlink(missing_ok=True)
-            shutil.rmtree(self.path, ignore_errors=True)
+    def remove(self) -> None:
+        """Forget all that was computed of the cell, but for a process that computes it now."""
+        with self.lock() as mine:
+            if mine and self.path.exists():
+                self._result.unlink(missing_ok=True)
+                shutil.rmtree(self.path)
+
+    def begin(self, cell: Cell, label: str, provenance: Mapping[str, str]) -> None:
+        """Make the folder; an earlier failure is forgotten."""
         self.path.mkdir(parents=True, exist_ok=True)
         for path in (self.error, self.hang):
             path.unlink(missing_ok=True)
@@ -202,11 +211,20 @@ class CellFolder:
 
     def result(self) -> dict[str, Any]:
         """Return what `finish` was given, {} where the cell is not done."""
-        return _read_json(self._result) or {}
+        found = _read_json(self._result)
+        if found is None and self.is_done:
+            raise self._damaged(self._result)
+        return found or {}
+
+    def _damaged(self, file: Path) -> UsageError:
+        return UsageError(f"{file} is damaged; delete its folder, and the same milbench run computes the cell again")
 
     def history(self) -> list[Row]:
         """Return the metrics of all epochs so far; a line that is being written is left out."""
-        return [(int(epoch), metric, float(value)) for epoch, metric, value in _complete_rows(self._history)[1:]]
+        try:
+            return [(int(epoch), metric, float(value)) for epoch, metric, value in _complete_rows(self._history)[1:]]
+        except ValueError:
+            raise self._damaged(self._history) from None
 
     def load(self) -> list[tuple[float, str, float]]:
         """Return the load of the machine: moment in seconds since 1970, metric and value."""

@@ -105,7 +105,7 @@ class Display:
             colour, what = "green", self._errors(cell, last_metrics(self.root, cell))
         else:
             colour, what = "red", outcome.reason
-        line = Text.assemble((f"{outcome.status:8}", colour), plain(f"{self.plan.label(cell)}: {what}"))
+        line = Text.assemble((f"{outcome.status:10}", colour), plain(f"{self.plan.label(cell)}: {what}"))
         self.progress.print(line, highlight=False, soft_wrap=True)
         self.progress.advance(self.total)
 

@@ -42,10 +42,9 @@ def outlook(
         if key not in seconds and key not in failures and time.monotonic() - begun < BUDGET:
             try:
                 measured = _measured(cell, threads, data_dir)
-            except UsageError:
-                raise
             except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
-                failures[key] = f"{plan.label(cell)} fails at once: {type(error).__name__}: {error}"
+                why = error if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+                failures[key] = f"{plan.label(cell)} fails at once: {why}"
             else:
                 steps[_recipe(plan, cell)], seconds[key] = measured.steps, measured.seconds
     lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
@@ -56,7 +55,7 @@ def outlook(
     rest = mean(seconds.values())
     total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
     all_known = known.keys() >= {plan.labels[cell.id] for cell in to_run}
-    how = "as long as cells like these took" if all_known else f"by {MEASURED_STEPS} steps a loss, without evaluations"
+    how = "as long as cells like these took" if all_known else f"for training alone, by {MEASURED_STEPS} steps a loss"
     return [*plan.notes, *lines, f"about {duration(total)} with {workers} cells at a time, {how}"]
 
 

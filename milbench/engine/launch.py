@@ -19,6 +19,7 @@ from milbench.errors import UsageError
 
 if TYPE_CHECKING:
     from milbench.engine.display import Display
+    from milbench.engine.worker import Job
 
 Output = Literal["text", "quiet", "json"]
 
@@ -118,8 +119,8 @@ class _Launch:
             check_cluster(self.how.cluster)
             self.devices = [self.how.device]
         self.device = str(resolve(self.how.device)) if self.how.cluster else self.devices[0]
-        self.earlier = self._earlier()
-        self.precision = self.earlier.precision if self.earlier else ""
+        earlier = self._earlier()
+        self.precision = earlier.precision if earlier else ""
         if self.how.in_process and (self.how.timeout or self.how.cluster):
             raise UsageError("run.in_process excludes run.timeout and --cluster: a cell is ended with its process")
 
@@ -164,13 +165,18 @@ class _Launch:
         to_run = [cell for cell in cells if states[cell.id].status in rerun]
         display = self._display(plan, states, to_run)
         if self.dry_run:
+            from milbench.data import catalog
             from milbench.engine.estimate import outlook
 
-            display.planned(outlook(plan, to_run, self.root, workers, self._threads(workers), self.how.data_dir))
+            with catalog.downloads(allowed=False):
+                lines = outlook(plan, to_run, self.root, workers, self._threads(workers), self.how.data_dir)
+            display.planned(lines)
             display.over("dry run: nothing was started")
             return 0
-        plan = self._keep(plan)
         display.planned(plan.notes[len(self.spec.notes) :])
+        jobs = self._jobs(plan, to_run, workers, slots)
+        self._check(jobs, display)
+        plan = self._keep(plan)
         if not to_run:
             running = sum(states[cell.id].status == "running" for cell in cells)
             undone = sum(states[cell.id].status != "done" for cell in cells) - running
@@ -183,14 +189,21 @@ class _Launch:
             )
             display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
             return int(bool(left))
-        return self._execute(plan, cells, to_run, display, workers, slots)
+        if self.how.rerun == "all":
+            for cell in to_run:
+                self.root.cell(cell.id).remove()
+        return self._execute(plan, cells, jobs, display, workers)
 
     def _keep(self, plan: Plan) -> Plan:
-        """Write the plan, with the cells of earlier launches that it adds to."""
+        """Write the plan, with the cells of other launches that it adds to: of earlier ones, and of those beside it."""
+        from milbench._utils import locks
+
         self.root.make()
         plan = replace(plan, command=self.command, launched=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
-        plan = plan.joined(self.earlier) if self.earlier else plan
-        self.root.keep(plan)
+        with locks.lock(self.root.runs / f"{plan.name}.lock"):
+            earlier = self._earlier()
+            plan = plan.joined(earlier) if earlier else plan
+            self.root.keep(plan)
         return plan
 
     def _earlier(self) -> Plan | None:
@@ -211,18 +224,10 @@ class _Launch:
     def _threads(self, workers: int) -> int:
         return self.how.threads or max(1, (os.cpu_count() or 1) // max(workers, 1))
 
-    def _execute(
-        self, plan: Plan, cells: list[Cell], to_run: list[Cell], display: Display, workers: int, slots: int
-    ) -> int:
-        from contextlib import closing
-
-        from milbench.engine.check import check_all
-        from milbench.engine.mirror import Mirror
-        from milbench.engine.run import ClusterLost, compute_all
+    def _jobs(self, plan: Plan, to_run: list[Cell], workers: int, slots: int) -> list[Job]:
         from milbench.engine.worker import Job
 
-        is_child = self.how.cluster is None and not self.how.in_process
-        jobs = [
+        return [
             Job(
                 cell=cell,
                 folder=str(self.root.cell(cell.id).path),
@@ -230,17 +235,27 @@ class _Launch:
                 slots=slots,
                 threads=self._threads(workers),
                 data_dir=str(self.how.data_dir) if self.how.data_dir else None,
-                anew=self.how.rerun == "all",
                 timeout=self.how.timeout,
-                launcher=os.getpid() if is_child else None,
                 in_process=self.how.in_process,
                 classes=plugin_classes(cell),
                 label=plan.label(cell),
             )
             for cell in to_run
         ]
-        for warning in check_all(jobs, in_process=self.how.in_process):
-            display.over(warning)
+
+    def _check(self, jobs: list[Job], display: Display) -> None:
+        from milbench.engine.check import check_all
+
+        if jobs:
+            for warning in check_all(jobs, in_process=self.how.in_process):
+                display.over(warning)
+
+    def _execute(self, plan: Plan, cells: list[Cell], jobs: list[Job], display: Display, workers: int) -> int:
+        from contextlib import closing
+
+        from milbench.engine.mirror import Mirror
+        from milbench.engine.run import ClusterLost, compute_all
+
         mirror = None if self.smoke else Mirror(self.root, plan, log_models=self.how.log_models)
         if mirror:
             mirror.start()

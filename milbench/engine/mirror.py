@@ -38,7 +38,8 @@ for key, value in {
 INTERVAL = 3.0
 """Seconds between two looks at the folders while a launch goes on."""
 PATIENCE = 10.0
-"""Seconds without any progress after which a server counts as away at the end of a command."""
+"""Seconds without any progress after which a server counts as away at the end of a command; ten times that where a
+database is written, whose tables may have to be made first."""
 STATUSES: dict[Status, str] = {"done": "FINISHED", "failed": "FAILED", "running": "RUNNING", "missing": "KILLED"}
 """How MLflow calls what has become of a cell."""
 CELL = "milbench.cell"
@@ -76,7 +77,8 @@ class Mirror:
         """Mirror what is left, as long as that goes on; return in one line what is not mirrored, "" if all is."""
         self._over.set()
         self._moved = time.monotonic()
-        while self._thread.is_alive() and time.monotonic() - self._moved < PATIENCE:
+        patience = PATIENCE if self.uri.startswith("http") else 10 * PATIENCE
+        while self._thread.is_alive() and time.monotonic() - self._moved < patience:
             self._thread.join(0.1)
         if self._thread.is_alive():
             self._given_up.set()

@@ -54,7 +54,7 @@ def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 
 def _torch_optimizers() -> dict[str, OptimizerMaker]:
-    """Return torch's optimisers by their names in lower case, without those that need a closure or sparse gradients."""
+    """Return torch's optimisers by their names in lower case, but for those that need more, or wait for a GPU."""
     classes = {
         name.lower(): cls
         for name, cls in vars(torch.optim).items()
@@ -63,7 +63,7 @@ def _torch_optimizers() -> dict[str, OptimizerMaker]:
     return {name: _of_torch(cls) for name, cls in classes.items() if name not in _UNSUITABLE}
 
 
-_UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon")
+_UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
 OPTIMIZERS: dict[str, OptimizerMaker] = {**_torch_optimizers(), "sgd": _sgd, "muon": _muon, "psgd": _psgd}
 """The optimisers of torch, and those of milbench itself."""
 CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from milbench.engine.cell import CellFolder
 from milbench.engine.spec import MOST_WORKERS
-from milbench.engine.worker import Job, Outcome, compute, died
+from milbench.engine.worker import Job, Outcome, compute, died, serve
 from milbench.errors import UsageError
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
 def _one_by_one(suspects: Sequence[Job], client: Any) -> Iterator[Outcome]:
     """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
     for job in sorted(suspects, key=lambda job: CellFolder(Path(job.folder)).begun, reverse=True):
-        if CellFolder(Path(job.folder)).hang.exists():  # its time was over
+        if CellFolder(Path(job.folder)).timed_out:
             yield Outcome(job.cell.id, "failed", died(job, ""))
             continue
         try:
@@ -103,7 +103,8 @@ def in_processes(
     how: dict[str, Any] = {"return_as": "generator_unordered", "batch_size": 1}
     if client is None:
         # With one job joblib would compute in this process. Only `workers` cells are handed out at a time.
-        config = parallel_config(backend="loky", inner_max_num_threads=threads)
+        begin: dict[str, Any] = {"initializer": serve, "initargs": (os.getpid(),)}
+        config = parallel_config(backend="loky", inner_max_num_threads=threads, **begin)
         how |= {"n_jobs": max(workers, 2), "pre_dispatch": workers, "max_nbytes": None}
     else:
         config = parallel_config(backend="dask", client=client, wait_for_workers_timeout=FIRST_WORKER)

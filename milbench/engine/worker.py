@@ -37,9 +37,7 @@ class Job:
         slots: how many cells may be computed on a GPU at once.
         threads: how many threads PyTorch uses.
         data_dir: the folder of the data; None: the default one.
-        anew: whether to forget what was computed of the cell before.
         timeout: seconds after which the process is ended; None: never.
-        launcher: the process id of the launcher where the worker is a child of it and ends with it; else None.
         in_process: whether the launcher itself computes the cell, so that Ctrl-C is the user's.
         classes: of the loss and the task, where no file or module holds them.
         label: the cell in words, with what sets it apart from others of its comparison.
@@ -51,9 +49,7 @@ class Job:
     slots: int
     threads: int
     data_dir: str | None
-    anew: bool = False
     timeout: float | None = None
-    launcher: int | None = None
     in_process: bool = False
     classes: tuple[type, ...] = ()
     label: str = ""
@@ -71,15 +67,12 @@ class Outcome:
 def compute(job: Job) -> Outcome:
     """Train and evaluate the cell of a job. Whatever a plug-in raises is kept in the folder and part of the outcome."""
     folder = CellFolder(Path(job.folder))
-    if job.launcher is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a group; the launcher acts on it
     try:
         with _ONE_CELL, ExitStack() as stack:
             if not stack.enter_context(folder.lock()):
                 return Outcome(job.cell.id, "elsewhere", "another process is computing this cell")
-            if folder.is_done and not job.anew:
+            if folder.is_done:
                 return Outcome(job.cell.id, "done")
-            stack.enter_context(_ended_with(job.launcher))
             device = stack.enter_context(free_device(job.devices, job.slots))
             return _compute(job, folder, device)
     except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
@@ -95,7 +88,7 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
     begun = time.time()
     set_torch_defaults(job.threads)
     register(job.classes)
-    folder.begin(job.cell, job.label, provenance(device, job.threads), anew=job.anew)
+    folder.begin(job.cell, job.label, provenance(device, job.threads))
     try:
         with _ended_after(job.timeout, folder.hang):
             result = train(job.cell, folder, torch.device(device), Path(job.data_dir) if job.data_dir else None)
@@ -139,7 +132,7 @@ def set_torch_defaults(threads: int) -> None:
 
 @contextmanager
 def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
-    """Hold one of the slots of the devices for the block: a lock each, which every process of this machine knows.
+    """Hold one of the slots of the devices for the block: a lock each, which all processes of a user share.
 
     The CPU has no slots: as many cells share it as are computed at once.
     """
@@ -149,7 +142,7 @@ def free_device(devices: Sequence[str], slots: int) -> Iterator[str]:
     if devices == ["cpu"]:
         yield "cpu"
         return
-    place = Path(tempfile.gettempdir()) / "milbench-devices"
+    place = Path(tempfile.gettempdir()) / f"milbench-devices-{os.getuid()}"
     names = [(f"{device.replace(':', '-')}.{slot}.lock", device) for slot in range(slots) for device in devices]
     while True:
         for name, device in names:
@@ -182,22 +175,19 @@ def _ended_after(seconds: float | None, trace: Path) -> Iterator[None]:
     trace.unlink(missing_ok=True)
 
 
-@contextmanager
-def _ended_with(launcher: int | None) -> Iterator[None]:
-    """End this process if its launcher ends in the block, however that is: the next launch goes on with the cell."""
-    over = threading.Event()
+def serve(launcher: int) -> None:
+    """Make this process one of a launcher's: Ctrl-C is left to that, and where it ends, however that is, this one does.
+
+    The next launch goes on with the cell.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches every process of a group
 
     def watch() -> None:
-        while not over.wait(0.5):
-            if os.getppid() != launcher:
-                os._exit(1)
+        while os.getppid() == launcher:
+            time.sleep(0.5)
+        os._exit(1)
 
-    if launcher is not None:
-        threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def died(job: Job, how: str) -> str:

@@ -69,7 +69,8 @@ def publish(
 ) -> str:
     """Put a cell into a store as a launch leaves it; return its id."""
     folder = root.make().cell(one.id)
-    folder.begin(one, label, {}, anew=True)
+    folder.remove()
+    folder.begin(one, label, {})
     if network is not None:
         model = torch.nn.ModuleDict({"network": network})
         save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder.weights)

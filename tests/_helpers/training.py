@@ -44,7 +44,7 @@ def small_cell(loss: str = "exact", /, seed: int = 0, task_name: str = TINY, **v
 def train(cell: Cell, path: Path, device: str = "cpu", data_dir: Path | None = None) -> Trained:
     """Train a cell on the CPU, from its checkpoint where there is one."""
     folder = CellFolder(path)
-    folder.begin(cell, str(cell), {}, anew=False)
+    folder.begin(cell, str(cell), {})
     result = engine.train(cell, folder, torch.device(device), data_dir)
     found = load_outcomes(folder.outcomes) if folder.outcomes.exists() else {}
     return Trained(

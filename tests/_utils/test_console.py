@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from milbench._utils.console import complain, plain
+from milbench._utils.console import plain
 from milbench.api import registry
 from tests._helpers.command_line import TINY, Milbench, Ran
 
@@ -69,12 +68,3 @@ def test_a_list_shows_a_broken_plug_in_as_it_is(milbench: Milbench, monkeypatch:
 def test_what_is_harmless_stays() -> None:
     assert plain("Fehler über 3 %, 日本語 —\tnächste\nZeile [b]") == "Fehler über 3 %, 日本語 —\tnächste\nZeile [b]"
     assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed
-
-
-def test_a_problem_is_one_line_that_no_terminal_obeys(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complain(f"the server says {HOSTILE}")
-    assert capsys.readouterr().err == f"milbench: the server says {SHOWN}\n"
-    monkeypatch.setattr(sys, "stderr", None)  # as of a process without a console
-    complain("nobody reads this")

@@ -24,7 +24,7 @@ def planned(root: Path, seeds: str) -> Plan:
 
 def begun(root: Path, cell: Cell) -> CellFolder:
     folder = Root(root).cell(cell.id)
-    folder.begin(cell, str(cell), {}, anew=False)
+    folder.begin(cell, str(cell), {})
     return folder
 
 

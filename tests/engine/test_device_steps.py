@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest import mock
 
 import pytest
 import torch
@@ -89,6 +91,22 @@ def steps_on_meta(variant: Variant, task: str, data: Path | None, recipe: dict[s
     assert all(parameter.grad is not None for parameter in it.network.parameters())
 
 
+class HereAndNow:
+    """A pool of no threads: what torch is told of fake tensors belongs to the thread of the test."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(function(*args))
+        return done
+
+
 class OnGPU:
     """Tasks, networks and losses on a GPU of fake tensors."""
 
@@ -104,6 +122,7 @@ class OnGPU:
                 self._tasks[name].evaluation_limit = 8
                 self._tasks[name].prepare(self.data, GPU)
             task = self._tasks[name]
+        with self.gpu, mock.patch("milbench.api.prefetch.ThreadPoolExecutor", HereAndNow):
             bags = self.without_waiting(lambda: next(iter(task.train_batches(0, generator("bags")))))
         assert bags.instances.device == bags.labels.device == GPU
         return task, bags

@@ -14,7 +14,7 @@ import pytest
 
 from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root, results
-from tests._helpers.command_line import PLUGINS, TINY, Milbench
+from tests._helpers.command_line import PLUGINS, TINY, Milbench, process
 
 WORDS = ["run", "--task", TINY, "--seeds", "0-1", "--loss"]
 
@@ -61,6 +61,9 @@ def test_losses_that_are_run_one_after_the_other_are_in_one_comparison(milbench:
     for loss in ("exact", "noisy-or"):
         assert milbench(*WORDS, loss).code == 0
     assert {cell.loss for cell in Root(root).plan().cells} == {"exact", "noisy-or"}
+    both = [process(*WORDS, loss, "--root", str(root)) for loss in ("isr", "top-k")]  # at the same time
+    assert [launch.wait(100) for launch in both] == [0, 0]
+    assert {cell.loss for cell in Root(root).plan().cells} == {"exact", "noisy-or", "isr", "top-k"}
     assert milbench("run", "--loss", "mean", "--task", TINY, "--name", "apart").code == 0
     assert [*Root(root).names()] == ["apart", "tiny"]
     assert {cell.loss for cell in Root(root).plan().cells} == {"mean"}
@@ -102,7 +105,14 @@ def test_an_export_goes_on_elsewhere(milbench: Milbench, root: Path, tmp_path: P
     assert "added 2 of 2 cells to tiny" in ran.out
     assert numbers(there) == numbers(root)
     assert "nothing to run" in milbench(*WORDS, "exact", "--root", str(there)).out
-    assert "added 0 of 2 cells" in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
+    cell = next(path for path in Root(there).cells.iterdir() if path.is_dir())
+    (cell / "result.json").unlink()
+    (Root(root).cells / cell.name / "result.json").unlink()
+    (cell / "checkpoint.pt").touch()
+    assert milbench("export", "--out", str(tmp_path / "half.zip")).code == 0
+    assert "added 0 of 2 cells" in milbench("import", str(tmp_path / "half.zip"), "--root", str(there)).out
+    assert (cell / "checkpoint.pt").exists(), "what goes on here is worth more than what is not done there"
+    assert "added 1 of 2 cells" in milbench("import", str(tmp_path / "all.zip"), "--root", str(there)).out
     assert milbench("export", "--out", str(tmp_path / "t.csv")).code == 0
     assert (tmp_path / "t.csv").read_text().startswith("task,loss,recipe,supervision,seed,status")
 

@@ -81,7 +81,11 @@ def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
     assert small_cell(recipe={"lr": 0.1}).recipe["normalize_gradient"] is True
     for none in ({"clip_norm": "none"}, {"normalize_gradient": False}):
         recipe = small_cell(recipe=none).recipe
-        assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [None, None, False]
+        assert [recipe.get(rule) for rule in ("clip_norm", "clip_quantile", "normalize_gradient")] == [
+            None,
+            None,
+            False,
+        ]
 
 
 def test_schedules() -> None:

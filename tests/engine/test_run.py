@@ -80,7 +80,8 @@ def test_a_killed_worker_costs_no_cell(root: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     running = process(
         "run", "--loss", "exact,noisy-or", "--task", TINY, "--jobs", "2", "--root", str(root), "--output", "quiet",
-        "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+        "-p", "recipe.epochs=3", "-p", f"task.gate={gate}", "-p", "run.timeout=100",
+        env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
     )  # fmt: skip
     wait_for(running, tmp_path, "gate.reached")
     folder = next(CellFolder(path) for path in Root(root).cells.glob("*") if (path / "progress.json").exists())

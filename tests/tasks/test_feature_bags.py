@@ -374,16 +374,17 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
     pd.DataFrame(rows).to_csv("slides.csv", index=False)
     words = ("task.table=slides.csv", "task.bag=slide_id", "task.labels=label", "task.features=h5_files/*.h5")
     settings = [word for value in words for word in ("-p", value)]
-    run = milbench("run", "--loss", "exact", "--task", "feature-bags", *settings, "--seeds", "0", "--epochs", "20",
-                   "-p", "recipe.lr=3e-2", "--in-process")  # fmt: skip
+    run = milbench("run", "--loss", "exact", "--task", "feature-bags", *settings, "--seeds", "0",
+                   "-p", "recipe.epochs=20", "-p", "recipe.lr=3e-2", "-p", "run.in_process=true")  # fmt: skip
     assert run.code == 0, run.err
     (path,) = root.rglob("gallery.npz")
     shown = gallery.load(path)
     assert shown.coords is not None
     assert shown.coords.shape == (len(shown), 20, 2)
     assert (np.diff(shown.coords[0, :, 0]) == 2).all()
-    cell = next(root.glob("runs/artifacts/*/artifacts/task.json")).parts[-3]
-    said = milbench("predict", "h5_files/s1.h5", "h5_files/s2.h5", "--run", cell, "--out", "found.csv", "--positions")
+    said = milbench(
+        "predict", "h5_files/s1.h5", "h5_files/s2.h5", "--cell", path.parent.name, "--out", "found.csv", "--positions"
+    )
     assert said.code == 0, said.err
     places = pd.read_csv("found-positions.csv")
     assert places["x"].tolist() == [*range(1, 41, 2), *range(2, 42, 2)]

@@ -77,23 +77,6 @@ class ComponentDecoder:
             first = error.errors()[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
-    @classmethod
-    def from_metrics(cls, metrics: Mapping[str, float]) -> ComponentDecoder | None:
-        """Return the decoder of a run that an earlier version of milbench made, which kept its numbers as metrics.
-
-        Args:
-            metrics: the last value of every metric of the run, by name.
-
-        Returns:
-            None where the numbers are not among the metrics.
-        """
-        if any(f"chosen/{name}" not in metrics for name in ("mass", "apart", "tilt")):
-            return None
-        mass, apart, tilt = (metrics[f"chosen/{name}"] for name in ("mass", "apart", "tilt"))
-        reach = itertools.takewhile(lambda name: name in metrics, (f"chosen/reach_{c}" for c in CHARACTERS))
-        margin = metrics.get("chosen/margin_x", 0.0), metrics.get("chosen/margin_y", 0.0)
-        return cls(mass, apart, tilt, tuple(metrics[name] for name in reach), margin)
-
 
 class Piece(NamedTuple):
     """A component along the direction of reading: its middle, its class, and its positions from start to stop."""

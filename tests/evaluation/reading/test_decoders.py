@@ -350,13 +350,6 @@ def test_a_damaged_decoder_is_refused(change: dict[str, Any], complaint: str) ->
         ComponentDecoder.from_json(lacking)
 
 
-def test_the_decoder_of_an_older_run_is_among_its_metrics() -> None:
-    metrics = {"chosen/mass": 0.5, "chosen/apart": 1.5, "chosen/tilt": 2.0, "validation/transcription_error": 0.1}
-    metrics |= {"chosen/reach_0": 4.0, "chosen/reach_1": 3.0, "chosen/margin_x": 4.0, "chosen/margin_y": 2.0}
-    assert ComponentDecoder.from_metrics(metrics) == ComponentDecoder(0.5, 1.5, 2.0, (4.0, 3.0), (4.0, 2.0))
-    assert ComponentDecoder.from_metrics({name: value for name, value in metrics.items() if "tilt" not in name}) is None
-
-
 def test_a_decoder_can_be_learnt_from_nothing() -> None:
     nothing = find_components(draw("..."))
     assert read_components(nothing, 1, fit_component_decoder(nothing, ["12"])) == [""]
