@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import expit
 from torch import Tensor
 
 from milbench.api.reliability import BINS, Bin, calibration_error
@@ -48,6 +46,8 @@ class Forecasts:
 
     def probabilities(self, temperature: float = 1.0) -> NDArray[Any]:
         """Return (n,), the probabilities by the log-odds divided by a temperature."""
+        from scipy.special import expit  # scipy takes a while, and a plan needs none of it
+
         found: NDArray[Any] = expit(self.log_odds / temperature)
         return found
 
@@ -104,6 +104,8 @@ def fitted_temperature(forecasts: Forecasts) -> float:
 
     The score is convex in the inverse of the temperature: there is one best.
     """
+    from scipy.optimize import minimize_scalar
+
     against = np.where(forecasts.happened, -forecasts.log_odds, forecasts.log_odds)
 
     def cost(log_temperature: float) -> float:
