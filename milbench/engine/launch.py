@@ -178,21 +178,29 @@ class _Launch:
         self._check(jobs, display)
         plan = self._keep(plan)
         if not to_run:
-            running = sum(states[cell.id].status == "running" for cell in cells)
-            undone = sum(states[cell.id].status != "done" for cell in cells) - running
-            left = [f"{running} cells are being computed by another launch"] if running else []
-            again = "all" if self.how.rerun == "failed" else "failed"
-            left += (
-                [f"{undone} {'cell is' if undone == 1 else 'cells are'} not done (add --rerun {again})"]
-                if undone
-                else []
-            )
-            display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
-            return int(bool(left))
+            return self._nothing_to_run(plan, [states[cell.id].status for cell in cells], display)
         if self.how.rerun == "all":
             for cell in to_run:
                 self.root.cell(cell.id).remove()
         return self._execute(plan, cells, jobs, display, workers)
+
+    def _nothing_to_run(self, plan: Plan, statuses: list[str], display: Display) -> int:
+        """Bring MLflow up to date, which a launch that was killed at its very end has left behind."""
+        from milbench.engine.mirror import Mirror
+
+        mirror = Mirror(self.root, plan, log_models=self.how.log_models)
+        if mirror.behind():
+            mirror.start()
+            if behind := mirror.finish():
+                display.over(behind)
+        left = []
+        if running := statuses.count("running"):
+            left.append(f"{running} cells are being computed by another launch")
+        if undone := len(statuses) - running - statuses.count("done"):
+            again = "all" if self.how.rerun == "failed" else "failed"
+            left.append(f"{undone} {'cell is' if undone == 1 else 'cells are'} not done (add --rerun {again})")
+        display.over("nothing to run" + (f", but {' and '.join(left)}" if left else ""))
+        return int(bool(left))
 
     def _keep(self, plan: Plan) -> Plan:
         """Write the plan, with the cells of other launches that it adds to: of earlier ones, and of those beside it."""

@@ -83,13 +83,14 @@ class Mirror:
         if self._thread.is_alive():
             self._given_up.set()
             self.problem = f"{shown(self.uri)} does not answer"
-        left = self._behind()
+        left = self.behind()
         if not left:
             return ""
         why = f" ({self.problem})" if self.problem else ""
         return f"{len(left)} of {len(self.plan.cells)} cells are not in MLflow yet{why}; milbench sync catches up"
 
-    def _behind(self) -> list[Cell]:
+    def behind(self) -> list[Cell]:
+        """Return the cells of which something is not in MLflow yet, as their folders remember it."""
         cells = [cell for cell in self.plan.cells if cell.id not in self._settled]
         behind = [cell for cell in cells if is_behind(self.root.cell(cell.id), self.uri, models=self.log_models)]
         left = {cell.id for cell in behind}
@@ -113,7 +114,7 @@ class Mirror:
 
     def _mirror_alone(self) -> None:
         self._moved = time.monotonic()
-        behind = self._behind()
+        behind = self.behind()
         if not behind:
             return
         client = _client(self.root, self.uri)

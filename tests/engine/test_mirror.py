@@ -135,10 +135,17 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    """Says nothing of clients that hang up, which is what is tested."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None: ...
+
+
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://user:secret@127.0.0.1:{server.server_port}"
     server.shutdown()
