@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 # In a page these are replaced by the page's own colours, so that figures follow a dark theme.
@@ -19,6 +20,11 @@ CLASS_COLOURS = (
 
 def class_colours(count: int) -> list[Any]:
     """Return `count` colours of classes, each in a form that matplotlib accepts."""
+    return distinct(CLASS_COLOURS, count)
+
+
+def distinct(colours: Sequence[str], count: int) -> list[Any]:
+    """Return `count` of the colours, or as many others that differ where there are too few."""
     import seaborn as sns
 
-    return list(CLASS_COLOURS[:count]) if count <= len(CLASS_COLOURS) else list(sns.color_palette("husl", count))
+    return list(colours[:count]) if count <= len(colours) else list(sns.color_palette("husl", count))

@@ -175,6 +175,9 @@ def _compared(study: Study) -> str:
         tasks = study.tasks[0]
     seeds = sorted({int(n) for n in study.cells.groupby(["task", "variant"])["seed"].nunique()})
     many = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    folds = {tuple(study.info(task).folds or ()) for task in study.tasks}
+    if len(folds) == 1 and (one := folds.pop()):
+        many = f"{one[1]} x {one[0]} folds"
     metrics = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))
     names = [SUPERVISIONS.get(kind, kind).partition(":")[0].lower() for kind in study.kinds]
     kinds = "" if len(names) == 1 else "; " + ", ".join(names)

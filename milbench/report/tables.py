@@ -107,6 +107,8 @@ def main_table(study: Study) -> Table:
     if one and not is_known:
         frame = frame.drop(columns="may be the best")
     note = "Mean ± standard deviation over seeds" + ("; ✓: may be the best." if is_known and not one else ".")
+    if not one:
+        note += " Step: the time of a training step over that of the quickest loss, in the geometric mean over tasks."
     kinds = "" if len(study.kinds) == 1 else " Losses are compared with those of the same supervision."
     contenders = frozenset(k for k, v in enumerate(index) if v in study.colours)
     return Table("All losses", frame, note + kinds, contenders if one else frozenset())

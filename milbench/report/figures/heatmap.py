@@ -23,7 +23,8 @@ MARKS = (
 )
 PAIRS = (
     "Row less column, in the unit of the metric, of means over common seeds. Green: the row is better beyond the 95 % "
-    "interval of this pair; red: it is worse. Intervals stand for themselves."
+    "interval of this pair; red: it is worse. Each pair is judged alone, and contenders by all at once: one "
+    "of them may be worse in a pair."
 )
 TASKS = "Means over seeds. Green: the loss may be the best on that task."
 MOST_PAIRS = 20

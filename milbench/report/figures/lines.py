@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench.api.metric_info import describe
-from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, value_label, wrapped
+from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, wrapped
 from milbench.report.formatting import significant
 from milbench.report.statistics.pareto import pareto_front
 from milbench.report.study import Study, rows_of
@@ -44,7 +44,6 @@ def curves_figure(study: Study, task: str) -> Figure | None:
     )  # fmt: skip
     lowest = float(data.groupby(["variant", "epoch"])["value"].mean().min())
     value_axis(axes, "y", metric, lowest, float(data["value"].max()))
-    axes.set(ylabel=value_label(metric))
     _legend(axes, {v: palette[v] for v in named})
     return figure
 
@@ -70,7 +69,7 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     else:
         axes.set_xlim(0, 1.15 * data["ms"].max())
     value_axis(axes, "y", metric, float(found["mean"].min()), float(found["mean"].max()))
-    axes.set(xlabel="training step (ms)", ylabel=value_label(metric))
+    axes.set(xlabel="training step (ms)")
     on_front = set(front.index)
     middle = 0.6 * float(data["ms"].max())
     for row in rows_of(data[data["variant"].isin(on_front)]):
@@ -106,7 +105,7 @@ def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) ->
     axes.set_xticks(list(amounts), [f"{amount:,.0f}" for amount in amounts])
     axes.xaxis.set_minor_locator(NullLocator())
     value_axis(axes, "y", metric, float(data["value"].min()), float(data["value"].max()))
-    axes.set(xlabel="training bags", ylabel=value_label(metric))
+    axes.set(xlabel="training bags")
     last = data[data["bags"] == max(amounts)].groupby("variant")["value"].mean()
     labels = {f"{v}: {study.supervision[v]} supervision" if len(study.kinds) > 1 else v: palette[v]
               for v in sorted(order, key=lambda v: -last.get(v, 0.0))}  # fmt: skip

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK, MUTED
 from milbench.api.published import Published
-from milbench.report.figures.style import WIDTH, colours, literal, value_axis, value_label, wrapped
+from milbench.report.figures.style import WIDTH, colours, literal, value_axis, wrapped
 from milbench.report.study import Study
 
 MOST_TASKS = 6
@@ -20,7 +20,7 @@ CAPTION = (
     "Every dot is a seed, the diamond their mean with its 95 % interval. In colour: contenders, which may be the best; "
     "grey: losses that are worse."
 )
-PUBLISHED = " Rings: published values."
+PUBLISHED = " Rings: published values; whether they are comparable is said beside them, under each task."
 CHANCE = " Dashed: guessing."
 
 
@@ -85,7 +85,7 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
         float(np.nanmin(found["mean"])),
         max(*shown, *marks, *found["high"].clip(upper=1.2 * max(shown)).dropna(), 0.0),
     )
-    axes.set(xlabel=value_label(metric), ylabel="", ylim=(len(order) - 0.4, -0.6))
+    axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
 
 

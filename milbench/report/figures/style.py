@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER
+from milbench._utils.palette import COLOURS, INK, LINE, MUTED, PAPER, distinct
 from milbench.api.metric_info import Metric
 from milbench.report.study import Study
 
@@ -69,11 +69,11 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def colours(study: Study, task: str) -> dict[str, str]:
+def colours(study: Study, task: str) -> dict[str, Any]:
     """Return a colour for each loss that may be the best on a task, the same on every task, and grey for the others."""
-    found = study.summary(task)["contender"]
+    found, palette = study.summary(task)["contender"], distinct(COLOURS, len(study.colours))
     return {
-        str(variant): COLOURS[study.colours[str(variant)] % len(COLOURS)] if is_contender else GREY
+        str(variant): palette[study.colours[str(variant)]] if is_contender else GREY
         for variant, is_contender in found.items()
     }
 
@@ -84,7 +84,7 @@ def value_label(metric: Metric) -> str:
 
 
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
-    """Scale an axis of values: shares from 0 on, by square roots where they span a wide range.
+    """Scale and name an axis of values: shares from 0 on, by square roots where they span a wide range.
 
     Args:
         axes: the axes.
@@ -95,6 +95,7 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
     """
     set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
+    ticks.set_label_text(value_label(metric))
     formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g}")
     if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
         if metric.percent:
@@ -102,6 +103,7 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
         return
     top = min(1.04, 1.08 * high) or 1.0
     if high > 8 * low:
+        ticks.set_label_text(f"{value_label(metric)}, √ scale")
         set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
         shown = [tick for tick in _TICKS if tick <= top]
         least = (top**0.5) / 9
