@@ -15,7 +15,7 @@ from website import check, links, reports
 @pytest.mark.parametrize(
     ("page", "link", "there"),
     [
-        ("running.md", "reports.md#calibration", "reports.md#calibration"),
+        ("running.md", "statistics.md#calibration", "statistics.md#calibration"),
         ("running.md", "../CONTRIBUTING.md#add-a-loss", "contributing.md#add-a-loss"),
         ("results.md", "../reports/classic/report.md", "reports/classic/index.html"),
         ("results.md", "../reports/README.md", "gallery.md"),
@@ -23,7 +23,7 @@ from website import check, links, reports
         ("contributing.md", "README.md", "index.md"),
         ("gallery.md", "classic/report.md", "reports/classic/index.html"),
         ("gallery.md", "classic/picture.png", "reports/classic/picture.png"),
-        ("gallery.md", "../docs/reports.md", "reports.md"),
+        ("gallery.md", "../docs/statistics.md", "statistics.md"),
         ("likelihood.md", "alternating_series_error.png", "alternating_series_error.png"),
         ("results.md", "https://arxiv.org/abs/1811.12346", "https://arxiv.org/abs/1811.12346"),
         ("results.md", "#sounds", "#sounds"),
@@ -39,7 +39,7 @@ def test_links_of_the_documents_hold_on_github() -> None:
     broken = [
         f"{page.name}: {link}"
         for page in pages
-        for link in re.findall(r"\]\(([^()\s#:]+)", page.read_text("utf-8"))
+        for link in re.findall(r"\]\(([^()\s#:]+)[)#]", page.read_text("utf-8"))
         if not (page.parent / link).exists()
     ]
     assert broken == []
@@ -62,6 +62,32 @@ def test_every_loss_and_task_has_a_page() -> None:
 
     for names, titles in ((losses().names(), of_losses.titles()), (tasks().names(), of_tasks.titles())):
         assert set(names) <= {title for entry in titles for title in entry}
+
+
+def test_the_page_of_every_loss_has_its_formula() -> None:
+    from website.losses import formulas
+
+    assert set(formulas()) == set(losses().names())
+
+
+def test_formulas_become_pictures_that_can_be_read_out() -> None:
+    formulas = pytest.importorskip("website.formulas", exc_type=ImportError)
+    page = formulas.draw(
+        r'<p>a <span class="arithmatex">\(a_k &lt; 1\)</span></p><div class="arithmatex">\[ x \]</div>'
+    )
+    assert "arithmatex" not in page
+    assert page.count("<svg ") == page.count('role="img"') == 2
+    assert 'aria-label="a_k &lt; 1"' in page
+
+
+def test_the_files_that_documents_name_exist() -> None:
+    pages = [REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")]
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(r"`((?:milbench|losses|tasks|tests|website)/[\w/.-]*)`", page.read_text("utf-8"))
+    }
+    assert [one for one in sorted(named) if one[1] != "losses/NAME.py" and not (REPOSITORY / one[1]).exists()] == []
 
 
 def test_what_is_wrong_with_a_site_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from website import command_line, losses, metrics, outside, python_names, reports, tasks
+from website import command_line, formulas, losses, metrics, outside, python_names, reports, tasks
 from website.links import lead_to_the_site
 
 
@@ -30,6 +30,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Let every link lead to the page that its file has on the site."""
     return lead_to_the_site(markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Draw the formulas of every page."""
+    return formulas.draw(html)
 
 
 def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:

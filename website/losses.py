@@ -1,37 +1,49 @@
-"""The pages of the losses: what each minimises, from its docstring, and how it looks on a bag of two positions."""
+"""The pages of the losses: formula, picture, where it stands, docstring and code of each, and an overview."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+
 from milbench.api.loss import Loss
 from milbench.api.registry import losses
+from website import REPOSITORY, standing
 from website.loss_pictures import picture
 
 OVERVIEW = """# Every loss in pictures
 
 The bag of all pictures has two positions and one class (`cross-entropy`: one position). The axes are the logits of the
-class at the two positions; the background has logit 0. Dark is large.
+class at the two positions; the background has logit 0. Dark is large. [What the symbols mean](../../losses.md).
 
-<div class="cards" markdown>
+<div class="cards wide" markdown>
 {cards}
 </div>
 """
 CARD = """<div class="card" markdown>
 **[{name}]({name}.md)**
 
+{formula}
+
 [![{name}]({name}.png)]({name}.md)
 </div>
 """
 PAGE = """# {name}
 
-| supervision | head | file |
-|---|---|---|
-| {supervision} | {head} | `losses/{file}.py` |
+<div class="minimises" markdown>
+{formula}
+</div>
 
+Learns from: {supervision} · head: {head} · [the code](#code) · [what the symbols mean](../../losses.md)
+
+## What it sees
 <div class="scrolled" markdown>
 ![{caption}]({name}.png)
 </div>
 
 *{caption}*
+
+{standing}
+## In detail
 
 ::: losses.{file}.{cls}
     options:
@@ -39,7 +51,34 @@ PAGE = """# {name}
       show_root_toc_entry: false
       show_bases: false
       members: []
+
+## Code
+`losses/{file}.py`
+
+```python
+{code}```
 """
+STANDING = """## Where it stands
+Set error in %, mean ± standard deviation of ten seeds; ✓: may be the best
+([all losses, tuned alike](../../reports/all-losses/index.html)).
+
+{table}
+
+<div class="scrolled" markdown>
+![The mean set error of {name} among all losses, task by task]({name}-standing.png)
+</div>
+
+*In colour: {name}. Grey: the other losses.*
+
+"""
+GIVEN = {
+    "set": "label sets",
+    "count": "counts of classes",
+    "order": "the order of classes",
+    "position": "the class at each position",
+}
+PRESENCE = ", in the binary cross-entropy of every class"
+ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
 
 
 def titles() -> list[dict[str, str]]:
@@ -49,20 +88,42 @@ def titles() -> list[dict[str, str]]:
 
 def files() -> dict[str, str | bytes]:
     """Return the pages with their pictures."""
-    made: dict[str, str | bytes] = {
-        "reference/losses/index.md": OVERVIEW.format(cards="\n".join(CARD.format(name=n) for n in losses().names()))
-    }
-    for name in losses().names():
+    names = losses().names()
+    cards = "\n".join(CARD.format(name=name, formula=formulas()[name]) for name in names)
+    made: dict[str, str | bytes] = {"reference/losses/index.md": OVERVIEW.format(cards=cards)}
+    for name in names:
         loss = losses().create(name, {})
         made[_path(name)] = _page(name, loss)
         made[f"reference/losses/{name}.png"] = picture(loss)
+        if standing.variants(name):
+            made[f"reference/losses/{name}-standing.png"] = standing.picture(name)
     return made
 
 
+@cache
+def formulas() -> dict[str, str]:
+    """Return what each loss minimises, from the tables of docs/losses.md.
+
+    Raises:
+        ValueError: a built-in loss has no row there.
+    """
+    rows = ROW.findall((REPOSITORY / "docs" / "losses.md").read_text("utf-8"))
+    found = {
+        name: next(cell for cell in cells.split(" | ") if "$" in cell).strip() for name, cells in rows if "$" in cells
+    }
+    if missing := set(losses().names()) - set(found):
+        raise ValueError(f"docs/losses.md has no row with a formula for {', '.join(sorted(missing))}")
+    return {name: cell + (PRESENCE if cell.startswith("$P_c") else "") for name, cell in found.items()}
+
+
 def _page(name: str, loss: Loss) -> str:
+    file = name.replace("-", "_")
+    table = standing.table(name)
     return PAGE.format(
-        name=name, supervision=loss.supervision, head=loss.head, file=name.replace("-", "_"), cls=type(loss).__name__,
-        caption=caption(loss),
+        name=name, supervision=GIVEN[loss.supervision], head=loss.head, file=file, cls=type(loss).__name__,
+        caption=caption(loss), formula=formulas()[name],
+        standing=STANDING.format(name=name, table=table) if table else "",
+        code=(REPOSITORY / "losses" / f"{file}.py").read_text("utf-8"),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ CARD = """<div class="card wide" markdown>
 PAGE = """# Published reports
 
 A report is what `milbench report` writes: one page with its tables and figures in it. What its numbers mean:
-[statistics of a report](../docs/reports.md).
+[statistics of a report](../docs/statistics.md).
 
 <div class="cards" markdown>
 {cards}

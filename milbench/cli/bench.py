@@ -13,7 +13,7 @@ from milbench.cli.options import SeveralNames, names
 if TYPE_CHECKING:
     import pandas as pd
 
-app = typer.Typer(no_args_is_help=True, help="Measure speed and memory.")
+app = typer.Typer(no_args_is_help=True, help="Measure speed and memory.\n\nExample: milbench bench losses --quick")
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of PyTorch on the CPU.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Repeat less, and leave out the largest bags.")]
 

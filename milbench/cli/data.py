@@ -14,7 +14,10 @@ from milbench.errors import UsageError, as_usage
 if TYPE_CHECKING:
     from milbench.data.checks import Finding
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, check or render data sets; check your own table.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, fetch, check or render data sets; check your own table.\n\nExample: milbench data fetch mnist",
+)
 
 
 @app.command("list")

@@ -43,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
-    help="Compare losses for multiple-instance learning from label sets.",
+    help="Compare losses for multiple-instance learning from label sets.\n\nExample: milbench run demo",
 )
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run.run,

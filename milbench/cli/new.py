@@ -13,7 +13,7 @@ import typer
 
 from milbench.errors import UsageError, as_usage
 
-app = typer.Typer(no_args_is_help=True, help="Write a loss or a task of your own, and its test.")
+app = typer.Typer(no_args_is_help=True, help="Write a loss or a task, and its test.\n\nExample: milbench new loss mine")
 NameArgument = Annotated[str, typer.Argument(help="In lower case with hyphens, such as mean-pooling.")]
 
 

@@ -14,7 +14,7 @@ from milbench.api.decoder import Decoder
 
 SeveralNames = Annotated[
     str | None,
-    typer.Option(metavar="NAMES", help="Names, .py files or PACKAGE.MODULE:CLASS, with commas."),
+    typer.Option(metavar="NAMES", help="Names, files or MODULE:CLASS, with commas."),
 ]
 RootOption = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of runs/ and reports/.")]
 DataDirOption = Annotated[
@@ -35,27 +35,23 @@ SettingOption = Annotated[
         "-p",
         "--set",
         metavar="KEY=VALUE",
-        help="A setting: recipe.KEY=V, loss.KEY=V, task.KEY=V, or loss.NAME.KEY=V for one; V1,V2 compares both. "
-        "supervision=V1,V2 admits losses of these kinds. run.KEY=V: threads, timeout, jobs_per_device, in_process.",
+        help="recipe.KEY=V, loss.KEY=V, task.KEY=V, run.KEY=V, or loss.NAME.KEY=V for one; V1,V2 compares both. "
+        "supervision=V1,V2 admits losses of both kinds.",
     ),
 ]
 RerunOption = Annotated[
     Literal["missing", "failed", "all"] | None,
-    typer.Option("--rerun", help="Compute missing cells (default), failed ones as well, or all anew."),
+    typer.Option("--rerun", help="Cells to compute; default: missing."),
 ]
 OutputOption = Annotated[
     Literal["text", "quiet", "json"],
-    typer.Option("--output", help="Tables and bars, failures alone, or JSON lines."),
+    typer.Option("--output", help="Tables, failures, or JSON lines."),
 ]
 SeedsOption = Annotated[
-    str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or every fold of a task.")
+    str | None, typer.Option(metavar="SEEDS", help="Such as 0-9 or 0,2,5; default: 0, or all folds.")
 ]
-PresetOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first one, if it has any.")
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show the plan, the recipes and the expected time; compute nothing.")
-]
+PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help="A preset of the spec; default: its first.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show plan, recipes and time; compute nothing.")]
 GalleryOption = Annotated[bool, typer.Option("--gallery/--no-gallery", help="Show pictures of test bags.")]
 ComparisonArgument = Annotated[str | None, typer.Argument(help="A comparison; default: the one launched last.")]
 TrainedCellOption = Annotated[

@@ -43,7 +43,7 @@ def report(
 def write_report(
     name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
 ) -> Path:
-    """Write the report of a comparison, print where its page is and what it says, and return the page.
+    """Write the report of a comparison, print what it says and where its page is, and return the page.
 
     Args:
         name: of the comparison; None: the one launched last.
@@ -71,6 +71,6 @@ def write_report(
     page = render(results, out, gallery=gallery)
     if publish:
         keep(results, out)
-    console.print(Text.assemble("wrote ", (plain(str(page)), "cyan")), soft_wrap=True)
-    console.print(Text(plain(sentence(results)), style="bold"), soft_wrap=True)
+    said = Text.assemble((plain(sentence(results)), "bold"), " ", (plain(str(page)), "cyan"))
+    console.print(said, soft_wrap=True)
     return page.resolve()

@@ -28,25 +28,25 @@ def run(
     setting: options.SettingOption = None,
     preset: options.PresetOption = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name the comparison; default: as the spec or the tasks.")
+        str | None, typer.Option(metavar="NAME", help="Name the comparison; default: spec or tasks.")
     ] = None,
     data_dir: options.DataDirOption = None,
     device: options.DevicesOption = None,
     jobs: options.JobsOption = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A dask scheduler, or local:N (needs milbench[dask]).")
+        str | None, typer.Option(metavar="ADDRESS", help="The address of a dask scheduler, or local:N.")
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option(
             metavar="i/n",
-            help="i/n: compute every n-th cell, from the i-th on, for job arrays on a shared disk.",
+            help="Compute every n-th cell, from the i-th on.",
         ),
     ] = None,
     rerun: options.RerunOption = None,
-    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model too.")] = False,
+    log_models: Annotated[bool, typer.Option("--log-models", help="Log every network as an MLflow model.")] = False,
     dry_run: options.DryRunOption = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Try every cell on a few bags, and keep nothing.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Try every cell on a few bags; keep nothing.")] = False,
     output: options.OutputOption = "text",
     root: options.RootOption = options.HERE,
 ) -> int:
@@ -73,9 +73,7 @@ def run(
 
 def tune(
     spec: Annotated[str, typer.Argument(help="A TOML file or a built-in spec that has a table [tune].")],
-    draws: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Settings to try for every loss; default: tune.draws.")
-    ] = None,
+    draws: Annotated[int | None, typer.Option(metavar="N", min=1, help="Settings to try for every loss.")] = None,
     loss: SeveralNames = None,
     task: SeveralNames = None,
     seeds: options.SeedsOption = None,

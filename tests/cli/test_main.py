@@ -6,11 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from milbench import __version__
+from milbench.cli.main import app
 from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 
@@ -278,6 +282,20 @@ def test_help_and_completion_import_nothing_heavy(words: list[str], completing: 
     )  # fmt: skip
     assert shown in done.stdout
     assert done.stdout.endswith("code 0\nheavy set()\n")
+
+
+def test_every_help_fits_a_screen_and_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def helps(command: Any, name: str, above: Any = None) -> Iterator[tuple[str, str]]:
+        context = command.make_context(name, [], parent=above, resilient_parsing=True)
+        yield context.command_path, command.get_help(context)
+        for word, below in getattr(command, "commands", {}).items():
+            yield from helps(below, word, context)
+
+    for path, text in helps(typer.main.get_command(app), "milbench"):
+        assert "Example: milbench" in text, path
+        assert len(text.splitlines()) <= 40, path
 
 
 def test_version() -> None:

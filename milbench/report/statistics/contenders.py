@@ -8,7 +8,8 @@ American Statistical Association 50, 1955, pp. 1096-1121.
 
 Three seeds show the variance of one loss badly, and that of many losses well. Each variance is therefore moderated
 towards what is typical of all (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004,
-doi 10.2202/1544-6115.1027), but never below its own nor the typical one. docs/reports.md: how often the set is wrong.
+doi 10.2202/1544-6115.1027), but never below its own nor the typical one. docs/statistics.md: how
+often the set is wrong.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_an_error_of_zero_is_compared() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_scene_in_full(scene: str) -> None:
-    """Prints a line of the table in docs/reports.md: in how many of 1,500 draws the best loss is left out."""
+    """Prints a line of the table in docs/statistics.md: in how many of 1,500 draws the best loss is left out."""
     shares = {(m, n): left_out(scene, m, n, 1500) for n, m in product(SEEDS, LOSSES)}
     cells = (" / ".join(f"{100 * shares[m, n]:.1f}" for m in LOSSES) for n in SEEDS)
     print(f"| {scene} | {' | '.join(cells)} |", flush=True)
