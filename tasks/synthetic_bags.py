@@ -218,7 +218,11 @@ class SyntheticBags(Task):
 
     def network(self, seed: int) -> Network:
         """Return a perceptron with two hidden layers, the same for every instance."""
-        return InstanceMLP((self.dimension, 64, 64, self.num_classes + 1), seed)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that perceptron with `width` outputs."""
+        return InstanceMLP((self.dimension, 64, 64, width), seed)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW."""
