@@ -120,6 +120,7 @@ def test_padding_changes_neither_logits_nor_gradients(name: str) -> None:
     """Whatever stands there, also NaN; of the logits of padding the loss reads none."""
     network, loss = load_network(name, D, C, seed=2), load_loss("one-vs-rest")
     bags = some_bags(7, 3)
+    assert bags.mask is not None
     labels = torch.tensor([[True, True, False], [False, True, False]])
     padding = torch.where(bags.mask.unsqueeze(2), bags.instances, torch.nan)
 
@@ -162,7 +163,7 @@ def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None
     cell = cells(tasks=[task_name], loss={"one-vs-rest": {"network": name}}, **given)[-1]
     task = task_for(cell)
     if task_name == "sound-events":
-        task.features = 32
+        vars(task)["features"] = 32
         short, long = torch.randn(32, 20), torch.randn(32, 50)
         instances = torch.stack([torch.nn.functional.pad(short, (0, 30), value=torch.nan), long])
         mask = torch.arange(13) < torch.tensor([[5], [13]])
