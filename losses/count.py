@@ -67,14 +67,15 @@ class Count(Loss):
         if self.validate and bool((target.sum(dim=1) > sizes).any()):
             bag = int((target.sum(dim=1) - sizes).argmax())
             raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
+        impossible = target.sum(dim=1) > sizes
         if self.likelihood == "marginal":
-            return -marginal_log_prob(flat, target, flat_mask)
+            return -marginal_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
         if (most := int(states.max())) > MOST_STATES:
             raise UsageError(
                 f"counts of {most:,} states are too many for the joint likelihood, expected at most {MOST_STATES:,}; "
                 "or use loss.count.likelihood=marginal"
             )
-        return -joint_log_prob(flat, target, flat_mask)
+        return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
