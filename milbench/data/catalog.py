@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
 from milbench.data.house_numbers import RenderedNumbers
+from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.data.svhn import SvhnFiles, stalled_connections_end
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -307,5 +308,7 @@ CIFAR10_FILES = Dataset(
     ),
     _download_cifar10,
 )
-DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers())}
+DATASETS: dict[str, Source] = {
+    d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers(), SpokenDigitFiles())
+}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

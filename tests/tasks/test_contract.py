@@ -15,6 +15,7 @@ from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.idx_files import small_mnist
 from tests._helpers.sequence_files import RATE, small_sequences
+from tests._helpers.spoken_files import small_spoken_digits
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,15 @@ class TestImageBags(TaskContract):
 class TestSoundEvents(TaskContract):
     task = "sound-events"
     params: ClassVar = {"train_bags": 64}
+
+
+class TestSpokenDigits(TaskContract):
+    task = "spoken-digits"
+    params: ClassVar = {"train_bags": 64, "any_data": True}
+
+    @pytest.fixture(scope="class")
+    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return small_spoken_digits(tmp_path_factory.mktemp("spoken"))
 
 
 class TestSequenceBags(TaskContract):
