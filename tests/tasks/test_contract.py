@@ -126,6 +126,16 @@ class TestMNIST(OnMNIST):
     task = "mnist"
 
 
+class TestMNISTBags(OnMNIST):
+    task = "mnist-bags"
+    params: ClassVar = {"any_data": True, "train_bags": 24}
+
+
+class TestMNISTBagsOfAllClasses(OnMNIST):
+    task = "mnist-bags"
+    params: ClassVar = {"any_data": True, "train_bags": 24, "labels": "all", "bag_size": 3}
+
+
 class TestCIFAR10(TaskContract):
     task = "cifar10"
     params: ClassVar = {"any_data": True, "validation": 10}

@@ -39,13 +39,14 @@ def all_bags(task: Any) -> Iterator[Bags]:
 
 
 def test_each_digit_is_heard_where_the_truth_says_and_nowhere_else(root: Path) -> None:
-    """Digit d is a tone of 300 + 300 d Hz: its mel band, by the formula, is the loudest inside its box and only there."""
+    """Digit d is a tone of 300 + 300 d Hz: its mel band is the loudest inside its box, and all are soft outside."""
     task = make(root)
     mel = 2595 * torch.log10(1 + (300 + 300 * torch.arange(10.0)) / 700)
     bands = (mel * 33 / (2595 * torch.log10(torch.tensor(1 + 4000 / 700))) - 1).round().int().tolist()
     mean, spread = task._scale
     for bags in all_bags(task):
-        assert bags.truth is not None and bags.truth.boxes is not None
+        assert bags.truth is not None
+        assert bags.truth.boxes is not None
         for frames, labels, classes, boxes in zip(
             bags.instances * spread + mean, bags.labels, bags.truth.classes, bags.truth.boxes, strict=True
         ):
