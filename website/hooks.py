@@ -11,6 +11,8 @@ from mkdocs.structure.pages import Page
 from website import command_line, formulas, losses, metrics, outside, python_names, reports, tasks
 from website.links import lead_to_the_site
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of all losses, tasks and public names where the navigation names them."""
@@ -29,12 +31,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Let every link lead to the page that its file has on the site."""
+    if page.file.src_uri == "losses.md":
+        markdown = losses.linked(markdown)
     return lead_to_the_site(markdown, page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Draw the formulas of every page."""
-    return formulas.draw(html)
+    """Draw the formulas of every page, and keep a mean and its spread on one line."""
+    return formulas.draw(html).replace(" ± ", f"{NO_BREAK}±{NO_BREAK}").replace(" ✓</td>", f"{NO_BREAK}✓</td>")
 
 
 def _filled(nav: Any, made: dict[str, list[dict[str, str]]]) -> Any:

@@ -83,14 +83,14 @@ ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
 
 def titles() -> list[dict[str, str]]:
     """Return title and path of every page, in the order of the navigation."""
-    return [{"In pictures": "reference/losses/index.md"}, *({name: _path(name)} for name in losses().names())]
+    return [{"In pictures": "reference/losses/pictures.md"}, *({name: _path(name)} for name in losses().names())]
 
 
 def files() -> dict[str, str | bytes]:
     """Return the pages with their pictures."""
     names = losses().names()
     cards = "\n".join(CARD.format(name=name, formula=formulas()[name]) for name in names)
-    made: dict[str, str | bytes] = {"reference/losses/index.md": OVERVIEW.format(cards=cards)}
+    made: dict[str, str | bytes] = {"reference/losses/pictures.md": OVERVIEW.format(cards=cards)}
     for name in names:
         loss = losses().create(name, {})
         made[_path(name)] = _page(name, loss)
@@ -114,6 +114,11 @@ def formulas() -> dict[str, str]:
     if missing := set(losses().names()) - set(found):
         raise ValueError(f"docs/losses.md has no row with a formula for {', '.join(sorted(missing))}")
     return {name: cell + (PRESENCE if cell.startswith("$P_c") else "") for name, cell in found.items()}
+
+
+def linked(overview: str) -> str:
+    """Return the text of docs/losses.md with each loss in its tables leading to its page, which GitHub has not."""
+    return re.sub(r"^\| `([\w-]+)` \|(?=.*\$)", r"| [`\1`](reference/losses/\1.md) |", overview, flags=re.MULTILINE)
 
 
 def _page(name: str, loss: Loss) -> str:

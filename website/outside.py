@@ -9,6 +9,7 @@ from website import REPOSITORY
 COPIES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "examples/README.md": "examples.md",
     "reports/README.md": "gallery.md",
 }
@@ -20,6 +21,7 @@ def files() -> dict[str, str]:
     return {
         "contributing.md": _text("CONTRIBUTING.md"),
         "changelog.md": _text("CHANGELOG.md"),
+        "security.md": _text("SECURITY.md"),
         "examples.md": _examples(),
         "assets/site.css": _text("website/site.css"),
     }
