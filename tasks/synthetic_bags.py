@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -176,12 +177,10 @@ class SyntheticBags(Task):
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a constant, because no data are read. Raises UsageError for more bags than memory holds."""
-        import psutil
-
         bags = max(self.training_bags, *self.eval_bags.values())
         needed, held = (
             4 * bags * max(*self.size_range, *self.test_range) * self.dimension,
-            psutil.virtual_memory().total,
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         )
         if needed > held:
             raise self._wrong(

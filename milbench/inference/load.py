@@ -127,9 +127,7 @@ def load_trained(
     reader = _reader(folder, trained.task.num_classes)
     if reader is None:
         return found
-    # Pictures are read at several scales anyway: there is nothing else to rescore.
-    chosen: Decoder = "components" if reader.chosen == "rescored" else reader.chosen
-    return replace(found, decoder=reader.learnt, chosen=chosen)
+    return replace(found, decoder=reader.learnt, chosen=reader.chosen)
 
 
 def assemble(
