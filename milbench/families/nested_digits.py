@@ -231,7 +231,12 @@ class NestedDigits(Task):
 
     def network(self, seed: int) -> Network:
         """Return the all-convolutional network of `layers`."""
-        return AllConvolutional(self.layers(), 1, seed)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that network with `width` outputs at each position."""
+        *layers, last = self.layers()
+        return AllConvolutional((*layers, last._replace(channels=width)), 1, seed)
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture in grey, (1, H, W) in [0, 1]; its digits must be light on dark, as in training."""
