@@ -71,6 +71,9 @@ class Loss(torch.nn.Module, ABC):
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    network: str = "task"
+    """The network that it is trained with: that of the task, or one of the registry that pools instances, on the task's
+    `encoder`."""
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
     forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
