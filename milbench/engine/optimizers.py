@@ -50,6 +50,8 @@ def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
     """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
+    if not hasattr(torch.optim, "Muon"):
+        raise UsageError(f"the optimizer 'muon' needs torch 2.9 or later, and this is {torch.__version__}")
     return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 

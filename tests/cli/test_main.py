@@ -25,7 +25,7 @@ NOT_UTF_8 = "bad\udcff"
     [
         (("runn",), "Did you mean 'run'"),
         (("run", "demo", "extra"), "unexpected extra argument"),
-        ((*BASE, "--sedes", "1"), "No such option: --sedes (Possible options: --loss, --seeds"),
+        ((*BASE, "--sedes", "1"), "--seeds"),
         (("run", NOT_UTF_8), "bad\\udcff is not UTF-8"),
         ((*BASE, "--root", NOT_UTF_8), "bad\\udcff is not UTF-8"),
         # losses and tasks
@@ -59,7 +59,7 @@ NOT_UTF_8 = "bad\udcff"
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
         ((*BASE, "--device", "cuda:" + "9" * 5000), "unknown device"),
         ((*BASE, "--jobs", "0"), "Invalid value for '--jobs'"),
-        ((*BASE, "--jobs", "1000000"), "less than or equal to 1024"),
+        ((*BASE, "--jobs", "1000000"), "1024"),
         ((*BASE, "--cluster", ""), "expected the address of a scheduler"),
         ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
         ((*BASE, "--cluster", "local:0"), "local:N with N from 1 to 1024"),

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from milbench import Recipe, UsageError
-from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
+from milbench.engine.optimizers import SCHEDULES, learning_rate, make_optimizer
 from milbench.engine.psgd import KroneckerPSGD
+from tests._helpers.optimizers import NAMES, needs_muon
 from tests._helpers.training import small_cell
 
 
@@ -20,7 +21,7 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_optimiser_descends(name: str) -> None:
     model = torch.nn.Linear(2, 3)
     before = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1).detach().clone()
@@ -32,6 +33,7 @@ def test_every_optimiser_descends(name: str) -> None:
     assert after.square().sum() < 0.6 * before.square().sum()
 
 
+@needs_muon
 def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
     """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
     for layout in (torch.contiguous_format, torch.channels_last):
