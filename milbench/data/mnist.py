@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Sequence
-from itertools import chain
-from math import prod
 from pathlib import Path
 
 import torch
 
 from milbench._utils import digests
 from milbench.data.catalog import MNIST_FILES, data_dir, require
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.labelled_images import LabelledImages, digest_of
 from milbench.errors import UsageError, as_usage
 
 MNIST_SIDE = 28
@@ -43,62 +38,37 @@ def check(given: Path | None, any_data: bool) -> str:
     root = data_dir(given)
     if not any_data:
         return f"MNIST, sha256 {require('mnist', root, _MISSING_HINT).identity(root)}"
-    paths = [(root / images, root / labels) for images, labels in PARTS]
-    return digests.remembered("MNIST", [*chain(*paths)], lambda: _read(paths))
+    paths = [root / path for pair in PARTS for path in pair]
+    return digests.remembered("MNIST", paths, lambda: f"non-canonical MNIST, sha256 {digest_of(paths, load, given)}")
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 1, 28, 28), of files that `check` accepted."""
-    from torchvision.datasets.mnist import read_image_file, read_label_file
+    """Return the training and the test images, (N, 1, 28, 28).
 
+    Raises:
+        UsageError: a file is missing or damaged, or the files do not fit together.
+    """
     root = data_dir(given)
-    train, test = (
-        LabelledImages(
-            read_image_file(str(root / images)).unsqueeze(1),
-            read_label_file(str(root / labels)).to(torch.int64),
-            white=255,
-        )
-        for images, labels in PARTS
-    )
+    train, test = (_read(root / images, root / labels) for images, labels in PARTS)
     return train, test
 
 
-def _read(paths: Sequence[tuple[Path, Path]]) -> str:
-    """Check pairs of files of other images and their labels; return what they are, with their digest."""
-    digest = hashlib.sha256()
-    for images, labels in paths:
-        n, m = _count(images, (MNIST_SIDE, MNIST_SIDE)), _count(labels, ())
-        if n != m:
-            raise UsageError(f"{images} has {n} images, {labels} has {m} labels")
-        if not n:
-            raise UsageError(f"{images} has no images")
-        if max(labels.read_bytes()[8:]) >= _CLASSES:
-            raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
-        for path in (images, labels):
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
+def _read(images: Path, labels: Path) -> LabelledImages:
+    from torchvision.datasets.mnist import read_image_file, read_label_file
 
-
-def _count(path: Path, shape: tuple[int, ...]) -> int:
-    """Return how many items of `shape` an idx file of bytes holds.
-
-    The header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
-
-    Raises:
-        UsageError: the file is missing, or its header does not fit its size or the shape.
-    """
-    if not path.is_file():
-        raise UsageError(f"{path} not found; {_MISSING_HINT}")
-    start = 4 * (2 + len(shape))
-    with path.open("rb") as file:
-        header = file.read(start).ljust(start, b"\0")
-    magic, count, *found = struct.unpack(f">{2 + len(shape)}I", header)
-    if magic != 0x0801 + len(shape) or tuple(found) != shape:
-        kind = "x".join(map(str, shape)) or "single"
-        raise UsageError(f"{path} is damaged: expected the header of an idx file of {kind} bytes")
-    size, expected = path.stat().st_size, start + count * prod(shape)
-    if size != expected:
-        raise UsageError(f"{path} is damaged: expected {expected} bytes by its header, found {size}")
-    return int(count)
+    found = []
+    for path, read in ((images, read_image_file), (labels, read_label_file)):
+        if not path.is_file():
+            raise UsageError(f"{path} not found; {_MISSING_HINT}")
+        try:
+            found.append(read(str(path)))
+        except Exception as error:  # noqa: BLE001 torchvision asserts what a header should be
+            raise UsageError(f"{path} is damaged: no idx file of bytes ({error or type(error).__name__})") from None
+    pixels, classes = found
+    if pixels.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+        raise UsageError(f"{images} is damaged: expected images of {MNIST_SIDE}x{MNIST_SIDE} bytes")
+    if len(pixels) != len(classes) or not len(pixels):
+        raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
+    if classes.max() >= _CLASSES:
+        raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
+    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), white=255)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import ArrayCache, Known, cache_place
+from milbench.data.array_cache import Known, cache_place, cached_arrays, file_state
 from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
@@ -337,7 +336,7 @@ def _without(names: Sequence[str], taken: set[str]) -> list[str]:
 
 def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
     """Return bags from the cache of a table, which is packed first if there is no current one."""
-    key = hashlib.sha256(json.dumps([kind, settings]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(json.dumps([FORMAT, kind, settings]).encode()).hexdigest()[:12]
     place = cache_place(path, "bags") / f"{path.name}-{key}"
 
     def is_current(known: Known) -> bool:
@@ -351,10 +350,7 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
         known |= {"states": table + known.get("states", []), "packed": packed}
         return known | {"digest": _digest(folder, known)}
 
-    try:
-        arrays, known = ArrayCache(place, FORMAT).load(is_current, write)
-    except OSError as error:
-        raise UsageError(f"cannot keep the bags of {path} in {place}: {error.strerror or error}") from error
+    arrays, known = cached_arrays(place, is_current, write)
     marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
     files = [path.parent / name for name in known.get("files", [])]
     extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
@@ -368,12 +364,7 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
     """Return the name, size and times of files, which change with a file; the name alone where there is none."""
-    found: list[list[Any]] = [[name] for name in names]
-    for state in found:
-        with suppress(OSError, ValueError):
-            stat = (folder / state[0]).stat()
-            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    return found
+    return [[name, *file_state(folder / name)] for name in names]
 
 
 def _digest(folder: Path, known: Known) -> str:
