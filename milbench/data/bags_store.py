@@ -159,17 +159,30 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
     return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
 
 
-def write_rows(folder: Path, features: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the bags of a table that has a row an instance; features (N, D) are in the order of the bags."""
-    check_room(folder, features.nbytes + 16 * (len(offsets) - 1) * features.shape[1], "the packed instances")
-    np.save(folder / "instances.npy", features)
+def write_rows(
+    folder: Path, features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Write the bags of a table that has a row an instance.
+
+    Args:
+        folder: to write to.
+        features: (N, D), as they are in the table.
+        order: (N,) the rows of the table, bag by bag.
+        offsets: (B + 1,), bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1].
+    """
     parts = max(1, min(threads(), len(offsets) - 1))
     limits = np.unique(np.searchsorted(offsets, np.linspace(0, offsets[-1], parts + 1)))
+    step = max(1, BLOCK // features.shape[1])
+    with (folder / "instances.npy").open("wb") as out:
+        header = {"descr": "<f4", "fortran_order": False, "shape": features.shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for start in range(0, len(order), step):
+            out.write(features[order[start : start + step]].data)
+    packed = np.load(folder / "instances.npy", "r", allow_pickle=False)
 
     def one(limit: tuple[int, int]) -> Pass:
         low, high = limit
-        rows = features[offsets[low] : offsets[high]]
-        return looked_at(rows, offsets[low:high] - offsets[low], "float32", ends=True)
+        return looked_at(packed[offsets[low] : offsets[high]], offsets[low:high] - offsets[low], "float32", ends=True)
 
     with ThreadPoolExecutor(parts) as pool:
         return _written(folder, offsets, [*pool.map(one, pairwise(limits.tolist()))], "float32")

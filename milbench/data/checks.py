@@ -9,9 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils.limits import EXACT_LABEL_LIMIT
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import apart_groups
-from milbench.data.table import SPLITS, row_name, shown
+from milbench.data.table import SPLITS, shown
+from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
 FAR = 5
@@ -30,7 +32,12 @@ class Finding:
 
 
 def check_bags(
-    bags: OwnBags, kind: Kind, exact_limit: int, positions: NDArray[np.int64] | None = None, *, quick: bool = False
+    bags: OwnBags,
+    kind: Kind,
+    exact_limit: int = EXACT_LABEL_LIMIT,
+    positions: NDArray[np.int64] | None = None,
+    *,
+    quick: bool = False,
 ) -> list[Finding]:
     """Return what is to be known of the bags of a table.
 
