@@ -139,7 +139,7 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
     wide = len(header) > WIDE
     kinds = {name: str for name in header if name.strip() in text}
     raw = _CountingFile(path)
-    rows, ragged, lines = 0, False, []
+    rows, checked, lines = 0, False, []
     with warnings.catch_warnings(), io.BufferedReader(raw, 1 << 20) as file:
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is looked at later
         chunks = pd.read_csv(
@@ -150,18 +150,15 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
         for chunk in chunks:
             frame = chunk.copy() if wide else chunk
             last = frame.iloc[:, -1]
+            numbers = pd.RangeIndex(rows, rows + len(frame))
             # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
-            ragged = (
-                ragged or not pd.api.types.is_integer_dtype(frame.index) or bool(len(frame) and frame.index[0] != rows)
-            )
-            ragged = ragged or bool((last.isna() | (last == "")).any())
+            if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
+                checked = True
+                _check_fields(path, separator, len(header))
+            frame.index = numbers
             rows += len(frame)
             lines += _of_several_lines(frame, separator)
-            if not ragged:
-                yield frame
-            else:
-                _check_fields(path, separator, len(header))
-                yield frame.reset_index(drop=True)
+            yield frame
     if raw.lines > rows + 1:
         _check_quotes(path, separator, lines)
 
