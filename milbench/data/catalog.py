@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,7 @@ from milbench._utils.files import expanded, scratch_folder
 from milbench.data import house_numbers, svhn
 from milbench.data.downloads import stalled_connections_end
 from milbench.data.number_pictures import NumberPictures
+from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
@@ -101,7 +103,7 @@ class Dataset:
                 (folder / file.path).replace(root / file.path)
 
 
-Source = Dataset | NumberPictures
+Source = Dataset | NumberPictures | SpokenDigitFiles
 """What can be found below a data directory, checked, and fetched or made."""
 
 
@@ -217,10 +219,10 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
         return DatasetStatus(dataset.name, path, "damaged", "", str(error))
 
 
-def _download_mnist(folder: Path) -> None:
-    from torchvision.datasets import MNIST
+def _by_torchvision(name: str, folder: Path) -> None:
+    from torchvision import datasets
 
-    MNIST(folder, download=True)
+    getattr(datasets, name)(folder, download=True)
 
 
 MNIST_FILES = Dataset(
@@ -231,7 +233,31 @@ MNIST_FILES = Dataset(
         File("MNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
         File("MNIST/raw/t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
     ),
-    _download_mnist,
+    partial(_by_torchvision, "MNIST"),
+)
+
+
+FASHION_MNIST_FILES = Dataset(
+    "fashion-mnist",
+    (
+        File("FashionMNIST/raw/train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        File("FashionMNIST/raw/train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+        File("FashionMNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+        File("FashionMNIST/raw/t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+    ),
+    partial(_by_torchvision, "FashionMNIST"),
+)
+
+
+KMNIST_FILES = Dataset(
+    "kmnist",
+    (  # as they are published, compressed: torchvision keeps them, and knows these checksums
+        File("KMNIST/raw/train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+        File("KMNIST/raw/train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+        File("KMNIST/raw/t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+        File("KMNIST/raw/t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+    ),
+    partial(_by_torchvision, "KMNIST"),
 )
 
 
@@ -258,5 +284,16 @@ CIFAR10_FILES = Dataset(
 )
 SVHN_PICTURES = NumberPictures(svhn.NAME, svhn.fetch)
 RENDERED_PICTURES = NumberPictures(house_numbers.NAME, house_numbers.fetch)
-DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SVHN_PICTURES, RENDERED_PICTURES)}
+DATASETS: dict[str, Source] = {
+    source.name: source
+    for source in (
+        MNIST_FILES,
+        FASHION_MNIST_FILES,
+        KMNIST_FILES,
+        CIFAR10_FILES,
+        SVHN_PICTURES,
+        RENDERED_PICTURES,
+        SpokenDigitFiles(),
+    )
+}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

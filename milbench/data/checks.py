@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench._utils.limits import EXACT_LABEL_LIMIT
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import apart_groups
 from milbench.data.table import SPLITS, shown
 from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
+EXACT_LABEL_LIMIT = 16
+"""The same as that of `milbench.likelihood`, which needs torch: to check a table would take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
 _FEWEST = 10

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils import extras
 from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
@@ -51,10 +52,9 @@ def read(path: Path) -> list[Record]:
             that are not finite or beyond any picture, empty boxes, or a name that is no plain `*.png` or occurs twice.
             The message names the file and the record.
     """
-    import h5py
-
     if not path.is_file():
         raise UsageError(f"{path} not found")
+    h5py = extras.load("h5py", "h5", str(path))
     records: dict[str, Record] = {}
     try:
         with h5py.File(path) as file:
@@ -112,7 +112,7 @@ def write(path: Path, records: Sequence[Record]) -> None:
 
     The file is made in memory and written at once: HDF5 reports a full disk by tracebacks that cannot be caught.
     """
-    import h5py
+    h5py = extras.load("h5py", "h5", str(path))
 
     def refer(place: Any, name: str, values: Sequence[Any]) -> None:
         column = np.array([[dataset.ref] for dataset in values], dtype=h5py.ref_dtype)

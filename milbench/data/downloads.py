@@ -26,6 +26,7 @@ def download(address: str, folder: Path) -> Path:
     """Download a file into a folder and return its path."""
     from torchvision.datasets.utils import download_url
 
+    name = address.rpartition("/")[2]
     with stalled_connections_end():
-        download_url(address, str(folder))
-    return folder / address.rpartition("/")[2]
+        download_url(address, str(folder), name)
+    return folder / name

@@ -15,11 +15,13 @@ from typing import Any
 
 import pandas as pd
 
+from milbench._utils import extras
 from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, closest
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (*SEPARATORS, ".parquet", ".arrow", ".feather")
+_KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
 WIDE = 1000
@@ -30,6 +32,14 @@ longer there than to convert their fields one by one."""
 def is_table(path: Path) -> bool:
     """Return whether a file has the ending of a table."""
     return path.suffix.lower() in ENDINGS
+
+
+def check_kind(path: Path) -> None:
+    """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
+    if not is_table(path):
+        raise UsageError(f"{path}: expected a table {_KINDS}, got a file {path.suffix or 'without an ending'}")
+    if path.suffix.lower() not in SEPARATORS:
+        extras.load("pyarrow", "parquet", str(path))
 
 
 def row_name(path: Path, row: int) -> str:
@@ -72,8 +82,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     Raises:
         UsageError: the name ends in nothing that is read.
     """
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a name that ends in {', '.join(ENDINGS)}")
+    check_kind(path)
     write = {
         ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
         ".parquet": partial(frame.to_parquet, index=False),
@@ -82,14 +91,12 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _check_file(path: Path) -> None:
-    kinds = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, expected a table: a file {kinds}")
+        raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}")
     if not path.is_file():
         near = closest(path.name, [other.name for other in path.parent.glob("*") if is_table(other)])
         raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
+    check_kind(path)
 
 
 @contextmanager

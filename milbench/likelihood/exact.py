@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milbench._utils.limits import EXACT_LABEL_LIMIT as EXACT_LABEL_LIMIT  # noqa: PLC0414 re-exported
 from milbench.errors import UsageError
 from milbench.likelihood import checks, columns, levels, series
+
+EXACT_LABEL_LIMIT = 16
+"""The largest |L| that is summed exactly; `bag_log_prob_bounds` has bounds for larger label sets."""
 
 
 def bag_log_prob(
