@@ -35,7 +35,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     import pandas as pd
 
     from milbench._utils.console import console
-    from milbench.data.table import write_table
+    from milbench.data.table_files import write_table
     from milbench.inference.evidence_maps import draw_maps
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
@@ -69,7 +69,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
     """Return the files of the two tables. Raises UsageError where one cannot be written."""
-    from milbench.data.table import check_kind, is_table
+    from milbench.data.table_files import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
         raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")

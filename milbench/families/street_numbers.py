@@ -22,9 +22,8 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
-from milbench.data import catalog, crop_cache, digit_struct
-from milbench.data.crop_cache import Crops
-from milbench.data.crops import CROP_SIDE, CropVariant, Protocol
+from milbench.data import catalog, crops, digit_struct
+from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, first_bags
@@ -286,7 +285,7 @@ class StreetNumbers(Task):
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = self._positions(SIZES[0] if self.augmentation else CROP_SIDE)
-        return {part: crop_cache.load(place / part, self.crop, most, self.protocol) for part in parts}
+        return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
 def _network_name(given: str) -> str:
