@@ -11,7 +11,8 @@ import typer
 from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
-from milbench.engine.launch import launch, requested_spec
+from milbench.engine.launch import launch
+from milbench.engine.settings import requested_spec
 from milbench.errors import UsageError
 
 SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]

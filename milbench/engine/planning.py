@@ -141,7 +141,12 @@ class _Tasks:
 
             self.precision = auto_precision(torch.device(self.device))
             does = "multiplies" if self.precision == "bfloat16" else "does not multiply"
-            self.notes.append(f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16.")
+            note = f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16."
+            if self.spec.run.cluster:
+                note += (
+                    " It holds for the cells of the cluster too, whatever its workers multiply; set recipe.precision."
+                )
+            self.notes.append(note)
         return recipe | {"precision": self.precision}
 
 

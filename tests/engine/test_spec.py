@@ -12,7 +12,8 @@ from milbench.api.plan import Cell, Plan, labels
 from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, parse_setting, read_spec
+from milbench.engine.settings import parse_setting
+from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, read_spec
 from milbench.report.deviations import deviations
 from tests._helpers.command_line import TINY
 from tests._helpers.specs import presets
