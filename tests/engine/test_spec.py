@@ -38,11 +38,6 @@ def test_wrong_seeds(given: str) -> None:
         parse_seeds(given)
 
 
-def test_a_backward_range_names_the_forward_one() -> None:
-    with pytest.raises(UsageError, match="did you mean 1-3"):
-        parse_seeds("3-1")
-
-
 def test_a_plan_is_every_combination() -> None:
     plan = tiny_plan(
         seeds="0-2", loss={"max-pooling": {"normalization": ["bag", "batch"]}}, recipe={"head_init": ["prior", "paper"]}
