@@ -177,7 +177,7 @@ METRICS: dict[str, Metric] = {
         "transcription error",
         "Share of the images whose string of digits is not read exactly by the chosen decoder: of the decoders below, "
         "the one that reads most validation strings exactly; of several, the first in the order columns, strongest, "
-        "posterior, components, rescored. It is chosen from these for every trained network.",
+        "components.",
     ),
     "transcription_error_columns": Metric(
         "transcription error, columns",
@@ -193,26 +193,13 @@ METRICS: dict[str, Metric] = {
         "right, or from top to bottom by the rule of transcription error, components. No digit is written twice, so "
         "numbers in which a digit is repeated are never read.",
     ),
-    "transcription_error_posterior": Metric(
-        "transcription error, posterior",
-        "As transcription error, columns, but with the most probable class of each position given the loss's own "
-        "label set of the image (see set error); each class of that set is at one position at least, and no other "
-        "class is.",
-    ),
     "transcription_error_components": Metric(
         "transcription error, components",
-        "Share of the images whose string is not read exactly from the connected components of the classes of "
-        "transcription error, posterior. Components are read from left to right, or from top to bottom where they "
-        "are spread more than a certain factor as far down as across. That factor, the least mass of a component, "
-        "the least distance between different digits and the length of one digit of each class are learnt from the "
-        "strings of the validation images.",
-    ),
-    "transcription_error_rescored": Metric(
-        "transcription error, components rescored",
-        "As transcription error, components, but where the label set of an image has a probability below 0.95 by the "
-        "loss's own map, the network also scores the image scaled to 7/8 and 5/4 of its size. The scale whose own "
-        "label set has the highest probability is read; the empty set is chosen only if it is found at every scale. "
-        "Nothing more is learnt.",
+        "Share of the images whose string is not read exactly from the connected components of the most probable class "
+        "of each position, given the loss's own label set of the image (see set error). Components are read from left "
+        "to right, or from top to bottom where they are spread more than a certain factor as far down as across. That "
+        "factor, the least mass of a component, the least distance between different digits and the length of one "
+        "digit of each class are learnt from the strings of the validation images.",
     ),
     "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (chosen decoder)."),
     "error_orientation": Metric(
@@ -260,34 +247,6 @@ METRICS: dict[str, Metric] = {
         lower_is_better=False,
         percent=False,
     ),
-    "mass": Metric(
-        "least mass",
-        "Components with a smaller expected number of positions of their class are not read: see transcription "
-        "error, components.",
-        percent=False,
-    ),
-    "apart": Metric(
-        "least distance",
-        "In positions. Of two components of different digits that are nearer, only one is read: see transcription "
-        "error, components.",
-        percent=False,
-    ),
-    "tilt": Metric(
-        "least tilt",
-        "A number is read from top to bottom where its components are spread more than this factor as far down as "
-        "across: see transcription error, components.",
-        percent=False,
-    ),
-    "margin_x": Metric(
-        "margin across",
-        "In pixels, on the left and the right of a detection: see mean IoU.",
-        percent=False,
-    ),
-    "margin_y": Metric(
-        "margin down",
-        "In pixels, above and below a detection: see mean IoU.",
-        percent=False,
-    ),
     "threshold": Metric(
         "presence threshold",
         "The presence score from which a class counts as detected: see set error. Each loss has its own scale.",
@@ -323,15 +282,6 @@ METRICS: dict[str, Metric] = {
 }
 """The metrics by their names without the split: "instance_error" for "test/instance_error"."""
 
-RENAMED_METRICS = {"transcription_error_looks": "transcription_error_rescored"}
-"""Earlier names of metrics, without the split, with those of today; stores from before the renaming have the former."""
-
-
-_REACH = (
-    "The length in positions of one digit of this class in the direction of reading. A run of its components is read "
-    "as the least number of digits of this length that cover it: see transcription error, components."
-)
-
 
 def describe(name: str) -> Metric:
     """Return the description of a metric.
@@ -348,7 +298,5 @@ def describe(name: str) -> Metric:
         >>> describe("mean_depth").label
         'mean depth'
     """
-    if name.startswith("reach_"):
-        return Metric(f"reach of {name.removeprefix('reach_')}", _REACH, percent=False)
     unknown = "Defined by its task; milbench has no description of it and takes lower to be better."
     return METRICS.get(name) or Metric(name.replace("_", " "), unknown, percent=False)

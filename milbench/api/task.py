@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.decoder import Decoder
 from milbench.api.folds import Folds
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
@@ -79,23 +78,33 @@ class Evaluation:
             item. None where the task keeps none.
         reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
             without the split: kept as the run's artifact reliability.json. None where the loss has no probabilities.
+        misread: examples of the test bags whose string is misread, for the gallery; None where no strings are read.
     """
 
     metrics: dict[str, float]
     decoder: dict[str, Any] | None = None
     outcomes: dict[str, Outcomes] | None = None
     reliability: dict[str, list[Bin]] | None = None
+    misread: Misread | None = None
 
 
 class Network(torch.nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
 
-    A network is given no mask. The logits of a position must not depend on how far its bag was padded: those of a set
-    depend on the instance there alone, those of a sequence on frames that are numbers, since its padding is NaN.
+    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
+    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
+    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
     """
 
     head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
+    sees_mask: ClassVar[bool] = False
+
+    def logits_of(self, bags: Bags) -> Tensor:
+        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
+        instances = self.as_input(bags.instances)
+        logits: Tensor = self(instances, bags.mask) if self.sees_mask else self(instances)
+        return logits
 
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
@@ -183,8 +192,6 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    decoder: ClassVar[Decoder] = "each"
-    """How a map of positions is read where no decoder was learnt, a name in `milbench.api.decoder`."""
     crop_side: ClassVar[int | None] = None
     """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
     the size is then searched for when such a picture is read. None: there is nothing to search for."""
@@ -353,13 +360,25 @@ class Task(ABC):
         """
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
+    def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
+        """Return the task's network with another number of outputs, for a network that pools their features.
+
+        Args:
+            width: the number of features at each position.
+            seed: of the initial weights.
+
+        Raises:
+            UsageError: the task has none.
+        """
+        raise UsageError(f"{self.name} has no encoder for a network that pools instances")
+
     @abstractmethod
     def recipe(self) -> Recipe:
         """Return the default recipe, the same for every loss."""
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the validation and test bags, and the decoder that was learnt for them, if any.
+        """Return the metrics of the validation and test bags, and what else is known of them.
 
         Args:
             score: gives the scores of a batch of bags.
@@ -368,12 +387,3 @@ class Task(ABC):
     @abstractmethod
     def gallery(self) -> Bags:
         """Return a few test bags, always the same, to show what each loss detects in them."""
-
-    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:  # noqa: ARG002
-        """Return examples of the test bags whose string is misread; None where the task reads no strings.
-
-        Args:
-            score: gives the scores of a batch of bags.
-            decoder: the one that `evaluate` returned last.
-        """
-        return None

@@ -134,7 +134,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
     from milbench.cli.predict_bags import write_predicted_bags
-    from milbench.inference.predict import notes, resolve_decoder
+    from milbench.inference.predict import notes
     from milbench.inference.predict_bags import are_bags
     from milbench.inference.scale_search import parse_scale
 
@@ -146,7 +146,6 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         )
     if request.calibrate:
         raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    resolve_decoder(model, request.decoder)
     scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
     names = unique_stems(request.images)

@@ -95,7 +95,7 @@ def _try_out(job: Job) -> str:
     network = network_for(loss, task, cell.seed)
     start_network(network, loss, task, cell.recipe["head_init"])
     with torch.no_grad():
-        logits = network(bags.instances).float()
+        logits = network.logits_of(bags).float()
     warning = _check_training(loss, network, bags, logits)
     with torch.no_grad():
         _check_scores(loss, bags, logits)

@@ -35,7 +35,7 @@ def save_gallery(
         centres=centres,
         frames_per_second=task.frames_per_second,
         class_names=task.class_names,
-        misread=task.misread(score, evaluation.decoder),
+        misread=evaluation.misread,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
     if bags.are_images:

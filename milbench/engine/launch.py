@@ -71,7 +71,7 @@ def companions(spec: Spec) -> list[Spec]:
 
 class _Launch:
     def __init__(self, root: Root, spec: Spec, command: str, output: Output, dry_run: bool, smoke: bool) -> None:
-        from milbench._utils.devices import resolve_all
+        from milbench._utils.devices import resolve_all, unusable_gpu
         from milbench.engine.run import check_cluster
 
         self.root, self.spec, self.command = root, spec, command
@@ -84,6 +84,7 @@ class _Launch:
         else:  # its workers look for their own devices
             check_cluster(self.how.cluster)
             self.devices = [self.how.device]
+        self.unusable_gpu = unusable_gpu() if self.how.device == "auto" and self.devices == ["cpu"] else ""
         if self.how.in_process and (self.how.timeout or self.how.cluster):
             raise UsageError("run.in_process excludes run.timeout and --cluster: a cell is ended with its process")
 
@@ -162,15 +163,17 @@ class _Launch:
         cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.how.rerun]]
         display = DISPLAYS[self.output](console, plan, states, to_run, self.root)
+        notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
         if self.dry_run:
             from milbench.data import catalog
             from milbench.engine.estimate import outlook
 
             with catalog.downloads(allowed=False):
-                display.planned(outlook(plan, to_run, self.root, workers, threads, self.how.data_dir))
+                lines = outlook(plan, to_run, self.root, workers, threads, self.how.data_dir)
+            display.planned([*lines, *notes])
             display.over("dry run: nothing was started")
             return 0
-        display.planned(plan.notes[len(self.spec.notes) :])
+        display.planned([*plan.notes[len(self.spec.notes) :], *notes])
         jobs = [self._job(plan, cell, slots, threads) for cell in to_run]
         if jobs:
             from milbench.engine.check import check_all

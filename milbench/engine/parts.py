@@ -14,6 +14,7 @@ from milbench.api.plan import Cell
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.errors import UsageError
+from milbench.networks.registry import HIDDEN, pooling_network
 
 
 def task_for(cell: Cell) -> Task:
@@ -29,7 +30,13 @@ def loss_for(cell: Cell, task: Task) -> Loss:
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:
-    """Return a new network of a prepared task, on the CPU: of positions, or of whole bags where the loss needs that."""
+    """Return a new network of a prepared task for this kind of loss, not trained, on the CPU.
+
+    The `network` and `head` of the loss decide between one that pools instances, the task's classifier of whole bags
+    and its network of positions.
+    """
+    if loss.network != "task":
+        return pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 
@@ -77,9 +84,8 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
 
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
     """Return the logits (B, C+1, *positions) float32 of B bags on the device, computed in bfloat16 where `half`."""
-    instances = network.as_input(bags.instances)
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
-        logits: Tensor = network(instances)
+        logits = network.logits_of(bags)
     return logits.float()
 
 

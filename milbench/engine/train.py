@@ -110,6 +110,7 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
     at = restore(folder.checkpoint, it.states, device)
     folder.cut_history(at.epoch)
     progress = Progress(folder, it.recipe.epochs, it.steps, at)
+    found = None
     while at.epoch < it.recipe.epochs:
         train_epoch(it, at, folder, progress)
         with it.averaging.applied():
@@ -128,7 +129,7 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
         at.epoch, at.step, at.loss_sum, at.clipped, at.seconds = at.epoch + 1, 0, 0.0, 0.0, 0.0
         save(folder.checkpoint, at, it.states, device)
     it.averaging.apply()
-    return finish(it, folder, progress)
+    return finish(it, folder, progress, found or evaluate(it, at.epoch, progress))  # anew only if killed just here
 
 
 def train_epoch(it: Setup, at: Counters, folder: CellFolder, progress: Progress) -> None:
@@ -288,16 +289,12 @@ def keep_evaluation(folder: CellFolder, found: Evaluation) -> None:
         save_reliability(folder.reliability, found.reliability)
 
 
-def finish(it: Setup, folder: CellFolder, progress: Progress) -> dict[str, Any]:
+def finish(it: Setup, folder: CellFolder, progress: Progress, last: Evaluation) -> dict[str, Any]:
     """Write the weights, the gallery and what the task must remember; return the costs and what was chosen."""
     it.network.eval()  # what follows must not change statistics over batches
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in it.model.state_dict().items()}
     content = save_tensors(weights, metadata=about(it.cell, it.task))
     write_atomically(folder.weights, lambda path: path.write_bytes(content))
-    history = folder.history()
-    metrics = {metric: value for epoch, metric, value in history if epoch == it.recipe.epochs}
-    decoder = json.loads(folder.decoder.read_text("utf-8")) if folder.decoder.exists() else None
-    last = Evaluation(metrics, decoder)
     save_gallery(folder.gallery, it.task, it.network, it.loss, score_function(it, progress), last)
     if memory := it.task.memory():
         folder.memory.write_text(json.dumps(memory, allow_nan=False) + "\n", "utf-8")
@@ -306,9 +303,9 @@ def finish(it: Setup, folder: CellFolder, progress: Progress) -> dict[str, Any]:
         logits = training_logits(it, bags)
     target = make_target(it.loss.target_kind, bags, logits, it.network)
     return {
-        "costs": costs_of(history, it.loss, logits, bags, target),
-        "threshold": metrics.get(THRESHOLD),
-        "decoder": str((decoder or {}).get("decoder", "")),
+        "costs": costs_of(folder.history(), it.loss, logits, bags, target),
+        "threshold": last.metrics.get(THRESHOLD),
+        "decoder": str((last.decoder or {}).get("decoder", "")),
         "classes": it.task.class_names,
     }
 

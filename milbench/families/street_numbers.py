@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +20,6 @@ from torch import Tensor
 from milbench._utils.images import colours
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.gallery import Misread
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data import catalog, crop_cache, digit_struct
@@ -27,10 +27,8 @@ from milbench.data.crop_cache import Crops
 from milbench.data.crops import CROP_SIDE, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage, unknown
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.evaluation.reading.examples import collect_misread
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, first_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
-from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.batches import LazyBatches
 from milbench.families.image_bags import DIGITS, to_picture
@@ -95,7 +93,6 @@ class StreetNumbers(Task):
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
-    decoder = "columns"
     crop_side = CROP_SIDE
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
@@ -234,13 +231,13 @@ class StreetNumbers(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        read = ReadingMetrics(self.centres, score)
-        found = evaluate_bags(
-            score, self._eval_splits, self._calibration, self.centres, read, limit=self.evaluation_limit
-        )
-        reading = read.evaluation()
+        read, limit = ReadingMetrics(self.centres), self.evaluation_limit
+        found = evaluate_bags(score, self._eval_splits, self._calibration, self.centres, read, limit)
+        reading = read.evaluation(first_bags(self._eval_splits["test"].bags, limit))
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
-        return Evaluation(found.metrics | reading.metrics, reading.decoder, outcomes or None, found.reliability)
+        return replace(
+            reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability
+        )
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
@@ -252,13 +249,6 @@ class StreetNumbers(Task):
     def gallery(self) -> Bags:
         """Return eight test crops."""
         return self._eval_splits["test"].bags[0].part(0, 8)
-
-    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
-        """Return examples of the test crops that the run misreads, by error pattern; None without its reader."""
-        reader = None if decoder is None else Reader.from_json(decoder)
-        if reader is None or reader.threshold is None:  # of a checkpoint that an earlier version of milbench left
-            return None
-        return collect_misread(score, self._eval_splits["test"].bags, reader)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the test crops of Figure 1."""

@@ -34,7 +34,6 @@ from milbench.inference.predict import (
     label_set_text,
     notes,
     predict,
-    resolve_decoder,
 )
 from milbench.inference.scale_search import Scale, predict_best_scale
 
@@ -58,7 +57,7 @@ def draw_figure(
         model: the trained network.
         seed: draws the test pictures.
         data_dir: the folder of the task's data; None: the default one.
-        decoder: how strings are read; None: see `resolve_decoder`.
+        decoder: how strings are read; None: see `predict`.
         scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
 
     Returns:
@@ -67,7 +66,6 @@ def draw_figure(
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
     """
-    resolve_decoder(model, decoder)
     task, rng = model.task, generator("figure", number, seed)
     if number not in task.figures:
         raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no cell of a task of them")

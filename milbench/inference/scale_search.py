@@ -104,7 +104,7 @@ def predict_best_scale(
         model: the trained network.
         picture: of mode L or RGB.
         scale: a multiple of its size; None: the best of several.
-        decoder: how the string is read; None: see `resolve_decoder`.
+        decoder: how the string is read; None: see `predict`.
 
     Returns:
         The picture at the chosen size, and the prediction, whose lengths are in its pixels.
