@@ -184,6 +184,8 @@ def test_a_name_that_no_system_can_keep_is_one_line(milbench: Milbench, words: t
         ("losses = ['exact']\n", "needs a value for 'tasks'"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nseed = 3\n", "did you mean 'seeds'"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\nsource = 'flags'\n", "unknown parameter of spec"),
+        ("losses = ['exact']\ntasks = ['extended-digits']\n[presets.a]\npart = true\n", "unknown parameter of spec"),
         ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
         ("losses = []\ntasks = ['extended-digits']\n", "losses = [] is wrong"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exat]\nk = 1\n", "did you mean 'exact'"),
