@@ -184,9 +184,6 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    crop_side: ClassVar[int | None] = None
-    """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
-    the size is then searched for when such a picture is read. None: there is nothing to search for."""
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
@@ -208,9 +205,6 @@ class Task(ABC):
     uses: str = ""
     """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
     cells, so that another version is another cell. "" for what is milbench's own or the task's own."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
-    `figure_pictures`."""
 
     @property
     def class_names(self) -> list[str]:
@@ -238,29 +232,6 @@ class Task(ABC):
             UsageError: the bags of this task are not pictures.
         """
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
-
-    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:  # noqa: ARG002
-        """Return the test bags of a figure of arXiv:1811.12346, with their truth; called after `prepare`.
-
-        Args:
-            number: of the figure, one of `figures`.
-            rng: a generator on the CPU by which the bags are drawn.
-
-        Returns:
-            Batches of one bag or more, in the order of display.
-
-        Raises:
-            UsageError: the task has no bags for this figure.
-        """
-        raise UsageError(f"{self.name} has no bags for figure {number}")
-
-    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:  # noqa: ARG002
-        """Return the files of whole test pictures, with the classes in each in the order of reading.
-
-        Raises:
-            UsageError: the task has no such pictures.
-        """
-        raise UsageError(f"{self.name} has no whole test pictures")
 
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.

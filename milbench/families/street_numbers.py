@@ -93,7 +93,9 @@ class StreetNumbers(Task):
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
     crop_side = CROP_SIDE
+    """Of training crops; `milbench predict` searches for the scale at which digits of whole pictures have that size."""
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -251,9 +253,9 @@ class StreetNumbers(Task):
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the test crops of Figure 1."""
+        """Return the test crops of Figure 1; none of any other."""
         if number != "1":
-            return super().figure_bags(number, rng)
+            return []
         return [self.test_crops(FIGURE_1, rng)]
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
