@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
 from milbench import Loss
@@ -16,6 +18,11 @@ class OneVsRest(Loss):
 
     The classes have independent detectors; the background channel is not used.
 
+    Args:
+        network: `task`: that of the task, which sees instances or their surroundings. Or a network that pools the
+            instances of a bag by attention (`milbench list networks`): m_c is then its logit of the whole bag, and the
+            evidence of a position its attention.
+
     Edge cases: positions that tie for a maximum share its gradient equally; the loss is +inf where the label set of a
     bag without instances is not empty and not rejected.
 
@@ -29,6 +36,10 @@ class OneVsRest(Loss):
     head = "sigmoid"
     couples_bags = False
     presence_is_log_odds = True
+
+    def __init__(self, network: Literal["task", "gated-attention", "dsmil", "set-transformer"] = "task") -> None:
+        super().__init__()
+        self.network = network
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the binary cross-entropy of the largest logits, summed over classes."""

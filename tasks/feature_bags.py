@@ -154,8 +154,11 @@ class FeatureBags(TableBags):
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
-        widths = (len(self._feature_names), *self.hidden, self.num_classes + 1)
-        return InstanceMLP(widths, seed, *self._standard)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that perceptron with `width` outputs."""
+        return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, between settings that were tried with exact; the spec `classic` says on what."""

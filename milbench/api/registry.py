@@ -404,7 +404,8 @@ def _torch_as_before() -> Iterator[None]:
     """Leave torch's default device and type as they are: a file that sets them would change the other losses."""
     import torch
 
-    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
+    device, dtype = torch.empty(0).device, torch.get_default_dtype()
     try:
         yield
     finally:

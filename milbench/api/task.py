@@ -91,12 +91,20 @@ class Evaluation:
 class Network(torch.nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
 
-    A network is given no mask. The logits of a position must not depend on how far its bag was padded: those of a set
-    depend on the instance there alone, those of a sequence on frames that are numbers, since its padding is NaN.
+    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
+    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
+    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
     """
 
     head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
+    sees_mask: ClassVar[bool] = False
+
+    def logits_of(self, bags: Bags) -> Tensor:
+        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
+        instances = self.as_input(bags.instances)
+        logits: Tensor = self(instances, bags.mask) if self.sees_mask else self(instances)
+        return logits
 
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
@@ -322,6 +330,18 @@ class Task(ABC):
             UsageError: the task has none.
         """
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
+
+    def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
+        """Return the task's network with another number of outputs, for a network that pools their features.
+
+        Args:
+            width: the number of features at each position.
+            seed: of the initial weights.
+
+        Raises:
+            UsageError: the task has none.
+        """
+        raise UsageError(f"{self.name} has no encoder for a network that pools instances")
 
     @abstractmethod
     def recipe(self) -> Recipe:

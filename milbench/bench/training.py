@@ -114,7 +114,7 @@ class Training:
 
         def step(bags: Bags) -> None:
             optimizer.zero_grad()
-            logits = network(bags.instances)
+            logits = network.logits_of(bags)
             target = make_target(loss.target_kind, bags, logits, network)
             loss(logits, bags.labels, bags.mask, target).mean().backward()
             optimizer.step()

@@ -69,11 +69,12 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
     """Return the files of the two tables. Raises UsageError where one cannot be written."""
-    from milbench.data.table import is_table
+    from milbench.data.table import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
         raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    check_kind(table)
     both = table, table.with_stem(f"{table.stem}-positions")
     for place in both:
         if place.resolve() in {path.resolve() for path in paths}:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils import extras
 from milbench.data.log_mel import LogMel
 from milbench.data.table import shown
 from milbench.errors import UsageError, closest
@@ -101,10 +102,7 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
-    try:
-        import soundfile
-    except ImportError:
-        raise UsageError(f"{path}: audio files are read by soundfile: pip install milbench[audio]") from None
+    soundfile = extras.load("soundfile", "audio", str(path))
     about = _opened(lambda where, _: soundfile.info(where), path, "")
 
     def samples() -> NDArray[np.float32]:
@@ -193,8 +191,7 @@ def _npz(path: Path, key: str) -> BagFile:
 
 
 def _hdf5(path: Path, key: str) -> BagFile:
-    import h5py
-
+    h5py = extras.load("h5py", "h5", str(path))
     names: list[str] = []
     with h5py.File(path) as file:
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)

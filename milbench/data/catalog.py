@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
 from milbench.data.house_numbers import RenderedNumbers
+from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.data.svhn import SvhnFiles, stalled_connections_end
 from milbench.errors import UsageError, as_usage, unknown
 
@@ -286,6 +287,42 @@ MNIST_FILES = Dataset(
 )
 
 
+def _download_fashion_mnist(folder: Path) -> None:
+    from torchvision.datasets import FashionMNIST
+
+    FashionMNIST(folder, download=True)
+
+
+FASHION_MNIST_FILES = Dataset(
+    "fashion-mnist",
+    (
+        File("FashionMNIST/raw/train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        File("FashionMNIST/raw/train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+        File("FashionMNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+        File("FashionMNIST/raw/t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+    ),
+    _download_fashion_mnist,
+)
+
+
+def _download_kmnist(folder: Path) -> None:
+    from torchvision.datasets import KMNIST
+
+    KMNIST(folder, download=True)
+
+
+KMNIST_FILES = Dataset(
+    "kmnist",
+    (  # as they are published, compressed: torchvision keeps them, and knows these checksums
+        File("KMNIST/raw/train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+        File("KMNIST/raw/train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+        File("KMNIST/raw/t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+        File("KMNIST/raw/t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+    ),
+    _download_kmnist,
+)
+
+
 def _download_cifar10(folder: Path) -> None:
     from torchvision.datasets import CIFAR10
     from torchvision.datasets.utils import download_and_extract_archive
@@ -307,5 +344,16 @@ CIFAR10_FILES = Dataset(
     ),
     _download_cifar10,
 )
-DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers())}
+DATASETS: dict[str, Source] = {
+    source.name: source
+    for source in (
+        MNIST_FILES,
+        FASHION_MNIST_FILES,
+        KMNIST_FILES,
+        CIFAR10_FILES,
+        SvhnFiles(),
+        RenderedNumbers(),
+        SpokenDigitFiles(),
+    )
+}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milbench._utils import extras
 from milbench.errors import UsageError
 
 FILE = "digitStruct.mat"
@@ -81,10 +82,9 @@ def count(path: Path) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; turn errors of HDF5, now or in the block, into a UsageError that names the file."""
-    import h5py
-
     if not path.is_file():
         raise UsageError(f"{path} not found")
+    h5py = extras.load("h5py", "h5", str(path))
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -99,8 +99,7 @@ def write(path: Path, records: Sequence[Record]) -> None:
 
     The file is made in memory and written at once: HDF5 reports a full disk by tracebacks that cannot be caught.
     """
-    import h5py
-
+    h5py = extras.load("h5py", "h5", str(path))
     with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         pool = file.create_group("#refs#")
         columns: dict[str, list[Any]] = {"name": [], "bbox": []}

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from milbench._utils import extras
 from milbench._utils.files import write_atomically
 from milbench.errors import UsageError, closest
 
@@ -389,6 +390,20 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in _READERS
 
 
+def check_kind(path: Path) -> None:
+    """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
+    if not is_table(path):
+        got = path.suffix or "without an ending"
+        raise UsageError(f"{path}: expected a table {_kinds()}, got a file {got}")
+    if path.suffix.lower() not in _SEPARATORS:
+        extras.load("pyarrow", "parquet", str(path))
+
+
+def _kinds() -> str:
+    """Return the endings of tables, for a message."""
+    return " or ".join((", ".join([*_READERS][:-1]), [*_READERS][-1]))
+
+
 def column_names(path: Path) -> list[str]:
     """Return the names of the columns of a table; of text the header alone is read."""
     _check_file(path)
@@ -423,8 +438,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     Raises:
         UsageError: the name ends in nothing that `read_table` reads.
     """
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a name that ends in {', '.join(_READERS)}")
+    check_kind(path)
     write = {
         ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
         ".parquet": partial(frame.to_parquet, index=False),
@@ -460,15 +474,13 @@ def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
 
 
 def _check_file(path: Path) -> None:
-    kinds = " or ".join((", ".join([*_READERS][:-1]), [*_READERS][-1]))
     if path.is_dir():
-        raise UsageError(f"{path} is a folder, expected a table: a file {kinds}")
+        raise UsageError(f"{path} is a folder, expected a table: a file {_kinds()}")
     if not path.is_file():
         beside = [other.name for other in path.parent.glob("*") if is_table(other)]
         near = closest(path.name, beside)
         raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
+    check_kind(path)
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def _try_out(job: Job) -> str:
     if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
         network.start_at_prior(task.positions)
     with torch.no_grad():
-        logits = network(bags.instances).float()
+        logits = network.logits_of(bags).float()
     warning = _check_training(loss, network, bags, logits)
     with torch.no_grad():
         _check_scores(loss, bags, logits)

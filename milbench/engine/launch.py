@@ -105,7 +105,7 @@ def companions(spec: Spec) -> list[Spec]:
 
 class _Launch:
     def __init__(self, root: Root, spec: Spec, command: str, output: Output, dry_run: bool, smoke: bool) -> None:
-        from milbench._utils.devices import resolve, resolve_all
+        from milbench._utils.devices import resolve, resolve_all, unusable_gpu
         from milbench.engine.run import check_cluster
 
         self.root, self.spec, self.command = root, spec, command
@@ -119,6 +119,7 @@ class _Launch:
             check_cluster(self.how.cluster)
             self.devices = [self.how.device]
         self.device = str(resolve(self.how.device)) if self.how.cluster else self.devices[0]
+        self.unusable_gpu = unusable_gpu() if self.how.device == "auto" and self.devices == ["cpu"] else ""
         earlier = self._earlier()
         self.precision = earlier.precision if earlier else ""
         if self.how.in_process and (self.how.timeout or self.how.cluster):
@@ -164,16 +165,17 @@ class _Launch:
         cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
         to_run = [cell for cell in cells if states[cell.id].status in rerun]
         display = self._display(plan, states, to_run)
+        notes = [self.unusable_gpu] if self.unusable_gpu and to_run else []
         if self.dry_run:
             from milbench.data import catalog
             from milbench.engine.estimate import outlook
 
             with catalog.downloads(allowed=False):
                 lines = outlook(plan, to_run, self.root, workers, self._threads(workers), self.how.data_dir)
-            display.planned(lines)
+            display.planned([*lines, *notes])
             display.over("dry run: nothing was started")
             return 0
-        display.planned(plan.notes[len(self.spec.notes) :])
+        display.planned([*plan.notes[len(self.spec.notes) :], *notes])
         jobs = self._jobs(plan, to_run, workers, slots)
         self._check(jobs, display)
         plan = self._keep(plan)

@@ -14,6 +14,7 @@ from milbench.api.plan import Cell
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.errors import UsageError
+from milbench.networks.registry import HIDDEN, pooling_network
 
 
 def task_for(cell: Cell) -> Task:
@@ -47,7 +48,8 @@ def network_for(loss: Loss, task: Task, seed: int) -> Network:
     """Return a new network of the task for this kind of loss.
 
     Args:
-        loss: whose `head` decides between the task's classifier of whole bags and its network of positions.
+        loss: whose `network` and `head` decide between a network that pools instances, the task's classifier of whole
+            bags and its network of positions.
         task: the task, prepared if its network needs data.
         seed: of the initial weights.
 
@@ -57,6 +59,8 @@ def network_for(loss: Loss, task: Task, seed: int) -> Network:
     Raises:
         UsageError: the task has no network of this kind.
     """
+    if loss.network != "task":
+        return pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
 
 
@@ -111,9 +115,8 @@ def network_logits(network: Network, bags: Bags, device: torch.device, *, half: 
         device: of the network.
         half: whether the network computes in bfloat16.
     """
-    instances = network.as_input(bags.instances)
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
-        logits: Tensor = network(instances)
+        logits = network.logits_of(bags)
     return logits.float()
 
 

@@ -66,7 +66,7 @@ class Progress:
 
 
 def machine_load() -> dict[str, float]:
-    """Return the load of this machine by MLflow's names; {} where nothing can tell it."""
+    """Return the load of this machine by MLflow's names; {} without the extra `ui`, whose pages show it."""
     try:
         import psutil
     except ImportError:

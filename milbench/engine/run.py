@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from milbench._utils import extras
 from milbench.engine.cell import CellFolder
 from milbench.engine.spec import MOST_WORKERS
 from milbench.engine.worker import Job, Outcome, compute, died, serve
@@ -134,7 +135,8 @@ def _death(error: Exception, client: Any) -> str:
 
 
 def check_cluster(address: str) -> None:
-    """Raise UsageError where the address of a cluster has no form that a cluster can have."""
+    """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
+    extras.load("distributed", "dask", "--cluster")
     if number := re.fullmatch(r"local:(.*)", address):
         if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
             raise UsageError(f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes")
@@ -147,15 +149,13 @@ def _cluster(address: str | None) -> Iterator[Any]:
     """Connect to a dask cluster for the block; yield None where there is no address.
 
     Raises:
-        UsageError: dask is not installed, or no scheduler answers.
+        UsageError: no scheduler answers.
     """
     if address is None:
         yield None
         return
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    from distributed import Client, LocalCluster
+
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):  # what happens to workers is told by their cells
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -194,8 +194,12 @@ class SequenceTask(Task):
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that network with `width` outputs."""
         kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
-        return kind(self.features, WIDTH, self.num_classes + 1, self.stride, seed)
+        return kind(self.features, WIDTH, width, self.stride, seed)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""

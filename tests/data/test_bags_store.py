@@ -169,7 +169,7 @@ def test_two_cells_at_once_share_more_data_than_each_may_hold(tmp_path: Path) ->
     table = tmp_path / "slides.csv"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     cells = [subprocess.Popen([sys.executable, "-c", CELL, table], env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    assert [cell.communicate()[0].startswith(b"done") for cell in cells] == [True, True]
+    assert [b"done" in cell.communicate()[0] for cell in cells] == [True, True]
 
 
 def test_numbers_that_single_precision_cannot_hold_are_not_finite() -> None:

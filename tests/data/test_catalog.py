@@ -213,16 +213,25 @@ def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
     assert (folder.problem(tmp_path) or "").endswith("raw/a cannot be read: Is a directory")
 
 
-def test_mnist_is_the_canonical_one() -> None:
+def test_kmnist_has_the_checksums_that_torchvision_knows() -> None:
+    from torchvision.datasets import KMNIST
+
+    assert [
+        (file.path.removeprefix("KMNIST/raw/"), file.md5) for file in catalog.KMNIST_FILES.files
+    ] == KMNIST.resources
+
+
+@pytest.mark.parametrize("files", [catalog.MNIST_FILES, catalog.FASHION_MNIST_FILES])
+def test_mnist_is_the_canonical_one(files: Dataset) -> None:
     """Sizes follow from the published counts: 60,000 and 10,000 images of 28x28 bytes, headers of 16 and 8."""
-    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in catalog.MNIST_FILES.files}
+    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in files.files}
     assert sizes == {
         "train-images-idx3-ubyte": 16 + 60_000 * 784,
         "train-labels-idx1-ubyte": 8 + 60_000,
         "t10k-images-idx3-ubyte": 16 + 10_000 * 784,
         "t10k-labels-idx1-ubyte": 8 + 10_000,
     }
-    assert catalog.DATASETS["mnist"] is catalog.MNIST_FILES
+    assert catalog.DATASETS[files.name] is files
 
 
 def test_cifar10_is_the_canonical_one() -> None:

@@ -97,6 +97,24 @@ def test_other_images_are_read_once_until_they_change(
     assert make().check_data(root) != digest
 
 
+@pytest.mark.parametrize(("data", "title", "names"), [
+    ("fashion-mnist", "FashionMNIST", ["T-shirt/top", "Ankle boot"]),
+    ("kmnist", "KMNIST", ["o", "wo"]),
+])  # fmt: skip
+def test_sets_in_the_form_of_mnist(tmp_path: Path, data: str, title: str, names: list[str]) -> None:
+    """KMNIST is read as it is published, compressed."""
+    small_mnist(tmp_path / "plain")
+    small_mnist(tmp_path / "other", title=title, zipped=data == "kmnist")
+    task = make(validation=20, data=data)
+    assert task.check_data(tmp_path / "other").startswith(f"non-canonical {title}, sha256 ")
+    for part in ("train", "validation", "test"):
+        expected = getattr(make(validation=20).load(tmp_path / "plain"), part)
+        assert torch.equal(getattr(task.load(tmp_path / "other"), part).pixels, expected.pixels)
+    assert [task.class_names[0], task.class_names[9]] == names
+    with pytest.raises(UsageError, match=f"folder with {title}/raw, or fetch it with `milbench data fetch {data}`"):
+        task.check_data(tmp_path / "plain")
+
+
 def truncate(root: Path) -> None:
     (root / IMAGES).write_bytes((root / IMAGES).read_bytes()[:-1])
 
