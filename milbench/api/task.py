@@ -208,6 +208,9 @@ class Task(ABC):
     """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
     tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
     evaluated as a whole."""
+    evaluated_bags: int | None = None
+    """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
+    None: not known."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
     uses: str = ""

@@ -167,6 +167,7 @@ class StreetNumbers(Task):
         if self.protocol == "paper":
             self._pools = [(images, _permuted_once(index, n, self.seed))
                            for n, (images, index) in enumerate(self._pools)]  # fmt: skip
+        self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
         self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
             {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
