@@ -43,7 +43,7 @@ class Scores:
             None: not known, as where the loss has no such model.
         even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
             known.
-        presence_log_odds: (B, C), the presence as log-odds; None: it is no log-odds. A probability in its place would
+        presence_log_odds: (B, C), the presence as log-odds; None: it has no log-odds. A probability in its place would
             round to 1 where a network is sure.
     """
 
@@ -157,7 +157,7 @@ class Network(torch.nn.Module, ABC):
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known.
+        """Return `position_centres` for the images of `bags`; None for other bags and where it is not known.
 
         Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
         """
@@ -198,24 +198,22 @@ class Task(ABC):
     """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
     order supervision are trained."""
     seed: int = 0
-    """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
-    split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in
-    every epoch comes from the generator that `train_batches` is given."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
+    spread between seeds then includes the choice of test data. `train_batches` draws by the generator that it gets."""
     folds: Folds | None = None
     """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
-    all of them, and intervals are corrected for the training bags that folds share. None: seeds are no folds."""
+    all of them, and intervals are corrected for the training bags that folds share. None: no cross-validation."""
     evaluation_limit: int | None = None
-    """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
-    tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
-    evaluated as a whole."""
+    """The most bags of each kind to evaluate on; None: all. It is set before `prepare` in trial runs, and changed for a
+    call of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
     evaluated_bags: int | None = None
     """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
     None: not known."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-    uses: str = ""
-    """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
-    cells, so that another version is another cell. "" for what is milbench's own or the task's own."""
+    dependencies: str = ""
+    """Names and versions of what comes from other packages, such as a network: part of the identity of cells, so that
+    another version makes another cell. "": nothing does."""
 
     @property
     def class_names(self) -> list[str]:
@@ -267,7 +265,7 @@ class Task(ABC):
             network: the trained one, which knows where its positions are.
 
         Raises:
-            UsageError: the bags of this task come from no table, or a file is no use; the message names it.
+            UsageError: the task reads no tables, or cannot use a file; the message names it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 

@@ -116,7 +116,7 @@ class _Tasks:
             "task": entry.name,
             "task_params": params,
             "task_file": entry.source,
-            "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
+            "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
             "data": task.check_data(self.data_dir),
             "task_name": task_name,
         }

@@ -113,7 +113,7 @@ class StreetNumbers(Task):
         protocol: Protocol = "ours",
     ) -> None:
         self.network_name = _network_name(network)
-        self.uses = networks().entry(self.network_name).source_digest
+        self.dependencies = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast

@@ -90,7 +90,7 @@ def draw_figure(
     """
     task, rng = model.task, generator("figure", number, seed)
     if not isinstance(task, PaperTask) or number not in task.figures:
-        raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no cell of a task of them")
+        raise UsageError(f"figure {number} shows {CONTENT[number]}, which the task of {model.cell} does not have")
     remarks = [*_prepare(model, data_dir), *notes(model)]
     if isinstance(task, PicturesTask) and number == "4":
         tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)

@@ -44,7 +44,7 @@ def test_the_page_of_a_published_report_is_made_again_and_its_sentence_is_last(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--from", "nowhere"), "nowhere is no published report: it has no comparison.json.gz"),
+        (("--from", "nowhere"), "nowhere is not a published report: it lacks comparison.json.gz"),
         (("mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
         (("--from", "nowhere", "--publish"), "give neither NAME nor --publish with it"),
     ],
