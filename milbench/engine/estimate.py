@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -22,30 +23,47 @@ def outlook(
 ) -> list[str]:
     """Return lines about the recipes of a plan with their steps, and how long its cells take.
 
-    The time, of so many workers with so many threads, is that of cells of the same loss, task and recipe that are done,
-    with their evaluations; else it is measured on a few training steps, without them.
+    The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
+    measured on a few training steps, and on a few bags for the last evaluation where the task knows its size.
+
+    Args:
+        plan: of the comparison.
+        to_run: the cells to compute.
+        root: of the store.
+        workers: how many cells are computed at a time.
+        threads: of each cell.
+        data_dir: the folder of the data; None: the default one.
     """
-    seconds, steps, failures = _known_seconds(plan, root), dict[str, int](), dict[tuple[str, str, str], str]()
-    all_known = seconds.keys() >= {plan.labels[cell.id] for cell in to_run}
-    begun = time.monotonic()
+    known, details = _known_seconds(plan, root), dict[str, str]()
+    begun, seconds = time.monotonic(), dict(known)
+    failures: dict[tuple[str, str, str], str] = {}
     for cell in to_run:
         key = plan.labels[cell.id]
         if key not in seconds and key not in failures and time.monotonic() - begun < BUDGET:
             try:
-                steps[_recipe(plan, cell)], seconds[key] = _measured(cell, threads, data_dir)
+                measured = _measured(cell, threads, data_dir)
             except Exception as error:  # noqa: BLE001 of a plug-in, which fails its own cells alone
                 why = error if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-                failures[key] = " ".join(f"{plan.label(cell)} fails at once: {why}".split())
+                failures[key] = f"{plan.label(cell)} fails at once: {why}"
+            else:
+                seconds[key] = measured.seconds + measured.evaluation
+                details[_recipe(plan, cell)] = f", {measured.steps} steps an epoch" + (
+                    f", the last evaluation {duration(measured.evaluation)}" if measured.evaluation else ""
+                )
     lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
-    lines = [f"{line}, {steps[line]} steps an epoch" if line in steps else line for line in lines]
-    lines = [*plan.notes, *lines, *dict.fromkeys(failures.values())]
-    if to_run and seconds:
-        rest = mean(seconds.values())
-        total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
-        by_steps = f"for training alone, by {MEASURED_STEPS} steps a loss"
-        how = "as long as cells like these took" if all_known else by_steps
-        lines.append(f"about {duration(total)} with {workers} cells at a time, {how}")
-    return lines
+    lines = [line + details.get(line, "") for line in lines]
+    lines += dict.fromkeys(" ".join(line.split()) for line in failures.values())
+    if not to_run or not seconds:
+        return [*plan.notes, *lines]
+    rest = mean(seconds.values())
+    total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
+    all_known = known.keys() >= {plan.labels[cell.id] for cell in to_run}
+    how = (
+        "as long as cells like these took"
+        if all_known
+        else f"by {MEASURED_STEPS} steps a loss, with the evaluations that are named"
+    )
+    return [*plan.notes, *lines, f"about {duration(total)} with {workers} cells at a time, {how}"]
 
 
 def _recipe(plan: Plan, cell: Cell) -> str:
@@ -64,11 +82,20 @@ def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
     return {key: mean(values) for key, values in found.items()}
 
 
-def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, float]:
-    """Return the steps of an epoch, and the seconds of all steps of a training by a few of them on the CPU."""
+@dataclass(frozen=True)
+class Measured:
+    """The number of steps of an epoch, the seconds of all steps, and those of the last evaluation, 0 if not known."""
+
+    steps: int
+    seconds: float
+    evaluation: float
+
+
+def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
+    """Measure a few steps of a cell on the CPU."""
     import torch
 
-    from milbench.engine.train import batch_generator, set_up, train_step
+    from milbench.engine.train import batch_generator, score_function, set_up, train_step
     from milbench.engine.worker import set_torch_defaults
 
     set_torch_defaults(threads)
@@ -79,4 +106,10 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> tuple[int, flo
         begun = time.perf_counter()
         train_step(it, next(batches), done)
         taken.append(time.perf_counter() - begun)
-    return it.steps, it.recipe.epochs * it.steps * min(taken)
+    evaluation = 0.0
+    if bags := it.task.evaluated_bags:
+        few = it.task.gallery()
+        begun = time.perf_counter()
+        score_function(it)(few)
+        evaluation = bags * (time.perf_counter() - begun) / len(few)
+    return Measured(it.steps, it.recipe.epochs * it.steps * min(taken), evaluation)

@@ -114,7 +114,7 @@ class _Tasks:
         entry = tasks().entry(name)
         return {
             "task": entry.name, "task_params": params, "task_file": entry.source, "task_name": task_name,
-            "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
+            "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
             "data": task.check_data(self.data_dir),
         }  # fmt: skip
 

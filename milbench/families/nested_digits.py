@@ -158,6 +158,7 @@ class NestedDigits(Task):
     num_classes = DIGITS
     primary = "instance_error"
     figures = ("2",)
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
     chance = 1 - 1 / DIGITS
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
@@ -260,9 +261,9 @@ class NestedDigits(Task):
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the canvases of FIGURE_2, each as a batch of its own."""
+        """Return the canvases of FIGURE_2, each as a batch of its own; none of any other figure."""
         if number not in self.figures:
-            return super().figure_bags(number, rng)
+            return []
         return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:

@@ -114,7 +114,7 @@ NOT_UTF_8 = "bad\udcff"
         (("report", "elsewhere"), "nothing was run yet"),
         (("report", "mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
         (("report", "--from", "nowhere", "--publish"), "give neither NAME nor --publish with it"),
-        (("report", "--from", "nowhere"), "nowhere is no published report: it has no comparison.json.gz"),
+        (("report", "--from", "nowhere"), "nowhere is not a published report: it lacks comparison.json.gz"),
         (("sync", "--all"), "nothing was run yet"),
         (("sync", "demo", "--all"), "--all and demo exclude each other"),
         (("export",), "Missing option '--out'"),
