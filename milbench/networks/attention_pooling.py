@@ -63,7 +63,8 @@ class AttentionPooling(Network):
         bag, log_attention = self.pool(embedded.masked_fill(~there.unsqueeze(2), 0), there)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
         logits = (bag.unsqueeze(2) + relative).masked_fill(~there.unsqueeze(1), 0)
-        return F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
+        with_background: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
+        return with_background
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""
