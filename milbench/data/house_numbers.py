@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from milbench._utils import extras
 from milbench._utils.files import folder_digest, scratch_folder
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
@@ -93,6 +94,7 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
     """
     from joblib import Parallel, delayed
 
+    extras.load("h5py", "h5", NAME)
     place, pictures = root / NAME, {"train": train, "test": test}
     try:
         if not place.exists():

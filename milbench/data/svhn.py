@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from milbench._utils import locks
+from milbench._utils import extras, locks
 from milbench._utils.files import folder_digest, write_atomically
 from milbench.data import digit_struct
 from milbench.data.archives import unpack
@@ -134,6 +134,7 @@ class SvhnFiles:
             UsageError: a part or an archive that exists is not the expected one.
             OSError: the network or the disk failed.
         """
+        extras.load("h5py", "h5", "SVHN")
         missing = [part for part in self.archives if not self._folder(root, part).exists()]
         for part, archive in self.archives.items():
             if part not in missing:
