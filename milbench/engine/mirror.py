@@ -314,6 +314,7 @@ def _client(root: Root, uri: str) -> Any:
 
     for name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what they say is in the one line of the mirror
+    logging.getLogger("alembic.runtime.migration").addFilter(_silent)  # whose level older MLflow sets anew
     if uri == address(root) and uri.startswith("sqlite:") and not root.database.exists():
         # A database that was killed while MLflow made its tables would never be opened again.
         scratch = root.database.with_name(f".{root.database.name}.{os.getpid()}")
@@ -321,6 +322,10 @@ def _client(root: Root, uri: str) -> Any:
         with suppress(FileNotFoundError):  # another launch has made it in the meantime
             scratch.replace(root.database)
     return mlflow.MlflowClient(uri)
+
+
+def _silent(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _experiment(client: Any, name: str, is_local: bool) -> str:
