@@ -165,7 +165,11 @@ class MNISTBags(Task):
 
     def network(self, seed: int) -> Network:
         """Return a LeNet-5 for each image."""
-        return LeNet(self.num_classes + 1, seed)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return a LeNet-5 with `width` outputs for each image."""
+        return LeNet(width, seed)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, with the epochs of the authors' program; nothing was searched."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import struct
-import zlib
-from collections.abc import Sequence
-from itertools import chain
-from math import prod
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +13,7 @@ from torch import Tensor
 
 from milbench._utils import digests
 from milbench.data.catalog import FASHION_MNIST_FILES, KMNIST_FILES, MNIST_FILES, Dataset, data_dir, require
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.labelled_images import LabelledImages, digest_of
 from milbench.errors import UsageError, as_usage
 
 Name = Literal["mnist", "fashion-mnist", "kmnist"]
@@ -54,21 +50,20 @@ def check(given: Path | None, any_data: bool, name: Name = "mnist") -> str:
     root, title = data_dir(given), _TITLES[name]
     if not any_data:
         return f"{title}, sha256 {require(name, root, _missing_hint(name)).identity(root)}"
-    paths = [(root / images, root / labels) for images, labels in _parts(name)]
-    return digests.remembered(title, [*chain(*paths)], lambda: _read(paths, name))
+    paths = [root / path for pair in _parts(name) for path in pair]
+    return digests.remembered(
+        title, paths, lambda: f"non-canonical {title}, sha256 {digest_of(paths, partial(load, name=name), given)}"
+    )
 
 
 def load(given: Path | None, name: Name = "mnist") -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 1, 28, 28), of files that `check` accepted."""
+    """Return the training and the test images, (N, 1, 28, 28).
+
+    Raises:
+        UsageError: a file is missing or damaged, or the files do not fit together.
+    """
     root = data_dir(given)
-    train, test = (
-        LabelledImages(
-            _values(root / images, 16).view(-1, 1, MNIST_SIDE, MNIST_SIDE),
-            _values(root / labels, 8).to(torch.int64),
-            white=255,
-        )
-        for images, labels in _parts(name)
-    )
+    train, test = (_read(root / images, root / labels, name) for images, labels in _parts(name))
     return train, test
 
 
@@ -86,55 +81,30 @@ def _missing_hint(name: Name) -> str:
     )
 
 
-def _values(path: Path, header: int) -> Tensor:
-    """Return the bytes that follow the header, (N,) uint8."""
-    return torch.frombuffer(bytearray(_contents(path)[header:]), dtype=torch.uint8)
+def _read(images: Path, labels: Path, name: Name) -> LabelledImages:
+    for path in (images, labels):
+        if not path.is_file():
+            raise UsageError(f"{path} not found; {_missing_hint(name)}")
+    pixels, classes = _values(images, 3), _values(labels, 1)
+    if pixels.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+        raise UsageError(f"{images} is damaged: expected images of {MNIST_SIDE}x{MNIST_SIDE} bytes")
+    if len(pixels) != len(classes) or not len(pixels):
+        raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
+    if classes.max() >= _CLASSES:
+        raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
+    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), white=255)
 
 
-def _contents(path: Path) -> bytes:
-    """Return what is in a file, decompressed if it is a .gz."""
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(f"{path} is damaged: {error}") from error
+def _values(path: Path, dimensions: int) -> Tensor:
+    """Return the bytes of an idx file, perhaps compressed.
 
-
-def _read(paths: Sequence[tuple[Path, Path]], name: Name) -> str:
-    """Check pairs of files of other images and their labels; return what they are, with their digest."""
-    digest = hashlib.sha256()
-    for images, labels in paths:
-        n, m = _count(images, (MNIST_SIDE, MNIST_SIDE), name), _count(labels, (), name)
-        if n != m:
-            raise UsageError(f"{images} has {n} images, {labels} has {m} labels")
-        if not n:
-            raise UsageError(f"{images} has no images")
-        if max(_contents(labels)[8:]) >= _CLASSES:
-            raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
-        for path in (images, labels):
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return f"non-canonical {_TITLES[name]}, sha256 {digest.hexdigest()[:16]}"
-
-
-def _count(path: Path, shape: tuple[int, ...], name: Name) -> int:
-    """Return how many items of `shape` an idx file of bytes holds.
-
-    The header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
-
-    Raises:
-        UsageError: the file is missing, or its header does not fit its size or the shape.
+    Its header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
     """
-    if not path.is_file():
-        raise UsageError(f"{path} not found; {_missing_hint(name)}")
-    start = 4 * (2 + len(shape))
-    contents = _contents(path)
-    header = contents[:start].ljust(start, b"\0")
-    magic, count, *found = struct.unpack(f">{2 + len(shape)}I", header)
-    if magic != 0x0801 + len(shape) or tuple(found) != shape:
-        kind = "x".join(map(str, shape)) or "single"
-        raise UsageError(f"{path} is damaged: expected the header of an idx file of {kind} bytes")
-    size, expected = len(contents), start + count * prod(shape)
-    if size != expected:
-        raise UsageError(f"{path} is damaged: expected {expected} bytes by its header, found {size}")
-    return int(count)
+    try:
+        contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
+        if magic != 0x0800 + dimensions:
+            raise ValueError("another header")
+        return torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)).view(shape)
+    except Exception as error:  # noqa: BLE001 gzip, struct and torch have errors of their own
+        raise UsageError(f"{path} is damaged: no idx file of bytes ({error})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from milbench._utils import digests
 from milbench._utils.files import scratch_folder
-from milbench.data.archives import unpack
+from milbench.data.downloads import download
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,14 +83,11 @@ class SpokenDigitFiles:
 
     def fetch(self, root: Path) -> None:
         """Download the archive of one commit, check the recordings in it and move them into place."""
-        from torchvision.datasets.utils import download_url
-
         if not (self.missing(root) or self.problems(root)):
             return
         with scratch_folder(root, self.name) as scratch:
-            download_url(ARCHIVE, str(scratch), "archive.tar.gz")
+            shutil.unpack_archive(download(ARCHIVE, scratch), scratch, filter="data")
             unpacked = scratch / f"free-spoken-digit-dataset-{COMMIT}"
-            unpack(scratch / "archive.tar.gz", unpacked)
             new = scratch / FOLDER
             new.parent.mkdir()
             (unpacked / "recordings").rename(new)

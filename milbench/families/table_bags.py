@@ -23,7 +23,6 @@ from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.likelihood import EXACT_LABEL_LIMIT
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
@@ -101,7 +100,7 @@ class TableBags(Task):
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
         bags = self.own_bags(data_dir)
-        found = check_bags(bags, self.kind, EXACT_LABEL_LIMIT, self.positions_of(bags), quick=True)
+        found = check_bags(bags, self.kind, positions=self.positions_of(bags), quick=True)
         for problem in fatal([one for one in found if not (self.leaves_out_small and one.what == TOO_SMALL)]):
             raise UsageError(f"{bags.path}: {problem}")
         instances = f"{bags.store.offsets[-1]:,} instances, " if self.kind == "features" else ""

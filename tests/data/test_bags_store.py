@@ -104,7 +104,7 @@ def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch:
 def test_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_text("bag,labels,f\n" + "a,x,1.5\n" * 1000 + "b,,2\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3000))
-    with pytest.raises(UsageError, match=r"need 4,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
+    with pytest.raises(UsageError, match=r"need 8,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
         load_features(tmp_path / "t.csv", Columns())
     assert not (tmp_path / ".bags").exists()
 

@@ -12,7 +12,7 @@ import pytest
 from milbench._utils import digests
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
-from milbench.data.svhn import STALLED
+from milbench.data.downloads import STALLED
 from milbench.errors import UsageError
 
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
@@ -77,7 +77,7 @@ def test_status_is_present_missing_or_damaged(
     assert row.note == "no toy/raw/a"
     place(tmp_path)
     (row,) = catalog.status(tmp_path)
-    assert (row.state, row.digest, row.note) == ("present", dataset.digest, "")
+    assert (row.state, row.digest, row.note) == ("present", dataset.identity(), "")
     place(tmp_path, {"toy/raw/b": b"and Others"})
     (row,) = catalog.status(tmp_path)
     wrong, right = hashlib.md5(b"and Others").hexdigest(), FILES[1].md5
@@ -167,7 +167,7 @@ def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
         digest = catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path)
     assert list(tmp_path.iterdir()) == []
     known(place)
-    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.digest
+    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.identity()
     place(tmp_path, {"toy/raw/a": b"some Bytes"})
     with catalog.downloads(False), pytest.raises(UsageError, match="raw/a is damaged"):
         catalog.require("toy", tmp_path, "go elsewhere")

@@ -70,13 +70,6 @@ def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, 
         small_cell(recipe=recipe)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "psgd"])
-def test_by_default_the_steps_of_no_optimiser_depend_on_the_units_of_a_loss(optimizer: str) -> None:
-    recipe = Recipe(**small_cell(recipe={"optimizer": optimizer}).recipe)
-    assert (recipe.clip_norm, recipe.clip_quantile) == (None, None)
-    assert recipe.normalize_gradient == (optimizer != "psgd")  # whose preconditioner takes the units out, as published
-
-
 def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:
     limited = small_cell(recipe={"clip_norm": 1.0}).recipe
     assert (limited["clip_norm"], limited["normalize_gradient"]) == (1.0, False)

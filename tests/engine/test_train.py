@@ -35,6 +35,7 @@ def same(one: Trained, other: Trained) -> bool:
         (6, {}),
         (12, {}),
         (6, {"clip_quantile": 0.3}),
+        (7, {"evaluate_every": 2, "interim_bags": 5}),
         (6, {"average_last": 0.4}),
         (6, {"optimizer": "psgd"}),
         pytest.param(6, {"optimizer": "muon"}, marks=needs_muon),

@@ -17,7 +17,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.registry import RegistryEntry
 from milbench.api.task import Scores
-from milbench.data.crop_cache import load
+from milbench.data.crops import load
 from milbench.data.digit_struct import read
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
@@ -343,4 +343,4 @@ def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ra
         write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
     (tmp_path / "svhn/test/2.png").write_bytes(b"no picture")
     line = milbench("run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)).complaint()
-    assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as a PNG picture")
+    assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as an image")
