@@ -104,21 +104,17 @@ class Mirror:
     def _mirror(self) -> None:
         """Bring what is behind up to date, one process of a root at a time: two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
-            self._mirror_alone()
-
-    def _mirror_alone(self) -> None:
-        self._moved = time.monotonic()
-        behind = self.behind()
-        if not behind:
-            return
-        client = _client(self.root, self.uri)
-        experiment = _experiment(client, self.plan.name, self.uri.startswith("sqlite:"))
-        self._moved = time.monotonic()
-        for cell in behind:
-            if self._given_up.is_set():
-                return
-            _Run(client, self.root, self.uri, experiment, cell, self.plan.label(cell)).bring_up_to_date(self.log_models)
             self._moved = time.monotonic()
+            if not (behind := self.behind()):
+                return
+            client = _client(self.root, self.uri)
+            experiment = _experiment(client, self.plan.name, self.uri.startswith("sqlite:"))
+            for cell in behind:
+                self._moved = time.monotonic()
+                if self._given_up.is_set():
+                    return
+                run = _Run(client, self.root, self.uri, experiment, cell, self.plan.label(cell))
+                run.bring_up_to_date(self.log_models)
 
 
 def address(root: Root) -> str:
