@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from milbench.comparison.compare import compare, results
     from milbench.comparison.comparison import Comparison
     from milbench.data.labelled_images import ImageSplits, LabelledImages
-    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, evaluate_splits
+    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.single_image import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
@@ -38,7 +38,7 @@ __all__ = [
     "AllConvolutional", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP",
     "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes",
     "Published", "Recipe", "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task",
-    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "evaluate_splits",
+    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags",
     "generator", "label_matrix", "load_loss", "load_network", "load_task", "results",
 ]  # fmt: skip
 
@@ -55,7 +55,7 @@ _HOMES = {
     "milbench.comparison.compare": ("compare", "results"),
     "milbench.comparison.comparison": ("Comparison",),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
-    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags", "evaluate_splits"),
+    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags"),
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.single_image": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),

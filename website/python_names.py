@@ -12,7 +12,7 @@ GROUPS = {
     "Losses": ("load_loss", "Loss", "Head", "Supervision", "TargetKind", "bag_sizes"),
     "Bags": ("Bags", "Truth", "label_matrix", "generator"),
     "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),
-    "Evaluation": ("EvalSplit", "evaluate_bags", "evaluate_splits", "Evaluation", "Outcomes", "Scores",
+    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),
     "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
     "Networks": ("load_network", "Network", "AllConvolutional", "Layer", "InstanceMLP"),
