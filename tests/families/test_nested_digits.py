@@ -53,7 +53,7 @@ def test_canvases_are_what_a_loop_draws(per_bag: int) -> None:
     digits = named_digits(40)
     rng = torch.Generator().manual_seed(per_bag)
     index = torch.randint(40, (25, per_bag), generator=rng)
-    bags = draw_canvases(digits, index, (6, 8), rng)
+    (bags,) = draw_canvases(digits, [index], (6, 8), rng)
     classes, boxes = truth(bags)
     _, channels, height, width = bags.instances.shape
     assert (channels, len(bags)) == (1, 25)
@@ -69,7 +69,7 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
     digits, rng = named_digits(10), torch.Generator().manual_seed(0)
     heights, widths, offsets = [], [], []
     for _ in range(400):
-        bags = draw_canvases(digits, torch.zeros(8, 2, dtype=torch.int64), (6, 8), rng)
+        (bags,) = draw_canvases(digits, [torch.zeros(8, 2, dtype=torch.int64)], (6, 8), rng)
         heights.append(bags.instances.shape[2])
         widths.append(bags.instances.shape[3])
         if bags.instances.shape[2:] == (6, 8):
@@ -87,13 +87,13 @@ def test_sizes_and_places_cover_their_whole_range_uniformly() -> None:
 
 def test_two_equal_digits_give_a_label_set_of_one() -> None:
     digits = named_digits(21)
-    bags = draw_canvases(digits, torch.tensor([[3, 13]]), (6, 6), torch.Generator())
+    (bags,) = draw_canvases(digits, [torch.tensor([[3, 13]])], (6, 6), torch.Generator())
     assert bags.labels.nonzero().tolist() == [[0, 3]]
 
 
 def test_pixels_of_overlapping_patches_add_and_clamp() -> None:
     patches = torch.tensor([[[[0.25, 0.5]], [[0.5, 0.75]], [[0.0, 0.125]]]])
-    canvas = nest(patches, torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 2]]), 2, 4)
+    (canvas,) = nest(patches, torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, 2]]), [1], [(2, 4)])
     assert canvas.tolist() == [[[[0, 0, 0, 0.125], [0.25, 1, 0.75, 0]]]]
 
 
