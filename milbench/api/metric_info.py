@@ -76,10 +76,10 @@ METRICS: dict[str, Metric] = {
     ),
     "hit_rate": Metric(
         "hit rate",
-        "Share of all pairs of a bag and a class of its label set where the position that speaks most strongly for the "
-        "class, by the loss's own evidence, is on an instance of it: the centre of the position is inside the box of "
-        "the instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the "
-        "instance is of that class.",
+        "Share of all pairs of a bag and a class of its label set where the position with the strongest evidence for "
+        "the class, by the loss itself, is on an instance of it: the centre of the position is inside the box of the "
+        "instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the instance is "
+        "of that class.",
         lower_is_better=False,
     ),
     "posterior_error": Metric(
@@ -100,7 +100,7 @@ METRICS: dict[str, Metric] = {
         "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
         f"{BINS} bins of equal mass: the mean distance between the share of pairs of a bag and a class in a bin whose "
         "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
-        "loss whose presence is no log-odds has none.",
+        "loss whose presence has another scale has none.",
     ),
     "presence_ece_tempered": Metric(
         "calibration error of presence, tempered",
@@ -162,7 +162,7 @@ METRICS: dict[str, Metric] = {
     "above_reference_set_error": Metric(
         "set error above the reference",
         "Set error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
-        "where a network learns what the reference takes no notice of, such as which classes occur together.",
+        "where a network learns what the reference ignores, such as which classes occur together.",
     ),
     "above_reference_posterior_error": Metric(
         "posterior error above the reference",

@@ -43,7 +43,7 @@ class Scores:
             None: not known, as where the loss has no such model.
         even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
             known.
-        presence_log_odds: (B, C), the presence as log-odds; None: it is no log-odds. A probability in its place would
+        presence_log_odds: (B, C), the presence as log-odds; None: it has no log-odds. A probability in its place would
             round to 1 where a network is sure.
     """
 
@@ -157,7 +157,7 @@ class Network(torch.nn.Module, ABC):
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known.
+        """Return `position_centres` for the images of `bags`; None for other bags and where it is not known.
 
         Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
         """
@@ -192,33 +192,28 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    crop_side: ClassVar[int | None] = None
-    """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
-    the size is then searched for when such a picture is read. None: there is nothing to search for."""
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
     order supervision are trained."""
     seed: int = 0
-    """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
-    split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in
-    every epoch comes from the generator that `train_batches` is given."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
+    spread between seeds then includes the choice of test data. `train_batches` draws by the generator that it gets."""
     folds: Folds | None = None
     """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
-    all of them, and intervals are corrected for the training bags that folds share. None: seeds are no folds."""
+    all of them, and intervals are corrected for the training bags that folds share. None: no cross-validation."""
     evaluation_limit: int | None = None
-    """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
-    tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
-    evaluated as a whole."""
+    """The most bags of each kind to evaluate on; None: all. It is set before `prepare` in trial runs, and changed for a
+    call of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
+    evaluated_bags: int | None = None
+    """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
+    None: not known."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-    uses: str = ""
-    """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
-    cells, so that another version is another cell. "" for what is milbench's own or the task's own."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
-    `figure_pictures`."""
+    dependencies: str = ""
+    """Names and versions of what comes from other packages, such as a network: part of the identity of cells, so that
+    another version makes another cell. "": nothing does."""
 
     @property
     def class_names(self) -> list[str]:
@@ -247,29 +242,6 @@ class Task(ABC):
         """
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
 
-    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:  # noqa: ARG002
-        """Return the test bags of a figure of arXiv:1811.12346, with their truth; called after `prepare`.
-
-        Args:
-            number: of the figure, one of `figures`.
-            rng: a generator on the CPU by which the bags are drawn.
-
-        Returns:
-            Batches of one bag or more, in the order of display.
-
-        Raises:
-            UsageError: the task has no bags for this figure.
-        """
-        raise UsageError(f"{self.name} has no bags for figure {number}")
-
-    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:  # noqa: ARG002
-        """Return the files of whole test pictures, with the classes in each in the order of reading.
-
-        Raises:
-            UsageError: the task has no such pictures.
-        """
-        raise UsageError(f"{self.name} has no whole test pictures")
-
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
@@ -293,7 +265,7 @@ class Task(ABC):
             network: the trained one, which knows where its positions are.
 
         Raises:
-            UsageError: the bags of this task come from no table, or a file is no use; the message names it.
+            UsageError: the task reads no tables, or cannot use a file; the message names it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 

@@ -20,17 +20,9 @@ FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".p
 
 
 def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> int:
-    """Write a table with a row a bag, perhaps one with a row a position, and print the first rows.
+    """Write a table with a row a bag of some files, perhaps one with a row a position, and print the first rows.
 
-    Args:
-        model: the trained network; its task is prepared where `calibrate` is asked for.
-        paths: tables, files and folders.
-        out: the table to write, or a folder for it.
-        positions: whether the table of positions is written as well.
-        calibrate: whether a temperature is fitted on the validation bags of the task.
-
-    Raises:
-        UsageError: a file is no use, or `out` would replace one of them.
+    To `calibrate` is to fit a temperature on the validation bags of the task, which is prepared then.
     """
     import pandas as pd
 

@@ -9,11 +9,9 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from milbench._utils import extras
-from milbench.engine.cell import CellFolder
 from milbench.engine.spec import MOST_WORKERS
 from milbench.engine.worker import Job, Outcome, compute, died, serve
 from milbench.errors import UsageError
@@ -48,7 +46,7 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
         return
     left = {job.cell.id: job for job in jobs}
     for job in jobs:
-        CellFolder(Path(job.folder)).forget_attempt()
+        job.cell_folder.forget_attempt()
     with _cluster(cluster) as client:
         while left:
             try:
@@ -58,22 +56,21 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
             except Exception as error:
                 if not (how := _death(error, client)):
                     raise
-                ended = [job for job in left.values() if CellFolder(Path(job.folder)).failure() is not None]
-                for job in ended:  # its process has ended itself, since it has lost its GPU
-                    del left[job.cell.id]
-                    yield Outcome(job.cell.id, "failed", CellFolder(Path(job.folder)).failure() or "")
-                suspects = [job for job in left.values() if CellFolder(Path(job.folder)).was_begun]
-                if not suspects and not ended:
+                if not any(job.cell_folder.begun or job.cell_folder.failure() for job in left.values()):
                     raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
-                for outcome in _one_by_one(suspects, client):
+                for outcome in _one_by_one([*left.values()], client):
                     del left[outcome.cell_id]
                     yield outcome
 
 
-def _one_by_one(suspects: Sequence[Job], client: Any) -> Iterator[Outcome]:
+def _one_by_one(left: Sequence[Job], client: Any) -> Iterator[Outcome]:
     """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
-    for job in sorted(suspects, key=lambda job: CellFolder(Path(job.folder)).begun, reverse=True):
-        if CellFolder(Path(job.folder)).timed_out:
+    for job in left:
+        if reason := job.cell_folder.failure():  # its process has ended itself, since it has lost its GPU
+            yield Outcome(job.cell.id, "failed", reason)
+    suspects = [job for job in left if job.cell_folder.begun]
+    for job in sorted(suspects, key=lambda job: job.cell_folder.begun, reverse=True):
+        if job.cell_folder.timed_out:
             yield Outcome(job.cell.id, "failed", died(job, ""))
             continue
         try:
@@ -90,12 +87,7 @@ def in_processes(
 ) -> Iterator[T]:
     """Yield what a function returns for jobs, computed by joblib in other processes, as they end.
 
-    Args:
-        function: is called in another process.
-        jobs: its arguments.
-        workers: how many calls go on at a time, on this machine.
-        threads: of each process.
-        client: of a dask cluster; None: processes of this machine.
+    So many `workers` of so many `threads` are processes of this machine; with a client they are those of its cluster.
     """
     from joblib import Parallel, delayed, parallel_config
 
@@ -146,11 +138,7 @@ def check_cluster(address: str) -> None:
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a dask cluster for the block; yield None where there is no address.
-
-    Raises:
-        UsageError: no scheduler answers.
-    """
+    """Connect to a dask cluster for the block, None for no address; raise UsageError where no scheduler answers."""
     if address is None:
         yield None
         return
@@ -172,18 +160,9 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def worker_count(devices: Sequence[str], cells: int, jobs: int | None, jobs_per_device: int | None) -> tuple[int, int]:
-    """Return how many cells are computed at a time in all, and how many on each GPU.
+    """Return how many cells are computed at a time in all, and how many on each GPU, where a user gives one or neither.
 
     On a CPU they are as many as cores, which parallel cells use better than threads in one cell; on GPUs one a GPU.
-
-    Args:
-        devices: the different devices, such as ["cpu"] or ["cuda:0", "cuda:1"].
-        cells: how many cells there are.
-        jobs: how many the user wants in all; None: the user does not say.
-        jobs_per_device: how many on each GPU; None: the user does not say.
-
-    Raises:
-        UsageError: both numbers are given, or the one for GPUs beside a CPU.
     """
     if list(devices) == ["cpu"]:
         if jobs_per_device is not None:

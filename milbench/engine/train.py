@@ -40,6 +40,7 @@ from milbench.engine.parts import (
     loss_for,
     network_for,
     network_logits,
+    start_network,
     task_for,
 )
 from milbench.engine.progress import Progress
@@ -106,7 +107,7 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
         TypeError: the task's `evaluate` returns something else than an Evaluation.
     """
     it = set_up(cell, device, data_dir)
-    at = restore(folder.checkpoint, it.states, device) or Counters()
+    at = restore(folder.checkpoint, it.states, device)
     folder.cut_history(at.epoch)
     progress = Progress(folder, it.recipe.epochs, it.steps, at)
     found = None
@@ -209,8 +210,8 @@ def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
         network=network,
         model=model,
         optimizer=make_optimizer(model, recipe, cell.seed),
-        clipping=Clipping.of(recipe),
-        averaging=Averaging.of(recipe, model, recipe.epochs * steps),
+        clipping=Clipping(recipe),
+        averaging=Averaging(recipe, model, recipe.epochs * steps),
         steps=steps,
         device=device,
     )
@@ -235,8 +236,7 @@ def build(cell: Cell, recipe: Recipe, device: torch.device, data_dir: Path | Non
     loss.max_labels = task.max_labels
     torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
     network = network_for(loss, task, cell.seed)
-    if recipe.head_init == "prior" and loss.head != "class":
-        network.start_at_prior(task.positions)
+    start_network(network, loss, task, recipe.head_init)
     return task, loss, network.move_to(device)
 
 

@@ -311,7 +311,7 @@ def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) ->
 
     Returns:
         The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU. Without
-        instance truth there are no hits, and no instance is known to be wrong.
+        instance truth, hits are None and no instance counts as wrong.
 
     Raises:
         UsageError: some batches have truth and others have none.

@@ -92,7 +92,9 @@ class StreetNumbers(Task):
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
     crop_side = CROP_SIDE
+    """Of training crops; `milbench predict` searches for the scale at which digits of whole pictures have that size."""
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -110,7 +112,7 @@ class StreetNumbers(Task):
         protocol: Protocol = "ours",
     ) -> None:
         self.network_name = _network_name(network)
-        self.uses = networks().entry(self.network_name).source_digest
+        self.dependencies = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast
@@ -164,6 +166,7 @@ class StreetNumbers(Task):
         if self.protocol == "paper":
             self._pools = [(images, _permuted_once(index, n, self.seed))
                            for n, (images, index) in enumerate(self._pools)]  # fmt: skip
+        self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
         self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
             {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
@@ -250,9 +253,9 @@ class StreetNumbers(Task):
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the test crops of Figure 1."""
+        """Return the test crops of Figure 1; none of any other."""
         if number != "1":
-            return super().figure_bags(number, rng)
+            return []
         return [self.test_crops(FIGURE_1, rng)]
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:

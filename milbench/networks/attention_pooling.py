@@ -17,7 +17,7 @@ from milbench.networks.initialisation import SLOPE, initialise
 class AttentionPooling(Network):
     """From embedded instances (B, K, D) to one logit a bag and class, shown at the positions that attention chose.
 
-    The bag has one logit z_c for each class. It is returned in the shape of all other networks, (B, C+1, K), as
+    The bag has one logit z_c for each class. It is returned in the shape of all networks, (B, C+1, *positions), as
 
         z_{c,k} = z_c + log(a_{c,k} / max_j a_{c,j}),
 
@@ -53,16 +53,18 @@ class AttentionPooling(Network):
         """
 
     def forward(self, instances: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the logits (B, C+1, K) of bags with a mask (B, K) bool; None: all instances are there."""
-        embedded = instances
+        """Return the logits (B, C+1, *positions) of bags with a mask (B, K) bool; None: all instances are there."""
+        embedded, positions = instances, instances.shape[1:2]
         if self.encoder is not None:
-            embedded = F.leaky_relu(self.encoder(instances), SLOPE).transpose(1, 2)
+            features = F.leaky_relu(self.encoder(instances), SLOPE)
+            embedded, positions = features.flatten(2).transpose(1, 2), features.shape[2:]
         there = torch.ones_like(embedded[..., 0], dtype=torch.bool) if mask is None else mask
         there = there | ~there.any(dim=1, keepdim=True)  # an empty bag, whose logits mean nothing
         bag, log_attention = self.pool(embedded.masked_fill(~there.unsqueeze(2), 0), there)
         relative = (log_attention - log_attention.amax(dim=2, keepdim=True)).detach()
         logits = (bag.unsqueeze(2) + relative).masked_fill(~there.unsqueeze(1), 0)
-        return F.pad(logits, (0, 0, 0, 1))
+        with_background: Tensor = F.pad(logits, (0, 0, 0, 1)).unflatten(2, positions)
+        return with_background
 
     def start_at_prior(self, positions: int) -> None:  # noqa: ARG002
         """Set the biases of the head to 0, even odds: a bag has one logit a class, however many positions it has."""

@@ -178,3 +178,13 @@ def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None
     torch.testing.assert_close(logits[:1, :, :positions], network(alone), atol=1e-5, rtol=1e-5)
     again = network_for(load_loss("one-vs-rest", network=name), task, seed=4).state_dict()
     assert all(torch.equal(value, again[key]) for key, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_positions_of_an_image_stay_where_they_are(name: str) -> None:
+    task = task_for(cells(tasks=["extended-digits"])[0])
+    images = torch.rand(2, 1, 16, 24, generator=torch.Generator().manual_seed(5))
+    network, plain = network_for(load_loss("one-vs-rest", network=name), task, seed=6), task.network(seed=6)
+    logits = network(images)
+    assert logits.shape == plain(images).shape
+    torch.testing.assert_close(network(images[:1]), logits[:1], atol=1e-5, rtol=1e-5)
