@@ -164,18 +164,6 @@ def test_digits_that_fill_no_bag_are_left_out_others_in_each_epoch() -> None:
     assert len(out) > 1
 
 
-def test_batches_depend_on_the_generator_alone() -> None:
-    def same(one: Bags, two: Bags) -> bool:
-        return torch.equal(one.instances, two.instances) and torch.equal(truth(one)[1], truth(two)[1])
-
-    one = list(toy().train_batches(3, generator("toy", 7, 3)))
-    torch.rand(3)
-    two = list(toy().train_batches(3, generator("toy", 7, 3)))
-    other = next(toy().train_batches(3, generator("toy", 8, 3)))
-    assert all(map(same, one, two))
-    assert not torch.equal(truth(one[0])[1], truth(other)[1])
-
-
 def test_eval_splits_are_fixed_and_hold_digits_of_their_own_alone() -> None:
     task, again = toy(digits_per_bag=1), toy(digits_per_bag=1)
     for split, count, own in (("validation", 15, range(131, 156)), ("test", 30, range(156, 181))):
@@ -251,12 +239,6 @@ def test_a_perfect_detector_scores_perfectly() -> None:
 
     for name, value in task.evaluate(score).metrics.items():
         assert value == (0 if name.endswith("error") else 1), name
-
-
-def test_gallery_is_eight_test_bags_at_most_and_always_the_same() -> None:
-    one, two = toy().gallery(), toy().gallery()
-    assert len(one) == len(truth(one)[0]) == 8
-    assert torch.equal(one.instances, two.instances)
 
 
 def test_too_few_digits_for_a_bag() -> None:
