@@ -28,7 +28,6 @@ class Count(Loss):
     name = "count"
     supervision = "count"
     target_kind = "counts"
-    couples_bags = False
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the cross-entropy of the shares, from counts `target` (B, C) int64."""

@@ -27,7 +27,6 @@ class OneVsRest(Loss):
     name = "one-vs-rest"
     revision = 2
     head = "sigmoid"
-    couples_bags = False
     presence_is_log_odds = True
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

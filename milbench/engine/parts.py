@@ -40,6 +40,7 @@ def loss_for(cell: Cell, task: Task) -> Loss:
         UsageError: there is no such loss, or a parameter is wrong.
     """
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
 

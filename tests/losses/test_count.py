@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import UsageError, load_loss
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -39,7 +39,7 @@ def aggregation(logits: Tensor, counts: list[int], mask: Tensor) -> float:
 @pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])
 def test_value_is_that_of_the_formula(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
-    value = load_loss("count")(logits, COUNTS > 0, mask.view(B, H, W), COUNTS)
+    value = per_bag("count")(logits, COUNTS > 0, mask.view(B, H, W), COUNTS)
     for b in range(B):
         assert value[b].item() == pytest.approx(aggregation(logits[b], COUNTS[b].tolist(), mask[b]))
 
@@ -49,7 +49,7 @@ def test_the_smallest_value_is_where_the_expected_counts_are_the_true_ones() -> 
     logits = torch.tensor([[[2.0, 0.0], [-9.0, -9.0], [0.0, 2.0]]], dtype=torch.float64).log_softmax(dim=1)
     logits[:, 1] = -200  # never shown
     leaf = logits.requires_grad_()
-    value = load_loss("count")(leaf, torch.tensor([[True, False]]), None, torch.tensor([[1, 0]]))
+    value = per_bag("count")(leaf, torch.tensor([[True, False]]), None, torch.tensor([[1, 0]]))
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     assert value.item() == pytest.approx(math.log(2))
     torch.testing.assert_close(gradient, torch.zeros_like(gradient))
@@ -57,7 +57,7 @@ def test_the_smallest_value_is_where_the_expected_counts_are_the_true_ones() -> 
 
 def test_more_instances_than_positions_leave_nothing_to_the_background() -> None:
     logits = torch.zeros(1, 3, 2, dtype=torch.float64)
-    value = load_loss("count")(logits, torch.tensor([[True, True]]), None, torch.tensor([[2, 1]]))
+    value = per_bag("count")(logits, torch.tensor([[True, True]]), None, torch.tensor([[2, 1]]))
     assert value.item() == pytest.approx((2 / 2 + 1 / 2) * math.log(3))
 
 
@@ -66,15 +66,5 @@ def test_scores_are_the_expected_counts() -> None:
     mask = MASK.view(B, H, W)
     p = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
     expected = torch.stack([p[b, :C, mask[b]].sum(dim=1) for b in range(B)])
-    torch.testing.assert_close(load_loss("count").class_scores(logits, mask), expected)
-    torch.testing.assert_close(load_loss("count").presence_scores(logits, mask), expected)
-
-
-@pytest.mark.parametrize(
-    ("target", "got"),
-    [(None, "nothing"), (COUNTS.double(), r"float64 of shape \(4, 3\)"), (COUNTS[:, :2], r"int64 of shape \(4, 2\)")],
-    ids=["nothing", "floats", "too few"],
-)
-def test_it_needs_a_target_of_counts(target: Tensor | None, got: str) -> None:
-    with pytest.raises(UsageError, match=f"count has count supervision and needs a target of counts, got {got}"):
-        load_loss("count")(some_logits(0), COUNTS > 0, None, target)
+    torch.testing.assert_close(per_bag("count").class_scores(logits, mask), expected)
+    torch.testing.assert_close(per_bag("count").presence_scores(logits, mask), expected)
