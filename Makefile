@@ -32,7 +32,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --editable . --group dev
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[all]' --group dev
 	touch $@
 
 $(READY_DOCS): $(READY)
@@ -62,7 +62,7 @@ test-lowest: $(LOWEST)/.ready
 
 $(LOWEST)/.ready: pyproject.toml $(READY)
 	test -x $(LOWEST)/bin/python || $(UV) venv --quiet --python 3.11 $(LOWEST)
-	VIRTUAL_ENV=$(CURDIR)/$(LOWEST) $(UV) pip install --quiet --resolution lowest-direct --editable . --group dev
+	VIRTUAL_ENV=$(CURDIR)/$(LOWEST) $(UV) pip install --quiet --resolution lowest-direct --editable '.[all]' --group dev
 	touch $@
 
 lint: $(READY)

@@ -1,45 +1,131 @@
-"""Aggregation cross-entropy, a reference with count supervision: how often each class occurs is known."""
+"""The likelihood of counts, a reference with count supervision: how often each class occurs is known."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, UsageError
+from milbench.errors import one_of
+from milbench.likelihood import presence_log_odds
 
-from ._positions import exclude_masked, expected_counts, flatten_positions
+from ._positions import expected_counts, flatten_positions
+
+MOST_STATES = 4096
+"""Most states of the joint recursion for one bag, prod_c (n_c + 1)."""
+NEVER = -1e30
+"""The logarithm of a probability of 0: finite, so that no gradient is NaN."""
 
 
 class Count(Loss):
-    """Aggregation cross-entropy: between the true and the predicted share of each class among the positions of a bag.
+    """Minus the log-likelihood of the counts of a bag, in nats.
 
-        loss = -sum_c (N_c / K) log(mean_k p_{c,k}),
+        loss = -log Prb(class c is shown at n_c positions, for all c).
 
-    summed over the classes and the background: P is the softmax over the channels of each position, N_c the number of
-    instances of class c in a bag of K positions, each taken to fill one position, and N_background what is left of K.
-    Its smallest value is the entropy of the shares N_c / K.
+    Positions are independent, and P is the softmax over the channels of each, background included. With q_k(m) the
+    probability of counts m among the first k positions,
 
-    Edge cases: a class without instances adds nothing; in a bag of more instances than positions, N_background is 0.
+        q_k(m) = q_{k-1}(m) p_{background,k} + sum_{c in L} q_{k-1}(m - e_c) p_{c,k},
 
-    Source: Z. Xie, Y. Huang, Y. Zhu, L. Jin, Y. Liu and L. Xie, "Aggregation Cross-Entropy for Sequence Recognition",
-    arXiv:1904.08364, CVPR 2019.
+    a recursion over positions in logarithms, of all bags of a batch at once, with S = prod_c (n_c + 1) states each.
+
+    Args:
+        likelihood: `joint`: as above, exact for all classes together, for counts of at most 4,096 states; eight
+            classes once each have 256. `marginal`: the product over classes of the probability of each count alone,
+            which is Poisson-binomial with n_c + 1 states: for larger counts. It takes the counts of different classes
+            for independent, which they are not, as they share positions.
+
+    Edge cases: a bag with more instances than positions, or with more states, is rejected. Where an instance covers
+    several positions the loss asks for one of them. The size of the recursion is read from the counts, for which a GPU
+    is waited for once a step.
+
+    Source: V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, "A Unified Approach to Count-Based Weakly Supervised
+    Learning", NeurIPS 2023, arXiv:2311.13718: the exact probability of k of n outputs, which is `marginal`; `joint` is
+    the same for several classes under a softmax.
     """
 
     name = "count"
+    revision = 2
     supervision = "count"
     target_kind = "counts"
+    presence_is_log_odds = True
+
+    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint", *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.likelihood = one_of("likelihood of count", likelihood, ("joint", "marginal"))
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B,), the cross-entropy of the shares, from counts `target` (B, C) int64."""
+        """Return (B,), minus the log-likelihood of counts `target` (B, C) int64."""
         flat, flat_mask = flatten_positions(logits, mask)
-        positions = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
-        background = (positions - target.sum(dim=1)).clamp(min=0)
-        sizes = bag_sizes(flat, flat_mask)
-        shares = torch.cat([target, background.unsqueeze(1)], dim=1) / sizes.unsqueeze(1)
-        log_p = exclude_masked(flat.log_softmax(dim=1), flat_mask)
-        log_mean = log_p.logsumexp(dim=2) - sizes.log().unsqueeze(1)
-        return -torch.where(shares > 0, shares * log_mean, 0.0).sum(dim=1)
+        if len(flat) == 0:
+            return flat.sum(dim=(1, 2))
+        sizes = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
+        states = (target + 1).double().prod(dim=1)
+        if self.checks_values and bool((target.sum(dim=1) > sizes).any()):
+            bag = int((target.sum(dim=1) - sizes).argmax())
+            raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
+        impossible = target.sum(dim=1) > sizes
+        if self.likelihood == "marginal":
+            return -marginal_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
+        if (most := int(states.max())) > MOST_STATES:
+            raise UsageError(
+                f"counts of {most:,} states are too many for the joint likelihood, expected at most {MOST_STATES:,}; "
+                "or use loss.count.likelihood=marginal"
+            )
+        return -joint_log_prob(flat, target, flat_mask).masked_fill(impossible, -torch.inf)
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the expected number of positions of each class: sum_k p_{c,k}."""
         return expected_counts(logits, mask)
+
+    def presence(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return (B, C), the log-odds that class c occurs, whatever other classes do."""
+        return presence_log_odds(logits.log_softmax(dim=1), mask, validate=self.validate)
+
+
+def joint_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), the log-probability that every class c is at counts[:, c] positions, the background at all others.
+
+    Args:
+        logits: (B, C+1, K), background last.
+        counts: (B, C) int64.
+        mask: (B, K) bool; None: everywhere.
+    """
+    most = max(1, int((counts > 0).sum(dim=1).max()))
+    numbers, classes = counts.topk(most, dim=1)  # those that occur; others never
+    stride = F.pad((numbers + 1).cumprod(dim=1), (1, 0), value=1)
+    state = torch.arange(int(stride[:, -1].max()), device=logits.device)
+    # State s has (s // stride) % (n + 1) instances of a class so far: one less of it is the state s - stride.
+    so_far = state // stride[:, :-1, None] % (numbers + 1)[:, :, None]
+    before = (state - stride[:, :-1, None]).clamp(min=0)
+    log_p = logits.log_softmax(dim=1)
+    shown = log_p.gather(1, classes.unsqueeze(2).expand(-1, -1, log_p.shape[2]))
+    background = log_p[:, -1]
+    if mask is not None:
+        shown = shown.masked_fill(~mask.unsqueeze(1), NEVER)
+        background = background.masked_fill(~mask, 0)
+    q = torch.full_like(log_p[:, :1, 0], NEVER).expand(-1, len(state)).masked_fill(state == 0, 0)
+    for one, none in zip(shown.unbind(dim=2), background.unbind(dim=1), strict=True):
+        previous = q.unsqueeze(1).expand(-1, most, -1).gather(2, before).masked_fill(so_far == 0, NEVER)
+        q = torch.cat([previous + one.unsqueeze(2), (q + none.unsqueeze(1)).unsqueeze(1)], dim=1).logsumexp(dim=1)
+    return q.gather(1, stride[:, -1:] - 1).squeeze(1)
+
+
+def marginal_log_prob(logits: Tensor, counts: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (B,), the sum over all classes of the log-probability of each count by itself; see `joint_log_prob`."""
+    log_p = logits.log_softmax(dim=1)
+    own = torch.eye(log_p.shape[1], dtype=torch.bool, device=logits.device)[:-1, :, None]
+    # Of all other channels, where 1 - p would round to 0.
+    shown, absent = log_p[:, :-1], log_p.unsqueeze(1).masked_fill(own, NEVER).logsumexp(dim=2)
+    if mask is not None:
+        shown, absent = (values.masked_fill(~mask.unsqueeze(1), low) for values, low in ((shown, NEVER), (absent, 0.0)))
+    number = torch.arange(int(counts.max()) + 1, device=logits.device)
+    q = torch.full_like(shown[:, :, :1], NEVER).expand(-1, -1, len(number)).masked_fill(number == 0, 0)
+    for one, none in zip(shown.unbind(dim=2), absent.unbind(dim=2), strict=True):
+        previous = F.pad(q[:, :, :-1], (1, 0), value=NEVER)
+        # logaddexp has no second derivative here.
+        q = torch.stack([previous + one.unsqueeze(2), q + none.unsqueeze(2)]).logsumexp(dim=0)
+    return q.gather(2, counts.unsqueeze(2)).squeeze(2).sum(dim=1)

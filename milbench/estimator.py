@@ -178,7 +178,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         device = next(self.network_.parameters()).device
         for part in parts:
             instances, mask = pad_bags(part)
-            yield self.network_(instances.to(device)).float(), mask.to(device)
+            bags = Bags(instances, torch.zeros(len(part), 0, dtype=torch.bool), mask).to(device)
+            yield self.network_.logits_of(bags).float(), mask.to(device)
 
     def _tensors(self, instances: NDArray[np.float32], sizes: Sequence[int]) -> list[Tensor]:
         """Return bags of standardised features."""
@@ -232,7 +233,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
                 check_classification_targets(values)
                 self.classes_, numbers = np.unique(values, return_inverse=True)
                 if len(self.classes_) < 2:
-                    raise UsageError(f"y has one class, {self.classes_[0]!r}: nothing can be learnt")
+                    raise UsageError(f"y has one class, {self.classes_[0]}: nothing can be learnt")
                 self._kind = "binary" if len(self.classes_) == 2 else "multiclass"
                 found = numbers[:, None] if self._kind == "binary" else np.eye(len(self.classes_))[numbers]
         if len(found) != count:
@@ -271,6 +272,9 @@ class _Arrays(Task):
         if isinstance(network, str):
             return load_network(network, features, self.num_classes, seed)
         return network(features, self.num_classes, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        return InstanceMLP((self.bags[0].shape[1], 64, width), seed)
 
     def recipe(self) -> Recipe:
         task: Task = tasks().create(self.name, {"table": ""})

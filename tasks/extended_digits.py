@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import math
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 
+from milbench._utils.digests import remembered
 from milbench._utils.seeding import generator
 from milbench.api.recipe import Recipe
 from milbench.api.task import Split
@@ -74,15 +77,22 @@ class ExtendedDigits(NestedDigits):
         """Return one-cycle AdamW; rate and epochs were chosen on the validation split, for all losses together."""
         return Recipe(lr=6e-3, epochs=60, evaluate_every=10, precision="float32")
 
-    def check_data(self, data_dir: Path | None) -> str:
+    def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a digest of the digits as the installed scikit-learn ships them, or of the fixed split of them."""
+        found = importlib.util.find_spec("sklearn")  # planning needs no more of it, whose import takes a second
+        places = (found.submodule_search_locations if found else None) or [""]
+        kind = f"{self.name} {self.split} scikit-learn {metadata.version('scikit-learn')}"
+        digest = remembered(kind, [Path(places[0], "datasets/data/digits.csv.gz")], self._digest)
+        own = ", another split for every seed" if self.split == "seed" else ""
+        return f"digits of scikit-learn{own}, sha256 {digest}"
+
+    def _digest(self) -> str:
+        splits = self.load(None) if self.split == "fixed" else None
         digest = hashlib.sha256()
-        splits = self.load(data_dir)
-        for part in (splits.train, splits.validation, splits.test) if self.split == "fixed" else (_all_digits(),):
+        for part in (splits.train, splits.validation, splits.test) if splits else (_all_digits(),):
             if part:
                 digest.update(part.pixels.numpy().tobytes() + part.classes.numpy().tobytes())
-        own = ", another split for every seed" if self.split == "seed" else ""
-        return f"digits of scikit-learn{own}, sha256 {digest.hexdigest()[:16]}"
+        return digest.hexdigest()[:16]
 
     def overlap(self, data_dir: Path | None) -> float:  # noqa: ARG002
         """Return the test digits for each training digit, where every seed splits the same digits anew."""

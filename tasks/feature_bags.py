@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -81,6 +81,8 @@ class FeatureBags(TableBags):
         instances: at most so many instances of a bag, drawn anew in every epoch, are trained on, the same for every
             loss; 0: all. The label set is that of the bag, whose classes need not all be in the sample. All instances
             are evaluated.
+        small_bags: bags with more classes than instances, which no labelling of instances explains: `refuse` the table,
+            or `leave-out` these bags, of training and of evaluation.
     """
 
     name = "feature-bags"
@@ -105,11 +107,13 @@ class FeatureBags(TableBags):
         batch_bags: Count = 8,
         batch_instances: Count = 65_536,
         instances: FoldCount = 0,
+        small_bags: Literal["refuse", "leave-out"] = "refuse",
     ) -> None:
         super().__init__(table, folds, repeats, folds_file, test, validation, batch_bags)
         self.columns = Columns(bag, labels, features, classes, key, coords)
         self.batch_instances = batch_instances
         self.instances = instances
+        self.leaves_out_small = small_bags == "leave-out"
         self.hidden = [hidden] * layers
 
     def own_bags(self, data_dir: Path | None) -> OwnBags:
@@ -154,8 +158,11 @@ class FeatureBags(TableBags):
 
     def network(self, seed: int) -> Network:
         """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
-        widths = (len(self._feature_names), *self.hidden, self.num_classes + 1)
-        return InstanceMLP(widths, seed, *self._standard)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that perceptron with `width` outputs."""
+        return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW, between settings that were tried with exact; the spec `classic` says on what."""

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from milbench.data.crops import CropVariant, Protocol
-from milbench.data.house_numbers import manifest
+from milbench.data.number_pictures import manifest
 from milbench.families.street_numbers import PixelContrast, StreetNumbers
 
 
@@ -42,4 +42,6 @@ class HouseNumbers(StreetNumbers):
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
         """Return the name with the seed, because another seed gives other pictures."""
         parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-        return f"{self.name} of seed {manifest(root)['seed']}, {parts}, sha256 {digest[:16]}"
+        return (
+            f"{self.name} of seed {manifest(root / self.folder).get('seed', 'unknown')}, {parts}, sha256 {digest[:16]}"
+        )

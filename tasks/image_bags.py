@@ -109,7 +109,7 @@ class ImageBags(TableBags):
         self.size = size
         self.channels = channels
         self.network_name, self.of_torchvision = _network_name(network)
-        self.uses = "" if self.of_torchvision else networks().entry(self.network_name).source_digest
+        self.dependencies = "" if self.of_torchvision else networks().entry(self.network_name).source_digest
         if weights and not self.of_torchvision:
             raise UsageError(f"{self.name}: weights are for networks of torchvision, network = {network} is none")
         self.stride = stride

@@ -19,7 +19,14 @@ from milbench.api.task import Network, Split
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, FrameSettings, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
-from milbench.families.sequences import Architecture, MappedFrames, Sequences, SequenceSplits, SequenceTask
+from milbench.families.sequences import (
+    BATCH_FRAMES,
+    Architecture,
+    MappedFrames,
+    Sequences,
+    SequenceSplits,
+    SequenceTask,
+)
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import block_count
@@ -54,7 +61,9 @@ class SequenceBags(SequenceTask, TableBags):
             it stands for the name of the table, as in "*.folds.json".
         test: the share of the sequences to test on, where a seed draws the split.
         validation: the share of the sequences to validate on, where neither the table nor folds say.
-        batch_bags: the number of sequences in a training batch.
+        batch_bags: the number of sequences in a training batch, at most.
+        batch_instances: the number of frames in a batch to train or evaluate on, at most, the padding of shorter
+            sequences counted; a batch has as many sequences as fit at the length of the longest, and one at least.
     """
 
     name = "sequence-bags"
@@ -78,8 +87,9 @@ class SequenceBags(SequenceTask, TableBags):
         test: TestShare = 0.2,
         validation: Share = 0.1,
         batch_bags: Count = 32,
+        batch_instances: Count = BATCH_FRAMES,
     ) -> None:
-        SequenceTask.__init__(self, network, stride, batch_bags)
+        SequenceTask.__init__(self, network, stride, batch_bags, batch_instances=batch_instances)
         TableBags.__init__(self, table, folds, repeats, folds_file, test, validation, batch_bags)
         self.columns = {"file": file, "labels": labels, "classes": classes}
         self.settings = FrameSettings(frames_per_second, bands, sample_rate)

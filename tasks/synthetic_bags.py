@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -96,6 +97,10 @@ class SyntheticBags(Task):
         context_swapped: whether these two shares change places in test bags.
         test_sizes: smallest and largest size of test bags, such as "20-40"; None: as those of all other bags.
         test_label_sets: the label sets of test bags, as `label_sets`; None: as those of all other bags.
+        overlap: the probability with which an instance of a class is shown at the position of another class's instance
+            and leaves background behind: in a bag one position, drawn from those with a class, takes them all, and its
+            instance is normal around the sum of the points of its classes. Label sets stay the same. Positions then
+            have no one class: the metrics of instances, of the optimum and of the reference are left out.
         training_bags: the number of training bags, drawn once a seed; an epoch goes through them in random order, again
             and again, up to `bags_per_epoch`. 0: all are new.
     """
@@ -128,6 +133,7 @@ class SyntheticBags(Task):
         test_sizes: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}-[1-9]\d{0,3}$")] | None = None,
         test_label_sets: LabelSets | None = None,
         training_bags: Annotated[int, Field(ge=0, le=10_000_000)] = 0,
+        overlap: Annotated[float, Field(ge=0, le=1)] = 0.0,
     ) -> None:
         if min_size > max_size:
             raise self._wrong(f"min_size = {min_size} is larger than max_size = {max_size}")
@@ -151,6 +157,9 @@ class SyntheticBags(Task):
         self.context = context_without, context
         self.test_context = self.context[::-1] if context_swapped else self.context
         self._noise = labels_dropped, labels_added
+        self._overlap = overlap
+        if overlap:
+            self.primary = "set_error"
         self._priors = class_rates(num_classes, class_rate, imbalance)
         self._presence = presence_among(self._priors, (min_size + max_size) / 2)
         kinds = (label_sets, test_label_sets or label_sets)
@@ -168,12 +177,10 @@ class SyntheticBags(Task):
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         """Return a constant, because no data are read. Raises UsageError for more bags than memory holds."""
-        import psutil
-
         bags = max(self.training_bags, *self.eval_bags.values())
         needed, held = (
             4 * bags * max(*self.size_range, *self.test_range) * self.dimension,
-            psutil.virtual_memory().total,
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         )
         if needed > held:
             raise self._wrong(
@@ -218,7 +225,11 @@ class SyntheticBags(Task):
 
     def network(self, seed: int) -> Network:
         """Return a perceptron with two hidden layers, the same for every instance."""
-        return InstanceMLP((self.dimension, 64, 64, self.num_classes + 1), seed)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that perceptron with `width` outputs."""
+        return InstanceMLP((self.dimension, 64, 64, width), seed)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW."""
@@ -227,6 +238,8 @@ class SyntheticBags(Task):
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of single instances (instance_error) and of bags, those of the optimum, and the excess."""
         found = evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
+        if self._overlap:
+            return found
         reached = found.metrics | merged_errors(score, self._limited_splits, self._groups)
         best, reference = self._bayes, self._reference
         excess = {key.replace("bayes", "excess"): reached[key.replace("bayes_", "")] - v for key, v in best.items()}
@@ -295,7 +308,7 @@ class SyntheticBags(Task):
         model = self._model_of(split)
         high = model.sizes[1]
         drawn = [self._numbers(count, model, rng) for count in counts]
-        all_sizes, chosen, noise, near = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
+        all_sizes, chosen, noise, near, host = (torch.cat(numbers) for numbers in zip(*drawn, strict=True))
         if model.draws is not None:
             chosen = model.draws(all_sizes[:, 0], chosen)
         all_sizes, all_drawn = all_to_device([all_sizes, chosen], self._device)
@@ -307,8 +320,17 @@ class SyntheticBags(Task):
         if any(model.context):
             is_context = model.is_context(to_device(near, self._device), labels)
             kinds = kinds + (is_context & (kinds == self.num_classes))
-        instances = self._emit(kinds, noise) * mask.unsqueeze(2)
-        bags = Bags(instances, labels, mask, Truth(known, position_classes=classes))
+        instances = self._emit(kinds, noise)
+        if self._overlap:
+            instances = self._overlapped(
+                instances, known, to_device(noise, self._device), to_device(host, self._device)
+            )
+        bags = Bags(
+            instances * mask.unsqueeze(2),
+            labels,
+            mask,
+            Truth(known, position_classes=None if self._overlap else classes),
+        )
         stops = [*itertools.accumulate(counts)]
         return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 
@@ -346,7 +368,7 @@ class SyntheticBags(Task):
         return self._test if split == "test" else self._training
 
     def _numbers(self, count: int, model: BagModel, rng: torch.Generator) -> tuple[Tensor, ...]:
-        """Return sizes (B, 1), what classes are drawn by, normal noise (B, K, d), and what context is drawn by.
+        """Return sizes (B, 1), what classes, normal noise (B, K, d), context and overlap (B, 2, K) are drawn by.
 
         The second are the classes (B, K) themselves where instances are independent, else uniform (B, 1+K), of the
         label set and of the positions.
@@ -358,7 +380,8 @@ class SyntheticBags(Task):
         else:
             chosen = torch.rand(count, 1 + high, dtype=torch.float64, generator=rng)
         noise = torch.randn(count, high, self.dimension, generator=rng)
-        return sizes, chosen, noise, torch.rand(count, high if any(model.context) else 0, generator=rng)
+        near = torch.rand(count, high if any(model.context) else 0, generator=rng)
+        return sizes, chosen, noise, near, torch.rand(count, 2 if self._overlap else 0, high, generator=rng)
 
     def _with_noise(self, bags: Bags, rng: torch.Generator) -> Bags:
         """Return bags with the errors of label sets that training bags have, and then without the truth.
@@ -373,6 +396,24 @@ class SyntheticBags(Task):
         """Return the instances (..., d) of classes, background or context (...), from normal noise (..., d)."""
         means, scales = self._placed
         return means[kinds] + scales[kinds].unsqueeze(-1) * to_device(noise, self._device)
+
+    def _overlapped(self, instances: Tensor, known: Tensor, noise: Tensor, uniform: Tensor) -> Tensor:
+        """Return instances (B, K, d) of which some are moved to a position of their bag that has another class.
+
+        Args:
+            instances: each at its own position.
+            known: (B, K) int64, their classes, -1 for background.
+            noise: (B, K, d), normal.
+            uniform: (B, 2, K), by which the position that takes them, and who is moved, are drawn.
+        """
+        means, scales = self._placed
+        place = uniform[:, 0].masked_fill(known < 0, -1).argmax(dim=1, keepdim=True)
+        moved = (known >= 0) & (known != known.gather(1, place)) & (uniform[:, 1] < self._overlap)
+        background = means[self.num_classes] + scales[self.num_classes] * noise
+        taken = label_matrix(known.masked_fill(~moved, -1), self.num_classes).to(means) @ means[: self.num_classes]
+        is_place = torch.zeros_like(moved).scatter(1, place, True)
+        left = torch.where(moved.unsqueeze(2), background, instances)
+        return left + is_place.unsqueeze(2) * taken.unsqueeze(1)
 
     def _eval_split(self, split: Split, count: int) -> EvalSplit:
         """Return the fixed bags of a split, and as many single instances, of each class as often as it is drawn."""

@@ -101,7 +101,7 @@ def test_what_is_no_function_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     for each in REGISTRIES:
         each.cache_clear()
     try:
-        with pytest.raises(UsageError, match="network 'half' from an installed package is no function, got float"):
+        with pytest.raises(UsageError, match=r"network .half. from an installed package is not callable \(got float\)"):
             load_network("half", 1, 2, 3)
         with pytest.raises(UsageError, match="cannot import network 'gone' from an installed package: ModuleNotFound"):
             load_network("gone", 1, 2, 3)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milbench.errors import UsageError, unknown
@@ -18,7 +23,8 @@ def resolve(given: str) -> torch.device:
     import torch
 
     if given == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        with warnings.catch_warnings(action="ignore"):  # unusable_gpu says in one line what torch says in ten
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if given == "cpu":
         return torch.device("cpu")
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", given)
@@ -26,6 +32,8 @@ def resolve(given: str) -> torch.device:
         raise unknown("device", given, ["auto", "cpu", "cuda", "cuda:0"])
     count = torch.cuda.device_count()
     if int(match[1] or 0) >= count:
+        if not count and (why := unusable_gpu()):
+            raise UsageError(f"device {given!r}: {why}")
         raise UsageError(f"device {given!r} is not there: {count} CUDA devices here; use --device cpu or auto")
     return torch.device(given)
 
@@ -44,6 +52,33 @@ def resolve_all(given: str) -> list[str]:
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return [str(resolve(given))]
+
+
+def unusable_gpu() -> str:
+    """Return in one line why torch cannot use the NVIDIA GPU of this machine; "" where it can, or there is none."""
+    import torch
+
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    if hidden or torch.cuda.is_available() or not (name := _nvidia_gpu()):
+        return ""
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).partition(". ")[0].removesuffix(".")
+        return (
+            f"torch {torch.__version__} cannot use the GPU of this machine ({name}): {reason}; "
+            "docs/gpus.md says which PyTorch fits which driver"
+        )
+    return ""
+
+
+def _nvidia_gpu() -> str:
+    """Return the name of the first NVIDIA GPU, as far as its driver tells it, "" where there is none."""
+    with suppress(OSError, subprocess.SubprocessError):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+        if found := re.match(r"GPU \d+: (.+?)(?: \(UUID|$)", listed):
+            return found[1]
+    return "NVIDIA, of an unknown kind" if any(Path("/dev").glob("nvidia[0-9]*")) else ""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

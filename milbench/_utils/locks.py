@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
+
+from milbench.errors import UsageError
 
 NOW = 0.1
 """Seconds after which a lock counts as held: another process that asks `is_locked` keeps it busy for less than that."""
@@ -22,10 +24,18 @@ def try_lock(path: Path) -> Iterator[bool]:
         path: The lock file, or a folder: then a hidden file in it. It is created, and removed afterwards.
 
     Yields:
-        False if another process holds the lock, or if the file system has no locks.
+        False if another process holds the lock.
+
+    Raises:
+        UsageError: the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path, NOW) as held:
+        if held is None:
+            raise UsageError(
+                f"the file system of {path.parent} has no file locks, which keep two processes apart; choose a folder "
+                "on another one"
+            )
         yield held
 
 
@@ -37,37 +47,41 @@ def lock(path: Path) -> Iterator[bool]:
         False if the file system has no locks.
     """
     with _locked(path, FOREVER) as held:
-        yield held
+        yield bool(held)
 
 
 def is_locked(path: Path) -> bool:
     """Return whether some process, this one included, holds the lock of a file or folder."""
-    file = _lock_file(path)
-    if not file.exists():
-        return False
     try:
         from fcntl import LOCK_NB, LOCK_SH, flock
     except ImportError:  # on Windows
         with _locked(path, NOW) as free:
-            return not free
+            return free is False
     try:
-        opened = file.open("rb")
-    except FileNotFoundError:  # it was removed in the meantime
-        return False
-    with opened:
-        try:
+        with _lock_file(path).open("rb") as opened:
             flock(opened, LOCK_SH | LOCK_NB)  # shared: two processes that ask at once do not meet each other
-        except OSError:  # held by another process, or the file system has no locks
-            return True
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has made the file, or the file system has no locks
+        return False
     return False
 
 
 @contextmanager
-def _locked(path: Path, timeout: float) -> Iterator[bool]:
+def _locked(path: Path, timeout: float) -> Iterator[bool | None]:
+    """Yield whether the lock is held by the block, None where the file system has no locks."""
     file = _lock_file(path)
     # Users may share a folder: a lock file that one of them has left must not keep the others out.
     file_lock = FileLock(file, mode=0o666, fallback_to_soft=False)
-    held = _acquire(file_lock, timeout)
+    held: bool | None = True
+    try:
+        file_lock.acquire(timeout=timeout, poll_interval=0.02)
+    except Timeout:
+        held = False
+    except OSError as error:
+        if error.filename is not None:  # the file cannot be opened; errors of the lock itself name no file
+            raise
+        held = None
     try:
         yield held
     finally:
@@ -76,16 +90,6 @@ def _locked(path: Path, timeout: float) -> Iterator[bool]:
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
         file_lock.release()
-
-
-def _acquire(file_lock: FileLock, timeout: float) -> bool:
-    try:
-        file_lock.acquire(timeout=timeout, poll_interval=0.02)
-    except OSError as error:  # a timeout is one of them
-        if error.filename is not None:  # the file cannot be opened; errors of the lock itself name no file
-            raise
-        return False
-    return True
 
 
 def _lock_file(path: Path) -> Path:

@@ -1,9 +1,10 @@
-"""Names of the decoders, which read a string from a map of positions."""
+"""The decoders, which read a string from a map of positions."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-Decoder = Literal["columns", "strongest", "posterior", "components", "each"]
-"""The decoders of `milbench.evaluation.reading.decoders`, and `each`: one character a component, in their order."""
+Decoder = Literal["columns", "strongest", "components"]
+"""See `milbench.evaluation.reading.decoders`. Without learnt numbers, `components` reads a character a component."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+"""All of them, the simplest first: the first of equally good ones is chosen."""

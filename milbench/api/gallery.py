@@ -5,7 +5,7 @@ A gallery is stored as one .npz file, which is written and read with numpy alone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,6 +21,11 @@ _AXES: dict[str, tuple[int, int]] = {"image": (4, 2), "sequence": (3, 1), "set":
 GALLERY_FORMAT = 1
 MOST_BYTES = 2_000_000_000
 """Bytes of all arrays of a gallery when they are read; it holds a few bags and examples. Larger files are refused."""
+_TYPES = {
+    "instances": np.float32, "labels": np.bool_, "presence": np.float32, "probs": np.float16, "mask": np.bool_,
+    "classes": np.int64, "boxes": np.float32, "position_classes": np.int64, "coords": np.float32,
+}  # fmt: skip
+"""The types of the arrays."""
 _OPTIONAL = ("mask", "classes", "boxes", "position_classes", "coords", "sensitivity", "sensitivity_of")
 _PREFIX = "misread_"
 
@@ -228,68 +233,22 @@ class Gallery:
         return {int(c) for c in np.flatnonzero(self.labels[bag])}
 
 
-def make(
-    *,
-    kind: Kind,
-    instances: Any,
-    labels: Any,
-    presence: Any,
-    probs: Any,
-    class_names: list[str] | tuple[str, ...],
-    mask: Any = None,
-    centres: tuple[Any, Any] | None = None,
-    threshold: float | None = None,
-    frames_per_second: float | None = None,
-    classes: Any = None,
-    boxes: Any = None,
-    position_classes: Any = None,
-    coords: Any = None,
-    misread: Misread | None = None,
-) -> Gallery:
-    """Return a gallery from arrays of any type, for instance lists.
+def make(*, class_names: Sequence[str], **fields: Any) -> Gallery:
+    """Return a gallery from arrays of any type, for instance lists, which are converted to the types of its fields.
 
     Args:
-        kind: "image", "sequence" or "set".
-        instances: (B, N, H, W) in [0, 1] for images, (B, F, T) for sequences, (B, K, D) for sets.
-        labels: (B, C) booleans, the true label sets.
-        presence: (B, C), the loss's presence scores, on any monotone scale.
-        probs: (B, C+1, *positions), the probability of each class in each position, background last.
         class_names: C names to show.
-        mask: (B, *positions) booleans, True where there is an instance; None: everywhere.
-        centres: for images, y of every row and x of every column of positions in pixels; for sequences, y of the one
-            row and x of every position in frames; None: spread evenly.
-        threshold: the presence score from which a class counts as detected; None: a class is detected where it is the
-            most probable one in some position.
-        frames_per_second: for sequences, how many frames a second has; None: not known.
-        classes: (B, M) integers, the classes of the true instances, -1 where a bag has fewer than M.
-        boxes: (B, M, 4), their boxes (left, top, right, bottom) in pixels; this needs `classes`.
-        position_classes: for sets, (B, K) integers, the true class of each position, C for background.
-        coords: for sets, (B, K, 2), x and y in the plane of each position.
-        misread: what was misread, in all test bags; None where nothing is read.
-
-    Returns:
-        The gallery, its arrays converted to the types that `Gallery` lists.
+        fields: the other arguments of `Gallery`, by name.
 
     Raises:
         ValueError: the shapes do not fit together.
     """
-    return Gallery(
-        kind=kind,
-        instances=np.asarray(instances, np.float32),
-        labels=np.asarray(labels, np.bool_),
-        presence=np.asarray(presence, np.float32),
-        probs=np.asarray(probs, np.float16),
-        class_names=tuple(map(str, class_names)),
-        mask=None if mask is None else np.asarray(mask, np.bool_),
-        centres=None if centres is None else (np.asarray(centres[0], np.float32), np.asarray(centres[1], np.float32)),
-        threshold=threshold,
-        frames_per_second=frames_per_second,
-        classes=None if classes is None else np.asarray(classes, np.int64),
-        boxes=None if boxes is None else np.asarray(boxes, np.float32),
-        position_classes=None if position_classes is None else np.asarray(position_classes, np.int64),
-        coords=None if coords is None else np.asarray(coords, np.float32),
-        misread=misread,
-    )
+    for name, dtype in _TYPES.items():
+        if fields.get(name) is not None:
+            fields[name] = np.asarray(fields[name], dtype)
+    if (centres := fields.get("centres")) is not None:
+        fields["centres"] = tuple(np.asarray(axis, np.float32) for axis in centres)
+    return Gallery(class_names=tuple(map(str, class_names)), **fields)
 
 
 def write(path: Path, gallery: Gallery) -> None:

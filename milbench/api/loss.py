@@ -81,6 +81,9 @@ class Loss(torch.nn.Module, ABC):
     head: Head = "softmax"
     """What a logit means. softmax: the classes compete in each position; sigmoid: one independent detector a class;
     class: the classes of a whole bag compete, which has one instance, and the network is the task's `classifier`."""
+    network: str = "task"
+    """The network that it is trained with: that of the task, or one of the registry that pools instances, on the task's
+    `encoder`."""
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
     forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
@@ -469,11 +472,12 @@ def _multi_hot(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: b
         bad = (~torch.isfinite(logits)).flatten(1).any(dim=1).nonzero().flatten().tolist()
         raise UsageError(f"logits are not finite in bag {bad[0]} ({len(bad)} of {batch} bags)")
     sizes = mask.sum(dim=1) if mask is not None else torch.full((batch,), positions, device=labels.device)
-    excess = (labels.sum(dim=1) > sizes).nonzero().flatten().tolist()
-    if excess:
+    larger = labels.sum(dim=1) > sizes
+    if bool(larger.any()):
+        bag = int(larger.nonzero()[0])
         raise UsageError(
-            f"bag {excess[0]} has {int(labels[excess[0]].sum())} classes in its label set and only "
-            f"{int(sizes[excess[0]])} positions: no instance for every class"
+            f"bag {bag} has {int(labels[bag].sum())} classes in its label set and only "
+            f"{int(sizes[bag])} positions: no instance for every class"
         )
     return labels
 

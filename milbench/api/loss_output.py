@@ -26,7 +26,7 @@ def checked(loss: Named, method: str, result: object, shape: tuple[int, ...]) ->
         shape: that it must have.
 
     Raises:
-        UsageError: the result is no tensor, not floating point or of another shape.
+        UsageError: the result is not a floating-point tensor of this shape.
     """
     if not isinstance(result, Tensor):
         raise fault(loss, method, f"a tensor {_tuple(shape)}", type(result).__name__)

@@ -76,10 +76,10 @@ METRICS: dict[str, Metric] = {
     ),
     "hit_rate": Metric(
         "hit rate",
-        "Share of all pairs of a bag and a class of its label set where the position that speaks most strongly for the "
-        "class, by the loss's own evidence, is on an instance of it: the centre of the position is inside the box of "
-        "the instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the "
-        "instance is of that class.",
+        "Share of all pairs of a bag and a class of its label set where the position with the strongest evidence for "
+        "the class, by the loss itself, is on an instance of it: the centre of the position is inside the box of the "
+        "instance (in a sequence, between its begin and its end), or, in a bag of unordered instances, the instance is "
+        "of that class.",
         lower_is_better=False,
     ),
     "posterior_error": Metric(
@@ -100,7 +100,7 @@ METRICS: dict[str, Metric] = {
         "Expected calibration error of the presence of each class in each bag, by the loss's own probabilities, over "
         f"{BINS} bins of equal mass: the mean distance between the share of pairs of a bag and a class in a bin whose "
         "class occurs and their mean probability. It is above 0 by chance also where the probabilities are right. A "
-        "loss whose presence is no log-odds has none.",
+        "loss whose presence has another scale has none.",
     ),
     "presence_ece_tempered": Metric(
         "calibration error of presence, tempered",
@@ -162,7 +162,7 @@ METRICS: dict[str, Metric] = {
     "above_reference_set_error": Metric(
         "set error above the reference",
         "Set error minus that of the instance-wise reference on the same bags. It can be negative: by chance, and "
-        "where a network learns what the reference takes no notice of, such as which classes occur together.",
+        "where a network learns what the reference ignores, such as which classes occur together.",
     ),
     "above_reference_posterior_error": Metric(
         "posterior error above the reference",
@@ -177,7 +177,7 @@ METRICS: dict[str, Metric] = {
         "transcription error",
         "Share of the images whose string of digits is not read exactly by the chosen decoder: of the decoders below, "
         "the one that reads most validation strings exactly; of several, the first in the order columns, strongest, "
-        "posterior, components, rescored. It is chosen from these for every trained network.",
+        "components.",
     ),
     "transcription_error_columns": Metric(
         "transcription error, columns",
@@ -193,26 +193,13 @@ METRICS: dict[str, Metric] = {
         "right, or from top to bottom by the rule of transcription error, components. No digit is written twice, so "
         "numbers in which a digit is repeated are never read.",
     ),
-    "transcription_error_posterior": Metric(
-        "transcription error, posterior",
-        "As transcription error, columns, but with the most probable class of each position given the loss's own "
-        "label set of the image (see set error); each class of that set is at one position at least, and no other "
-        "class is.",
-    ),
     "transcription_error_components": Metric(
         "transcription error, components",
-        "Share of the images whose string is not read exactly from the connected components of the classes of "
-        "transcription error, posterior. Components are read from left to right, or from top to bottom where they "
-        "are spread more than a certain factor as far down as across. That factor, the least mass of a component, "
-        "the least distance between different digits and the length of one digit of each class are learnt from the "
-        "strings of the validation images.",
-    ),
-    "transcription_error_rescored": Metric(
-        "transcription error, components rescored",
-        "As transcription error, components, but where the label set of an image has a probability below 0.95 by the "
-        "loss's own map, the network also scores the image scaled to 7/8 and 5/4 of its size. The scale whose own "
-        "label set has the highest probability is read; the empty set is chosen only if it is found at every scale. "
-        "Nothing more is learnt.",
+        "Share of the images whose string is not read exactly from the connected components of the most probable class "
+        "of each position, given the loss's own label set of the image (see set error). Components are read from left "
+        "to right, or from top to bottom where they are spread more than a certain factor as far down as across. That "
+        "factor, the least mass of a component, the least distance between different digits and the length of one "
+        "digit of each class are learnt from the strings of the validation images.",
     ),
     "error_no_detection": Metric("no digit read", "Share of the images in which no digit is read (chosen decoder)."),
     "error_orientation": Metric(
@@ -260,34 +247,6 @@ METRICS: dict[str, Metric] = {
         lower_is_better=False,
         percent=False,
     ),
-    "mass": Metric(
-        "least mass",
-        "Components with a smaller expected number of positions of their class are not read: see transcription "
-        "error, components.",
-        percent=False,
-    ),
-    "apart": Metric(
-        "least distance",
-        "In positions. Of two components of different digits that are nearer, only one is read: see transcription "
-        "error, components.",
-        percent=False,
-    ),
-    "tilt": Metric(
-        "least tilt",
-        "A number is read from top to bottom where its components are spread more than this factor as far down as "
-        "across: see transcription error, components.",
-        percent=False,
-    ),
-    "margin_x": Metric(
-        "margin across",
-        "In pixels, on the left and the right of a detection: see mean IoU.",
-        percent=False,
-    ),
-    "margin_y": Metric(
-        "margin down",
-        "In pixels, above and below a detection: see mean IoU.",
-        percent=False,
-    ),
     "threshold": Metric(
         "presence threshold",
         "The presence score from which a class counts as detected: see set error. Each loss has its own scale.",
@@ -323,15 +282,6 @@ METRICS: dict[str, Metric] = {
 }
 """The metrics by their names without the split: "instance_error" for "test/instance_error"."""
 
-RENAMED_METRICS = {"transcription_error_looks": "transcription_error_rescored"}
-"""Earlier names of metrics, without the split, with those of today; stores from before the renaming have the former."""
-
-
-_REACH = (
-    "The length in positions of one digit of this class in the direction of reading. A run of its components is read "
-    "as the least number of digits of this length that cover it: see transcription error, components."
-)
-
 
 def describe(name: str) -> Metric:
     """Return the description of a metric.
@@ -348,7 +298,5 @@ def describe(name: str) -> Metric:
         >>> describe("mean_depth").label
         'mean depth'
     """
-    if name.startswith("reach_"):
-        return Metric(f"reach of {name.removeprefix('reach_')}", _REACH, percent=False)
     unknown = "Defined by its task; milbench has no description of it and takes lower to be better."
     return METRICS.get(name) or Metric(name.replace("_", " "), unknown, percent=False)

@@ -214,7 +214,7 @@ class Plan:
 
     @property
     def compared(self) -> list[Cell]:
-        """The cells that are no draws of a search."""
+        """The cells outside the search."""
         draws = self.search.draws if self.search else {}
         return [cell for cell in self.cells if cell.id not in draws]
 

@@ -33,7 +33,7 @@ class Published:
         defaults: what parameters of `protocol` and `minor` are for a run that lacks them, as parameters that were added
             later and are not stored with their default. A run that lacks another one differs from the source.
         data: the beginning of the data's name: a run on other data is not comparable.
-        method: the name of a method that is no loss here, to be drawn as a line; `loss` is then "".
+        method: the name of a method that milbench lacks, drawn as a line; `loss` is then "".
         values: the value of every run, where the source lists them: a comparison then uses their mean, their standard
             deviation (n - 1) and their number, see `mean`, `deviation` and `count`, whatever the source prints.
         margin: the largest difference from `value`, either way, that counts as agreement, chosen before runs are

@@ -150,7 +150,7 @@ class Functions(Names[T]):
         entry = self.entry(name)
         found = self._load(entry)
         if not callable(found):
-            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is no function, got {type(found).__name__}")
+            raise UsageError(f"{self.kind} {name!r} from {entry.origin} is not callable (got {type(found).__name__})")
         return found
 
 
@@ -199,7 +199,7 @@ class Registry(Names[type[T]]):
             digest: of the source of such a copy; "": it is made here.
 
         Raises:
-            UsageError: it is no such class, or its source cannot be found.
+            UsageError: it is not such a class, or its source cannot be found.
         """
         if not (inspect.isclass(cls) and issubclass(cls, self.base())):
             raise UsageError(f"{self.kind} = {cls!r}: expected a name, a path or a subclass of {self.base().__name__}")
@@ -405,7 +405,8 @@ def _torch_as_before() -> Iterator[None]:
     """Leave torch's default device and type as they are: a file that sets them would change the other losses."""
     import torch
 
-    device, dtype = torch.get_default_device(), torch.get_default_dtype()
+    # Not by torch.get_default_device, which fails in torch 2.6 after set_default_device(None).
+    device, dtype = torch.empty(0).device, torch.get_default_dtype()
     try:
         yield
     finally:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.decoder import Decoder
 from milbench.api.folds import Folds
 from milbench.api.published import Published as Published  # noqa: PLC0414 re-exported
 from milbench.api.recipe import Recipe
@@ -44,7 +43,7 @@ class Scores:
             None: not known, as where the loss has no such model.
         even_odds_log_prob: (B,), that of the label set at even odds, the classes whose presence is 0 or more; None: not
             known.
-        presence_log_odds: (B, C), the presence as log-odds; None: it is no log-odds. A probability in its place would
+        presence_log_odds: (B, C), the presence as log-odds; None: it has no log-odds. A probability in its place would
             round to 1 where a network is sure.
     """
 
@@ -79,23 +78,33 @@ class Evaluation:
             item. None where the task keeps none.
         reliability: how often what the loss held to be how probable occurred in test bags, by the name of the metric
             without the split: kept as the run's artifact reliability.json. None where the loss has no probabilities.
+        misread: examples of the test bags whose string is misread, for the gallery; None where no strings are read.
     """
 
     metrics: dict[str, float]
     decoder: dict[str, Any] | None = None
     outcomes: dict[str, Outcomes] | None = None
     reliability: dict[str, list[Bin]] | None = None
+    misread: Misread | None = None
 
 
 class Network(torch.nn.Module, ABC):
     """Base class of networks: instances (B, *bag_shape) to logits (B, C+1, *positions), background last.
 
-    A network is given no mask. The logits of a position must not depend on how far its bag was padded: those of a set
-    depend on the instance there alone, those of a sequence on frames that are numbers, since its padding is NaN.
+    The logits of a position must not depend on how far its bag was padded: those of a set depend on the instance there
+    alone, those of a sequence on frames that are numbers, since its padding is NaN. A network that looks at all
+    instances of a set `sees_mask`: it is given the mask of the bags as a second argument.
     """
 
     head: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Linear
     """The last layer, with C+1 outputs and a bias."""
+    sees_mask: ClassVar[bool] = False
+
+    def logits_of(self, bags: Bags) -> Tensor:
+        """Return the logits (B, C+1, *positions) of B bags, which are on the device of the network."""
+        instances = self.as_input(bags.instances)
+        logits: Tensor = self(instances, bags.mask) if self.sees_mask else self(instances)
+        return logits
 
     def start_at_prior(self, positions: int) -> None:
         """Set the biases of the head to the bag prior: about one instance of each class in a bag of `positions`.
@@ -148,7 +157,7 @@ class Network(torch.nn.Module, ABC):
         return None
 
     def centres_in(self, bags: Bags) -> tuple[Tensor, Tensor] | None:
-        """Return `position_centres` for the images of `bags`; None where they are no images or it is not known.
+        """Return `position_centres` for the images of `bags`; None for other bags and where it is not known.
 
         Networks for sequences return where the positions are in time, see `milbench.networks.sequence`.
         """
@@ -183,35 +192,28 @@ class Task(ABC):
     """The value of the primary metric that guessing gives, where it is known: one end of the gap to the oracle."""
     published: tuple[Published, ...] = ()
     """Numbers from the literature to compare with."""
-    decoder: ClassVar[Decoder] = "each"
-    """How a map of positions is read where no decoder was learnt, a name in `milbench.api.decoder`."""
-    crop_side: ClassVar[int | None] = None
-    """Side in pixels of the crops that a network learns from, where whole pictures show their instances at any size:
-    the size is then searched for when such a picture is read. None: there is nothing to search for."""
     network_needs_data: ClassVar[bool] = False
     """Whether `network` and `classifier` can be called after `prepare` only, as where the data decide a width."""
     instances_are_ordered: ClassVar[bool] = False
     """Whether `Truth.classes` names the instances of a bag in the order of reading, or of time, on which losses with
     order supervision are trained."""
     seed: int = 0
-    """The seed of the cell, set before `prepare`: for what is drawn once a cell, the same for every loss, such as a
-    split of the data, so that the choice of test data is part of the spread between seeds. What is drawn anew in
-    every epoch comes from the generator that `train_batches` is given."""
+    """Seed of per-run randomness, such as the split of the data, set before `prepare` and the same for every loss: the
+    spread between seeds then includes the choice of test data. `train_batches` draws by the generator that it gets."""
     folds: Folds | None = None
     """Where seeds are the folds of a cross-validation: every seed tests on another fold, a run without seeds computes
-    all of them, and intervals are corrected for the training bags that folds share. None: seeds are no folds."""
+    all of them, and intervals are corrected for the training bags that folds share. None: no cross-validation."""
     evaluation_limit: int | None = None
-    """At most how many bags of each kind to evaluate on; None: all. It is set before `prepare` where cells are only
-    tried out, and changed for a call of `evaluate` where the recipe has `interim_bags`. A task that does not heed it is
-    evaluated as a whole."""
+    """The most bags of each kind to evaluate on; None: all. It is set before `prepare` in trial runs, and changed for a
+    call of `evaluate` where the recipe has `interim_bags`. Tasks may ignore it."""
+    evaluated_bags: int | None = None
+    """How many bags `evaluate` scores without a limit, known after `prepare`: a plan then reckons how long it takes.
+    None: not known."""
     amount: ClassVar[str] = ""
     """The parameter that is the number of training bags; reports draw the error against it. "": there is none."""
-    uses: str = ""
-    """What a task takes from other packages by a name, such as a network, with the version: part of the identity of its
-    cells, so that another version is another cell. "" for what is milbench's own or the task's own."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """The figures of arXiv:1811.12346 that the test data can fill: "1" and "2" from `figure_bags`, "4" from
-    `figure_pictures`."""
+    dependencies: str = ""
+    """Names and versions of what comes from other packages, such as a network: part of the identity of cells, so that
+    another version makes another cell. "": nothing does."""
 
     @property
     def class_names(self) -> list[str]:
@@ -240,29 +242,6 @@ class Task(ABC):
         """
         raise UsageError(f"{self.name} has no pictures: its bags cannot be shown as such")
 
-    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:  # noqa: ARG002
-        """Return the test bags of a figure of arXiv:1811.12346, with their truth; called after `prepare`.
-
-        Args:
-            number: of the figure, one of `figures`.
-            rng: a generator on the CPU by which the bags are drawn.
-
-        Returns:
-            Batches of one bag or more, in the order of display.
-
-        Raises:
-            UsageError: the task has no bags for this figure.
-        """
-        raise UsageError(f"{self.name} has no bags for figure {number}")
-
-    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:  # noqa: ARG002
-        """Return the files of whole test pictures, with the classes in each in the order of reading.
-
-        Raises:
-            UsageError: the task has no such pictures.
-        """
-        raise UsageError(f"{self.name} has no whole test pictures")
-
     def memory(self) -> dict[str, Any]:
         """Return what a trained network needs of the data, as data that JSON can hold; called after `prepare`.
 
@@ -286,7 +265,7 @@ class Task(ABC):
             network: the trained one, which knows where its positions are.
 
         Raises:
-            UsageError: the bags of this task come from no table, or a file is no use; the message names it.
+            UsageError: the task reads no tables, or cannot use a file; the message names it.
         """
         raise UsageError(f"{self.name} reads no bags from tables or files")
 
@@ -353,13 +332,25 @@ class Task(ABC):
         """
         raise UsageError(f"{self.name} has no network for a loss that names one class of a whole bag")
 
+    def encoder(self, width: int, seed: int) -> Network:  # noqa: ARG002
+        """Return the task's network with another number of outputs, for a network that pools their features.
+
+        Args:
+            width: the number of features at each position.
+            seed: of the initial weights.
+
+        Raises:
+            UsageError: the task has none.
+        """
+        raise UsageError(f"{self.name} has no encoder for a network that pools instances")
+
     @abstractmethod
     def recipe(self) -> Recipe:
         """Return the default recipe, the same for every loss."""
 
     @abstractmethod
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of the validation and test bags, and the decoder that was learnt for them, if any.
+        """Return the metrics of the validation and test bags, and what else is known of them.
 
         Args:
             score: gives the scores of a batch of bags.
@@ -368,12 +359,3 @@ class Task(ABC):
     @abstractmethod
     def gallery(self) -> Bags:
         """Return a few test bags, always the same, to show what each loss detects in them."""
-
-    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:  # noqa: ARG002
-        """Return examples of the test bags whose string is misread; None where the task reads no strings.
-
-        Args:
-            score: gives the scores of a batch of bags.
-            decoder: the one that `evaluate` returned last.
-        """
-        return None

@@ -18,19 +18,6 @@ _WORDS = {
 """What pydantic says of Python's types, in those of a file."""
 
 
-class WholeNumberError(UsageError):
-    """A number with a fraction where whole numbers alone are allowed.
-
-    Args:
-        message: as of every mistake.
-        setting: the name of the value.
-    """
-
-    def __init__(self, message: str, setting: str) -> None:
-        super().__init__(message)
-        self.setting = setting
-
-
 def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     """Return an instance of a pydantic model.
 
@@ -45,7 +32,6 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
     Raises:
         UsageError: a value is unknown, missing or out of range; the message names the first one, an unknown one before
             others, since what is missing may be misspelt.
-        WholeNumberError: the first one is a number with a fraction, and has to be a whole one.
     """
     from pydantic import ValidationError
 
@@ -67,10 +53,7 @@ def validated(owner: str, model: Any, values: Mapping[str, Any]) -> Any:
             raise UsageError(f"{owner} needs a value for {named!r}") from None
         # Of a value that may be of several types there is an error for each of them.
         reasons = dict.fromkeys(_reason(one) for one in found if _place(one, values) == where)
-        message = f"{owner}: {named} = {first['input']!r} is wrong: {' or '.join(reasons)}"
-        if first["type"] == "int_from_float":
-            raise WholeNumberError(message, where[-1]) from None
-        raise UsageError(message) from None
+        raise UsageError(f"{owner}: {named} = {first['input']!r} is wrong: {' or '.join(reasons)}") from None
 
 
 def _reason(error: Any) -> str:

@@ -216,11 +216,9 @@ def _started(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen
 
 
 def _own_memory(pid: int) -> int:
-    """Return the bytes of memory that a process shares with no file, 0 where it has ended."""
-    import psutil
-
+    """Return the bytes of memory that a process shares with no file, 0 where it has ended or there is no /proc."""
     try:
-        found = psutil.Process(pid).memory_info()
-    except psutil.Error:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except OSError:
         return 0
-    return int(found.rss - getattr(found, "shared", 0))
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")

@@ -22,7 +22,8 @@ from milbench.data import catalog
 from milbench.engine.optimizers import learning_rate
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import KroneckerPSGD
-from milbench.engine.spec import make_spec, parse_setting
+from milbench.engine.settings import parse_setting
+from milbench.engine.spec import make_spec
 from milbench.engine.train import batch_generator, score_function, set_up, training_logits
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Training:
 
         def step(bags: Bags) -> None:
             optimizer.zero_grad()
-            logits = network(bags.instances)
+            logits = network.logits_of(bags)
             target = make_target(loss.target_kind, bags, logits, network)
             loss(logits, bags.labels, bags.mask, target).mean().backward()
             optimizer.step()

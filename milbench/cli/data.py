@@ -102,8 +102,7 @@ def check(
     from milbench._utils.console import console
     from milbench.data.checks import check_bags, fatal
     from milbench.data.own_bags import Columns, load_features, load_images
-    from milbench.data.table import column_names
-    from milbench.likelihood import EXACT_LABEL_LIMIT
+    from milbench.data.table_files import column_names
 
     of_bags: dict[str, object] = {"--features": features, "--key": key, "--coords": coords}
     of_sequences: dict[str, object] = {
@@ -112,7 +111,7 @@ def check(
     names = column_names(table)
     if bag not in names and image in names:
         _refuse(table, "images", of_bags | of_sequences)
-        found = check_bags(load_images(table, image, labels, classes), "images", EXACT_LABEL_LIMIT)
+        found = check_bags(load_images(table, image, labels, classes), "images")
     elif bag not in names and file in names:
         _refuse(table, "sequences", of_bags)
         settings = {"frames_per_second": frames_per_second, "bands": bands, "sample_rate": sample_rate}
@@ -120,7 +119,7 @@ def check(
     else:
         _refuse(table, "bags of features", of_sequences)
         columns = Columns(bag, labels, features, classes, key, coords)
-        found = check_bags(load_features(table, columns), "features", EXACT_LABEL_LIMIT)
+        found = check_bags(load_features(table, columns), "features")
     shown = Table(title=str(table), title_justify="left")
     for heading in ("", "what", "found"):
         shown.add_column(heading, overflow="fold")
@@ -168,13 +167,12 @@ def _check_sequences(
     from milbench.data.bag_files import STRIDE, FrameSettings, Stride
     from milbench.data.checks import check_bags
     from milbench.data.own_bags import load_sequences
-    from milbench.likelihood import EXACT_LABEL_LIMIT
 
     if stride is not None and stride not in get_args(Stride):
         raise UsageError(f"--stride {stride}: expected {', '.join(map(str, get_args(Stride)))}")
     given = {name: value for name, value in settings.items() if value is not None}
     bags = load_sequences(table, *columns, FrameSettings(**given))
-    return check_bags(bags, "sequences", EXACT_LABEL_LIMIT, -(-bags.store.sizes // (stride or STRIDE)))
+    return check_bags(bags, "sequences", positions=-(-bags.store.sizes // (stride or STRIDE)))
 
 
 def _directory_to_fill(data_dir: Path | None) -> Path:

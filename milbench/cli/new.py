@@ -42,15 +42,7 @@ def new_task(
 
 
 def _write(kind: str, name: str, *, template: str, test: str, then: str) -> int:
-    """Write a template and its test under another name.
-
-    Args:
-        kind: "loss" or "task".
-        name: of the new one.
-        template: the name of the loss or task that is copied.
-        test: the name of the one whose test is copied.
-        then: the words of a run that tries the new one out, with {} in place of its file.
-    """
+    """Write a template, and the test of one, under another name, and say which run then tries the file {} out."""
     _check_name(kind, name)
     _check_class(name, template)
     file, tests = Path(f"{_stem(name)}.py"), Path(f"test_{_stem(name)}.py")
@@ -127,10 +119,5 @@ def _stem(name: str) -> str:
 
 
 def _class_name(name: str) -> str:
-    """Return the name of a class.
-
-    Examples:
-        >>> _class_name("mean-pooling-2d")
-        'MeanPooling2d'
-    """
+    """Return the name of a class, such as MeanPooling2d for mean-pooling-2d."""
     return "".join(part.capitalize() for part in name.split("-"))

@@ -80,20 +80,8 @@ def predict(
 
     Example: milbench predict photo.png --cell 3fa1
     """
-    request = PredictRequest(
-        images=images,
-        run=cell,
-        out=out,
-        device=device,
-        decoder=decoder,
-        scale=scale,
-        truth=truth,
-        positions=positions,
-        sensitivity=sensitivity,
-        invert=invert,
-        calibrate=calibrate,
-        data_dir=data_dir,
-    )
+    how = {"positions": positions, "sensitivity": sensitivity, "invert": invert, "calibrate": calibrate}
+    request = PredictRequest(images, cell, out, device, decoder, scale, truth, data_dir=data_dir, **how)
     return write_predictions(request, root)
 
 
@@ -146,7 +134,7 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
     from milbench.cli.predict_bags import write_predicted_bags
-    from milbench.inference.predict import notes, resolve_decoder
+    from milbench.inference.predict import notes
     from milbench.inference.predict_bags import are_bags
     from milbench.inference.scale_search import parse_scale
 
@@ -158,7 +146,6 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         )
     if request.calibrate:
         raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    resolve_decoder(model, request.decoder)
     scale = parse_scale(model, request.scale)
     truth = _truth(request, model)
     names = unique_stems(request.images)
@@ -200,7 +187,8 @@ def _write_prediction(
         reads += " ✓" if reading == truth else f" ✗ {truth}"
     page = prediction_page(model, seen, found)
     with as_usage():
-        _write(request.out / f"{name}.json", json.dumps(about, indent=None if request.positions else 1) + "\n")
+        text = json.dumps(about, indent=None if request.positions else 1) + "\n"
+        write_atomically(request.out / f"{name}.json", lambda temporary: temporary.write_text(text, "utf-8"))
         _save(request.out / f"{name}.png", page)
     if request.sensitivity:
         heat = sensitivity_page(model, seen, found)
@@ -208,7 +196,9 @@ def _write_prediction(
             _save(request.out / (name + SENSITIVITY), heat)
     label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
     size = f"{seen.width}x{seen.height}"
-    return [str(path), size, reads, label_set, probability, _written(request, name)], reading
+    first, *others = request.outputs(name)
+    written = ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
+    return [str(path), size, reads, label_set, probability, written], reading
 
 
 def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scale) -> None:
@@ -237,8 +227,7 @@ def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_dat
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    where = resolve(device)
-    return load_trained(Root(root), run, where, data_dir, needs_data=needs_data)
+    return load_trained(Root(root), run, resolve(device), data_dir, needs_data=needs_data)
 
 
 def _prepared(model: Trained, path: Path, invert: bool) -> Image:
@@ -313,15 +302,6 @@ def _check_folder(folder: Path, out: Path) -> None:
         raise UsageError(f"--out {out}: {nearest} is a file, not a folder")
     if not os.access(nearest, os.W_OK):
         raise UsageError(f"--out {out}: cannot write in {nearest}")
-
-
-def _written(request: PredictRequest, name: str) -> str:
-    first, *others = request.outputs(name)
-    return ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
-
-
-def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
 def _save(path: Path, page: Any) -> None:

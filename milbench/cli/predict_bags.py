@@ -20,22 +20,14 @@ FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".p
 
 
 def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> int:
-    """Write a table with a row a bag, perhaps one with a row a position, and print the first rows.
+    """Write a table with a row a bag of some files, perhaps one with a row a position, and print the first rows.
 
-    Args:
-        model: the trained network; its task is prepared where `calibrate` is asked for.
-        paths: tables, files and folders.
-        out: the table to write, or a folder for it.
-        positions: whether the table of positions is written as well.
-        calibrate: whether a temperature is fitted on the validation bags of the task.
-
-    Raises:
-        UsageError: a file is no use, or `out` would replace one of them.
+    To `calibrate` is to fit a temperature on the validation bags of the task, which is prepared then.
     """
     import pandas as pd
 
     from milbench._utils.console import console
-    from milbench.data.table import write_table
+    from milbench.data.table_files import write_table
     from milbench.inference.evidence_maps import draw_maps
     from milbench.inference.predict import notes
     from milbench.inference.predict_bags import position_table, predict_bags
@@ -69,11 +61,12 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
     """Return the files of the two tables. Raises UsageError where one cannot be written."""
-    from milbench.data.table import is_table
+    from milbench.data.table_files import check_kind, is_table
 
     if out.suffix.lower() in FILES and not out.is_dir():
         raise UsageError(f"--out {out}: expected a folder, or a table that ends in .csv, .tsv, .parquet or .feather")
     table = out if is_table(out) and not out.is_dir() else out / f"{paths[0].resolve().stem}.csv"
+    check_kind(table)
     both = table, table.with_stem(f"{table.stem}-positions")
     for place in both:
         if place.resolve() in {path.resolve() for path in paths}:

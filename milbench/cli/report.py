@@ -43,17 +43,9 @@ def report(
 def write_report(
     name: str | None, root: Path, *, gallery: bool = True, publish: bool = False, published: Path | None = None
 ) -> Path:
-    """Write the report of a comparison, print where its page is and what it says, and return the page.
+    """Write the report of a comparison, or of a published folder; print where its page is and what it says, return it.
 
-    Args:
-        name: of the comparison; None: the one launched last.
-        root: the folder with runs/ and reports/.
-        gallery: whether test bags are shown.
-        publish: whether the small files are kept too from which the page is made again.
-        published: the folder of a published report, in place of a comparison in the store; its page goes into it.
-
-    Returns:
-        The path of the page, index.html.
+    To `publish` is to keep the small files too from which the page is made again.
     """
     from rich.text import Text
 

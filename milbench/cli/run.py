@@ -11,7 +11,8 @@ import typer
 from milbench._utils.interrupts import INTERRUPTED
 from milbench.cli import options
 from milbench.cli.options import SeveralNames, names
-from milbench.engine.launch import launch, requested_spec
+from milbench.engine.launch import launch
+from milbench.engine.settings import requested_spec
 from milbench.errors import UsageError
 
 SMOKE = ["recipe.epochs=1", "recipe.steps_per_epoch=2", "recipe.evaluation_bags=16", "recipe.interim_bags=none"]
@@ -58,10 +59,8 @@ def run(
     Example: milbench run --loss exact,noisy-or --task extended-digits --seeds 0-2
     """
     given: dict[str, Any] = {"losses": names(loss), "tasks": names(task), "seeds": seeds, "name": name}
-    given["run"] = {
-        "data_dir": data_dir, "device": device, "jobs": jobs, "cluster": cluster, "shard": shard, "rerun": rerun,
-        "log_models": log_models or None,
-    }  # fmt: skip
+    given["run"] = {"data_dir": data_dir, "device": device, "jobs": jobs, "rerun": rerun}
+    given["run"] |= {"cluster": cluster, "shard": shard, "log_models": log_models or None}
     settings = [*(setting or []), *(SMOKE if smoke else [])]
     wanted = requested_spec(spec, preset, given, settings)
     if not smoke:

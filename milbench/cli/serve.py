@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from milbench._utils import extras
 from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
@@ -31,6 +32,7 @@ def ui(
         raise UsageError(f"MLflow is on a server of its own: open {shown(uri)}")
     if not place.database.exists():
         raise UsageError(f"there is no {place.database} yet: milbench run demo, or milbench sync, makes it")
+    extras.load("flask", "ui", "milbench ui")  # of MLflow's full distribution, whose other module is there without it
     with _listener(port) as listener:
         console.print(f"MLflow's pages: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning")
         _serve(uri, place, listener)

@@ -12,7 +12,8 @@ from milbench._utils.interrupts import INTERRUPTED
 from milbench.api import registry
 from milbench.comparison.comparison import Comparison
 from milbench.engine import folders
-from milbench.engine.launch import launch, requested_spec
+from milbench.engine.launch import launch
+from milbench.engine.settings import requested_spec
 from milbench.errors import UsageError, unknown
 
 One = str | Path | type | ModuleType

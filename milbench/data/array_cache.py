@@ -1,8 +1,8 @@
-"""A folder of arrays that took long to make: made once, and memory-mapped afterwards.
+"""A folder of arrays that took long to make: made once, whole or not at all, and memory-mapped afterwards.
 
-A cache is a folder of .npy files and `cache.json`, which holds what is known of the arrays and of what they were made
-from, and the SHA-256 of every array. It is written to a temporary folder and moved to its place when it is complete. It
-may be removed at any time, and is made anew where it is outdated or damaged. Nothing is unpickled.
+A cache is a folder of .npy files and `cache.json`, which says what they were made from. It is written to a temporary
+folder and moved to its place when it is complete. It may be removed at any time, and is made anew where it is outdated
+or cut short. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -13,96 +13,83 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench._utils import digests
 from milbench._utils.files import scratch_folder
 from milbench.errors import UsageError
 
 Known = dict[str, Any]
 """What is known of arrays, as data that JSON can hold."""
-LARGE = 1 << 26
-"""Bytes; of an array that is larger the length alone is checked, as to read it would take longer than to use it."""
+Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayCache:
-    """One cache.
+def cached_arrays(
+    place: Path,
+    is_current: Callable[[Known], bool],
+    write: Callable[[Path], Known],
+    mode: Literal["r", "c"] = "r",
+) -> tuple[Arrays, Known]:
+    """Return the arrays of a cache, mapped into memory, and what is known of them.
 
     Args:
-        place: its folder.
-        version: of the layout.
+        place: the folder of the cache.
+        is_current: whether a cache of which this is known is still that of the files it was made from.
+        write: writes NAME.npy for every array into a folder, and returns what is known of them. It is called where
+            there is no current cache, and what it refuses leaves no trace. When several processes ask at once, one of
+            them writes.
         mode: how arrays are mapped: "r", to be read alone, or "c", to be changed in memory.
+
+    Raises:
+        UsageError: a file cannot be written or read; nothing is left of a new cache then.
     """
+    if (found := _mapped(place, is_current, mode)) is not None:
+        return found
+    try:
+        with scratch_folder(place.parent, place.name) as temporary:
+            found = _mapped(place, is_current, mode)  # another process may have made it while this one waited
+            if found is None:
+                new = temporary / "new"
+                new.mkdir()
+                about = {"known": write(new), "arrays": [path.stem for path in new.glob("*.npy")]}
+                (new / "cache.json").write_text(json.dumps(about))
+                if place.exists():
+                    place.rename(temporary / "old")
+                new.rename(place)
+                found = _mapped(place, lambda _: True, mode)
+    except OSError as error:
+        raise UsageError(f"cannot keep {place}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            place.parent.rmdir()  # which is empty where the first cache was refused
+    if found is None:
+        raise UsageError(f"cannot keep {place}: what was written cannot be read")
+    return found
 
-    place: Path
-    version: int
-    mode: Literal["r", "c"] = "r"
 
-    def load(
-        self, is_current: Callable[[Known], bool], write: Callable[[Path], Known]
-    ) -> tuple[dict[str, NDArray[Any]], Known]:
-        """Return the arrays, mapped into memory, and what is known of them.
-
-        Args:
-            is_current: whether a cache of which this is known is still that of the files it was made from.
-            write: writes NAME.npy for every array into a folder, and returns what is known of them. It is called where
-                there is no current cache, and what it refuses leaves no trace. When several processes ask at once, one
-                of them writes.
-
-        Raises:
-            OSError: a file cannot be written or read; nothing is left of a new cache then.
-        """
-        if (found := self._current(is_current)) is not None:
-            return found
-        try:
-            with scratch_folder(self.place.parent, self.place.name) as temporary:
-                found = self._current(is_current)  # another process may have made it while this one waited
-                if found is None:
-                    self._replace(write, temporary)
-        except BaseException:
-            with suppress(OSError):
-                self.place.parent.rmdir()  # which is empty where this was the first cache
-            raise
-        return found or self._mapped()
-
-    def _current(self, is_current: Callable[[Known], bool]) -> tuple[dict[str, NDArray[Any]], Known] | None:
-        """Return arrays and what is known of them, None if there is no current cache that is whole."""
-        try:
-            arrays, known = self._mapped()
-            return (arrays, known) if is_current(known) else None
-        except (OSError, ValueError, KeyError, TypeError):
+def _mapped(place: Path, is_current: Callable[[Known], bool], mode: Literal["r", "c"]) -> tuple[Arrays, Known] | None:
+    """Return arrays and what is known of them, None if there is no current cache that is whole."""
+    try:
+        about = json.loads((place / "cache.json").read_bytes())
+        known: Known = about["known"]
+        if not is_current(known):
             return None
+        # An array that is shorter than its header claims is a ValueError.
+        arrays = {name: np.load(place / f"{name}.npy", mode, allow_pickle=False) for name in about["arrays"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return arrays, known
 
-    def _mapped(self) -> tuple[dict[str, NDArray[Any]], Known]:
-        """Map the arrays after their digests are checked; raise any of the errors above where one is damaged."""
-        document = json.loads((self.place / "cache.json").read_bytes())
-        about: Known = document["about"]
-        if document["sha256"] != _digest_of(about) or about["format"] != self.version:
-            raise ValueError("damaged, or of another version")
-        arrays = {}
-        for name, seal in about["files"].items():
-            path = self.place / f"{name}.npy"
-            if seal is not None and digests.file_digest(path, "sha256") != seal:
-                raise ValueError("damaged")
-            arrays[name] = np.load(path, mmap_mode=self.mode, allow_pickle=False)
-        return arrays, about["known"]
 
-    def _replace(self, write: Callable[[Path], Known], temporary: Path) -> None:
-        """Put a new cache into its place, and an outdated or damaged one out of the way."""
-        new = temporary / "new"
-        new.mkdir()
-        known = write(new)
-        about = {"format": self.version, "known": known, "files": {p.stem: _seal(p) for p in new.glob("*.npy")}}
-        (new / "cache.json").write_text(json.dumps({"about": about, "sha256": _digest_of(about)}))
-        if self.place.exists():
-            self.place.rename(temporary / "old")
-        new.rename(self.place)
+def file_state(path: Path) -> list[int]:
+    """Return size and times of a file, which change with it; an empty list where there is none."""
+    with suppress(OSError, ValueError):
+        stat = path.stat()
+        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return []
 
 
 def cache_place(path: Path, kind: str) -> Path:
@@ -133,11 +120,3 @@ def check_room(folder: Path, needed: int, what: str) -> None:
             f"{what} need {needed:,} bytes in {folder.parent.parent}, where {free:,} are free; the environment "
             "variable MILBENCH_CACHE names a folder elsewhere"
         )
-
-
-def _seal(path: Path) -> str | None:
-    return digests.read_digest(path, "sha256") if path.stat().st_size <= LARGE else None
-
-
-def _digest_of(about: Known) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

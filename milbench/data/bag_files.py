@@ -5,17 +5,20 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench.data.log_mel import LogMel
+from milbench._utils import extras
 from milbench.data.table import shown
 from milbench.errors import UsageError, closest
+
+if TYPE_CHECKING:
+    from milbench.data.log_mel import LogMel
 
 FEATURES, COORDINATES, CLASSES = "features", "coords", "instance_labels"
 """The names of arrays: instances and their places, as CLAM and TRIDENT write them, and the classes of instances."""
@@ -101,10 +104,7 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
-    try:
-        import soundfile
-    except ImportError:
-        raise UsageError(f"{path}: audio files are read by soundfile: pip install milbench[audio]") from None
+    soundfile = extras.load("soundfile", "audio", str(path))
     about = _opened(lambda where, _: soundfile.info(where), path, "")
 
     def samples() -> NDArray[np.float32]:
@@ -133,6 +133,9 @@ def _opened(reader: Callable[[Path, str], Any], path: Path, key: str) -> Any:
 def _numbers(found: BagFile, axes: str) -> BagFile:
     if found.dtype != BFLOAT16 and np.dtype(found.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {found.dtype}")
+    if len(found.shape) == 3 and found.shape[0] == 1:  # as a model has returned it for one slide
+        read = found.read
+        found = replace(found, shape=found.shape[1:], read=lambda: read()[0], mapped=False)
     if len(found.shape) != 2:
         raise ValueError(f"expected an array of {axes}, got the shape {found.shape}")
     if 0 in found.shape:
@@ -160,6 +163,8 @@ def _waveform(count: int, rate: int, samples: Callable[[], NDArray[Any]], settin
 
 @cache
 def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
+    from milbench.data.log_mel import LogMel
+
     hop = max(1, round(rate / settings.frames_per_second))
     return LogMel(rate, hop, WINDOW_STEPS * hop, settings.bands)
 
@@ -193,8 +198,7 @@ def _npz(path: Path, key: str) -> BagFile:
 
 
 def _hdf5(path: Path, key: str) -> BagFile:
-    import h5py
-
+    h5py = extras.load("h5py", "h5", str(path))
     names: list[str] = []
     with h5py.File(path) as file:
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
@@ -258,7 +262,11 @@ def _as_array(tensor: Any) -> NDArray[Any]:
 
 
 def _named(names: list[str], read: Callable[[str], NDArray[Any]]) -> dict[str, Callable[[], NDArray[Any]]]:
-    return {name: partial(read, name) for name in (COORDINATES, CLASSES) if name in names}
+    def flat(name: str) -> NDArray[Any]:
+        array = read(name)
+        return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
+
+    return {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in names}
 
 
 def _chosen(key: str, names: list[str]) -> str:

@@ -8,20 +8,19 @@ once hold them once. Mean, spread, extremes and digests come from one pass in bl
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench.data.array_cache import check_room
 from milbench.data.bag_files import BFLOAT16, BagFile
+from milbench.data.in_order import in_order, threads
 from milbench.data.table import shown
 from milbench.errors import UsageError
 
@@ -29,8 +28,6 @@ BLOCK = 1 << 17
 """Numbers that are looked at together: a megabyte in double precision."""
 MOST_NAMED = 20
 """At most how many wrong files a message names; it counts the others."""
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,17 +159,30 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
     return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
 
 
-def write_rows(folder: Path, features: NDArray[np.float32], offsets: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the bags of a table that has a row an instance; features (N, D) are in the order of the bags."""
-    check_room(folder, features.nbytes + 16 * (len(offsets) - 1) * features.shape[1], "the packed instances")
-    np.save(folder / "instances.npy", features)
-    parts = max(1, min(_threads(), len(offsets) - 1))
+def write_rows(
+    folder: Path, features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Write the bags of a table that has a row an instance.
+
+    Args:
+        folder: to write to.
+        features: (N, D), as they are in the table.
+        order: (N,) the rows of the table, bag by bag.
+        offsets: (B + 1,), bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1].
+    """
+    parts = max(1, min(threads(), len(offsets) - 1))
     limits = np.unique(np.searchsorted(offsets, np.linspace(0, offsets[-1], parts + 1)))
+    step = max(1, BLOCK // features.shape[1])
+    with (folder / "instances.npy").open("wb") as out:
+        header = {"descr": "<f4", "fortran_order": False, "shape": features.shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for start in range(0, len(order), step):
+            out.write(features[order[start : start + step]].data)
+    packed = np.load(folder / "instances.npy", "r", allow_pickle=False)
 
     def one(limit: tuple[int, int]) -> Pass:
         low, high = limit
-        rows = features[offsets[low] : offsets[high]]
-        return looked_at(rows, offsets[low:high] - offsets[low], "float32", ends=True)
+        return looked_at(packed[offsets[low] : offsets[high]], offsets[low:high] - offsets[low], "float32", ends=True)
 
     with ThreadPoolExecutor(parts) as pool:
         return _written(folder, offsets, [*pool.map(one, pairwise(limits.tolist()))], "float32")
@@ -306,26 +316,3 @@ def _smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def _common(dtypes: set[str]) -> str:
     """Return the smallest type that holds the numbers of all of them."""
     return str(np.result_type(*(np.float32 if dtype == BFLOAT16 else np.dtype(dtype) for dtype in dtypes)).str)
-
-
-def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:
-    """Yield the results of work on items in their order, done by threads that are never far ahead, with a bar."""
-    from rich.progress import track
-
-    from milbench._utils.console import console
-
-    def results() -> Iterable[R]:
-        waiting: deque[Future[R]] = deque()
-        with ThreadPoolExecutor(_threads()) as pool:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > _threads():
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
-    yield from track(results(), label, len(items), console=console, disable=not console.is_terminal, transient=True)
-
-
-def _threads() -> int:
-    return max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))

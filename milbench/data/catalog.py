@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 from milbench._utils import digests
 from milbench._utils.files import expanded, scratch_folder
-from milbench.data.house_numbers import RenderedNumbers
-from milbench.data.svhn import SvhnFiles, stalled_connections_end
+from milbench.data import house_numbers, svhn
+from milbench.data.downloads import stalled_connections_end
+from milbench.data.number_pictures import NumberPictures
+from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.errors import UsageError, as_usage, unknown
 
 ENVIRONMENT = "MILBENCH_DATA"
@@ -27,68 +30,26 @@ _downloads = ContextVar("downloads", default=True)
 State = Literal["present", "missing", "damaged"]
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """One file of a data set.
-
-    Args:
-        path: below the data directory.
-        size: in bytes.
-        md5: of the complete file, in hexadecimal.
-    """
+class File(NamedTuple):
+    """One file of a data set: its path below the data directory, its size in bytes, and its MD5 in hexadecimal."""
 
     path: str
     size: int
     md5: str
 
     def problem(self, root: Path, *, remembered: bool = False) -> str | None:
-        """Read the file below the data directory `root`; return what is wrong with it, None if nothing is.
+        """Return what is wrong with the file below `root`, None if nothing is.
 
-        Args:
-            root: the data directory.
-            remembered: do not read a file that has not changed since its digest was computed.
+        A file that has not changed since its digest was computed is not read again if `remembered` says so.
         """
         path = root / self.path
         try:
-            size = path.stat().st_size
-            if size != self.size:
+            if (size := path.stat().st_size) != self.size:
                 return f"{path} is damaged: expected {self.size} bytes, found {size}"
             md5 = digests.file_digest(path, "md5") if remembered else digests.read_digest(path, "md5")
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         return None if md5 == self.md5 else f"{path} is damaged: expected MD5 {self.md5}, found {md5}"
-
-
-class Source(Protocol):
-    """A data set that can be found below a data directory `root`, checked, and fetched or made."""
-
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
-
-    def place(self, root: Path) -> Path:
-        """Return the folder of the data set."""
-
-    def missing(self, root: Path) -> list[str]:
-        """Return the paths, below `root`, of the required files that do not exist."""
-
-    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
-        """Read the files that exist, if `remembered` those that changed; return one message for each damaged one."""
-
-    def identity(self, root: Path) -> str:
-        """Return a digest of the contents of a complete data set."""
-
-    def remark(self, root: Path) -> str:
-        """Return a note for the user on a complete data set, possibly empty."""
-
-    def fetch(self, root: Path) -> None:
-        """Download or make the files that are missing.
-
-        Raises:
-            UsageError: the files cannot be had, or are not what was expected.
-            OSError: the network or the disk failed.
-            RuntimeError: every mirror failed.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +79,10 @@ class Dataset:
         """Return the folder of the first file."""
         return root / Path(self.files[0].path).parent
 
-    def identity(self, root: Path) -> str:  # noqa: ARG002
-        """Return the digest of the checksums, which is the same wherever the data set is complete."""
-        return self.digest
+    def identity(self, root: Path | None = None) -> str:  # noqa: ARG002
+        """Return a digest of the paths and checksums, which is the same wherever the data set is complete."""
+        text = "".join(f"{file.path} {file.md5}\n" for file in self.files)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def remark(self, root: Path) -> str:  # noqa: ARG002
         """Return an empty note."""
@@ -140,24 +102,13 @@ class Dataset:
                 (root / file.path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file.path).replace(root / file.path)
 
-    @property
-    def digest(self) -> str:
-        """The first 16 hexadecimal digits of a SHA-256 over the paths and checksums of the files."""
-        text = "".join(f"{file.path} {file.md5}\n" for file in self.files)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+Source = Dataset | NumberPictures | SpokenDigitFiles
+"""What can be found below a data directory, checked, and fetched or made."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetStatus:
-    """The state of one data set below a data directory.
-
-    Args:
-        dataset: its name.
-        path: its folder.
-        state: whether the files exist and are complete.
-        digest: a digest of the contents where they are complete, else "".
-        note: what is wrong; where nothing is, a remark or "".
-    """
+class DatasetStatus(NamedTuple):
+    """The state of a data set, its folder, the digest of what is complete, and what is wrong, or a remark."""
 
     dataset: str
     path: Path
@@ -268,10 +219,10 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
         return DatasetStatus(dataset.name, path, "damaged", "", str(error))
 
 
-def _download_mnist(folder: Path) -> None:
-    from torchvision.datasets import MNIST
+def _by_torchvision(name: str, folder: Path) -> None:
+    from torchvision import datasets
 
-    MNIST(folder, download=True)
+    getattr(datasets, name)(folder, download=True)
 
 
 MNIST_FILES = Dataset(
@@ -282,7 +233,31 @@ MNIST_FILES = Dataset(
         File("MNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
         File("MNIST/raw/t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
     ),
-    _download_mnist,
+    partial(_by_torchvision, "MNIST"),
+)
+
+
+FASHION_MNIST_FILES = Dataset(
+    "fashion-mnist",
+    (
+        File("FashionMNIST/raw/train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+        File("FashionMNIST/raw/train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+        File("FashionMNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+        File("FashionMNIST/raw/t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+    ),
+    partial(_by_torchvision, "FashionMNIST"),
+)
+
+
+KMNIST_FILES = Dataset(
+    "kmnist",
+    (  # as they are published, compressed: torchvision keeps them, and knows these checksums
+        File("KMNIST/raw/train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+        File("KMNIST/raw/train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+        File("KMNIST/raw/t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+        File("KMNIST/raw/t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+    ),
+    partial(_by_torchvision, "KMNIST"),
 )
 
 
@@ -307,5 +282,18 @@ CIFAR10_FILES = Dataset(
     ),
     _download_cifar10,
 )
-DATASETS: dict[str, Source] = {d.name: d for d in (MNIST_FILES, CIFAR10_FILES, SvhnFiles(), RenderedNumbers())}
+SVHN_PICTURES = NumberPictures(svhn.NAME, svhn.fetch)
+RENDERED_PICTURES = NumberPictures(house_numbers.NAME, house_numbers.fetch)
+DATASETS: dict[str, Source] = {
+    source.name: source
+    for source in (
+        MNIST_FILES,
+        FASHION_MNIST_FILES,
+        KMNIST_FILES,
+        CIFAR10_FILES,
+        SVHN_PICTURES,
+        RENDERED_PICTURES,
+        SpokenDigitFiles(),
+    )
+}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import apart_groups
-from milbench.data.table import SPLITS, row_name, shown
+from milbench.data.table import SPLITS, shown
+from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
+EXACT_LABEL_LIMIT = 16
+"""The same as that of `milbench.likelihood`, which needs torch: to check a table would take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
+TOO_SMALL = "bags with too few instances"
+"""The finding of bags that have more classes than instances."""
 _FEWEST = 10
 """Of fewer other values nothing is said."""
 
@@ -30,7 +35,12 @@ class Finding:
 
 
 def check_bags(
-    bags: OwnBags, kind: Kind, exact_limit: int, positions: NDArray[np.int64] | None = None, *, quick: bool = False
+    bags: OwnBags,
+    kind: Kind,
+    exact_limit: int = EXACT_LABEL_LIMIT,
+    positions: NDArray[np.int64] | None = None,
+    *,
+    quick: bool = False,
 ) -> list[Finding]:
     """Return what is to be known of the bags of a table.
 
@@ -229,7 +239,7 @@ def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -
     if kind == "features":
         if small := [bags.bags[b] for b in np.flatnonzero(counts > bags.store.sizes)]:
             found = f"{len(small):,} have more classes than instances: {shown(small)}"
-            yield Finding("fatal", "bags with too few instances", found)
+            yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
         return
     places = bags.store.sizes if positions is None else positions
     rows, frames = _with_rows(bags), bags.store.sizes

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from milbench._utils import digests
 from milbench.data.catalog import CIFAR10_FILES, data_dir, require
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.labelled_images import LabelledImages, digest_of
 from milbench.errors import UsageError, as_usage
 
 CIFAR10_SIDE = 32
@@ -66,16 +64,9 @@ def check(given: Path | None, any_data: bool) -> str:
     if not any_data:
         return f"CIFAR-10, sha256 {require('cifar10', root, _MISSING_HINT).identity(root)}"
     paths = [root / path for path in (*TRAIN_PATHS, *TEST_PATHS)]
-    return digests.remembered("CIFAR-10", paths, lambda: _read_all(paths))
-
-
-def _read_all(paths: Sequence[Path]) -> str:
-    """Check files of other images; return what they are, with their digest."""
-    digest = hashlib.sha256()
-    for path in paths:
-        _read(path)
-        digest.update(path.read_bytes())
-    return f"non-canonical CIFAR-10, sha256 {digest.hexdigest()[:16]}"
+    return digests.remembered(
+        "CIFAR-10", paths, lambda: f"non-canonical CIFAR-10, sha256 {digest_of(paths, load, given)}"
+    )
 
 
 def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
@@ -106,16 +97,12 @@ def _read(path: Path) -> tuple[Tensor, Tensor]:
             batch = _ArraysOnly(file, encoding="latin1").load()
         pixels, labels = batch["data"], batch["labels"]
         # A pickle of a few bytes can stand for an array of any size, or for lists that all hold the same lists.
-        true_to_size = isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size
-        flat = isinstance(labels, list) and all(isinstance(label, int) for label in labels)
+        if not (isinstance(pixels, np.ndarray) and pixels.nbytes <= path.stat().st_size and pixels.dtype == np.uint8):
+            raise ValueError("its data are no bytes")
+        if not (labels and all(type(label) is int and 0 <= label < _CLASSES for label in labels)):
+            raise ValueError(f"expected labels from 0 to {_CLASSES - 1}")
+        if pixels.shape != (len(labels), _BYTES):
+            raise ValueError(f"expected n rows of {_BYTES} bytes and n labels")
     except Exception as error:  # noqa: BLE001 a damaged pickle may raise anything
         raise UsageError(f"{path} is damaged: {type(error).__name__}: {error}") from None
-    as_expected = true_to_size and flat and pixels.dtype == np.uint8 and pixels.shape == (len(labels), _BYTES)
-    if not as_expected:
-        raise UsageError(f"{path} is damaged: expected n rows of {_BYTES} bytes and n labels")
-    if not labels:
-        raise UsageError(f"{path} is damaged: it has no images")
-    classes = np.asarray(labels)
-    if not (classes.dtype.kind in "iu" and ((classes >= 0) & (classes < _CLASSES)).all()):
-        raise UsageError(f"{path} has labels other than 0 to {_CLASSES - 1}")
-    return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(classes, dtype=torch.int64)
+    return torch.tensor(pixels).view(-1, 3, CIFAR10_SIDE, CIFAR10_SIDE), torch.tensor(labels)

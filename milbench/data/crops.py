@@ -1,28 +1,33 @@
-"""Crops of 64x64 pixels from pictures of house numbers, with the boxes of the digits."""
+"""Crops of 64x64 pixels from pictures of house numbers, with the boxes of the digits: made once, cached and mapped."""
 
 from __future__ import annotations
 
-import io
+import hashlib
 import math
-import struct
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image, Resampling
 
-from milbench.data.digit_struct import Record
-from milbench.errors import UsageError
+from milbench._utils.digests import read_digest
+from milbench._utils.images import open_image
+from milbench.data.array_cache import Known, cache_place, cached_arrays
+from milbench.data.digit_struct import FILE, Record, read
+from milbench.data.in_order import in_order
+from milbench.errors import UsageError, as_usage
 
 CROP_SIDE = 64
 """Height and width of a crop, in pixels."""
-MOST_PIXELS = 50_000_000
-"""Largest picture that is decoded; SVHN's largest have less than a million pixels."""
-SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
-"""The first bytes of a PNG file; width and height follow, four bytes each, big-endian."""
 TIGHT = 1.3
 """Side of a `tight` crop, relative to the union of the boxes: 30 % larger, as in I. Goodfellow et al. 2014."""
+KIND = "crops"
+"""Name of the folder of caches beside a folder of pictures, where it is hidden."""
+FORMAT = 3
+"""Version of how crops are made and kept."""
 
 CropVariant = Literal["paper", "tight"]
 """How the size of the crop depends on the number of digits, see `crop_enlargement`."""
@@ -49,14 +54,29 @@ class Crop:
     boxes: NDArray[np.float32]
 
 
-def crop_parameters(variant: CropVariant, protocol: Protocol = "ours") -> dict[str, float | str]:
-    """Return every parameter of the crop; a cache made with other parameters is outdated."""
-    parameters: dict[str, float | str] = {"variant": variant, "side": CROP_SIDE}
-    if variant == "tight":
-        parameters["margin"] = TIGHT
-    if protocol != "ours":  # not named by caches that were made before there was another
-        parameters["protocol"] = protocol
-    return parameters
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """The crops of a folder, in the order of its digitStruct.mat. Arrays are mapped from files: copy before a change.
+
+    Args:
+        crops: (N, 64, 64, 3) uint8.
+        classes: (N, M) int8, the digits in the order of reading, -1 where a number has fewer than M.
+        boxes: (N, M, 4) float32, (left, top, right, bottom) in pixels of the crop, clipped to it; 0 where a number has
+            fewer than M digits.
+        digest: SHA-256 of the pictures and their records, which depends neither on dates nor on how they are cropped.
+    """
+
+    crops: NDArray[np.uint8]
+    classes: NDArray[np.int8]
+    boxes: NDArray[np.float32]
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.crops)
+
+    def most_classes(self) -> int:
+        """Return the largest number of different digits in a house number."""
+        return max(len({*row} - {-1}) for row in self.classes.tolist())
 
 
 def crop_enlargement(variant: CropVariant, digits: int) -> float:
@@ -133,62 +153,95 @@ def corners(record: Record) -> NDArray[np.float64]:
     return np.hstack([record.boxes[:, :2], record.boxes[:, :2] + record.boxes[:, 2:]])
 
 
-def boxes_in(shown: Window, record: Record) -> NDArray[np.float32]:
-    """Return the boxes (n, 4) of a record as (left, top, right, bottom) in pixels of the crop, clipped to it."""
-    left, top, right, bottom = shown
-    moved = (corners(record) - [left, top, left, top]) * CROP_SIDE / np.tile([right - left, bottom - top], 2)
-    clipped: NDArray[np.float32] = moved.clip(0, CROP_SIDE).astype(np.float32)
-    return clipped
-
-
-def crop(picture: bytes, path: Path, record: Record, variant: CropVariant, protocol: Protocol = "ours") -> Crop:
-    """Decode the bytes of a PNG file and crop the picture.
-
-    Args:
-        picture: the bytes.
-        path: the file they were read from, for messages.
-        record: the digits and their boxes.
-        variant: how the size of the crop depends on the number of digits.
-        protocol: whose convention is followed, see `window`.
-
-    Returns:
-        The square crop, with the boxes in its pixels.
+def crop(record: Record, picture: Image, variant: CropVariant, protocol: Protocol = "ours") -> Crop:
+    """Return the square crop of a picture with its window and its boxes, in pixels of the crop and clipped to it.
 
     Raises:
-        UsageError: the file is no PNG, has too many pixels, or a box is wholly outside of the picture.
+        ValueError: a box is wholly outside of the picture.
     """
-    from PIL import Image
-
-    from milbench._utils.images import eight_bits
-
-    _check_size(picture, path)
-    try:
-        with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
-            _check_boxes(path, record, *image.size)
-            shown = window(record, *image.size, variant, protocol)
-            cut = eight_bits(image).convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Image.Resampling.BICUBIC)
-    except UsageError:
-        raise
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a PNG picture: {error}") from error
-    return Crop(np.asarray(cut), shown, boxes_in(shown, record))
-
-
-def _check_size(picture: bytes, path: Path) -> None:
-    """Check the first bytes before Pillow opens the picture.
-
-    Pillow only warns of large pictures, and its error for bytes that are no picture names a buffer and not the file.
-    """
-    if len(picture) < len(SIGNATURE) + 8 or not picture.startswith(SIGNATURE):
-        raise UsageError(f"{path} cannot be read as a PNG picture: it does not begin as one")
-    width, height = struct.unpack(">II", picture[len(SIGNATURE) :][:8])
-    if width * height > MOST_PIXELS:
-        raise UsageError(f"{path} has {width}x{height} pixels, more than {MOST_PIXELS:,}")
-
-
-def _check_boxes(path: Path, record: Record, width: int, height: int) -> None:
     left, top, right, bottom = corners(record).T
-    outside = (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height)
+    outside = (right <= 0) | (bottom <= 0) | (left >= picture.width) | (top >= picture.height)
     if outside.any():
         which = f"box {int(outside.argmax()) + 1} of {len(outside)}"
-        raise UsageError(f"{path} has {width}x{height} pixels, and {which} in digitStruct.mat is wholly outside")
+        raise ValueError(f"has {picture.width}x{picture.height} pixels, and {which} in {FILE} is wholly outside")
+    shown = window(record, *picture.size, variant, protocol)
+    cut = picture.convert("RGB").crop(shown).resize((CROP_SIDE, CROP_SIDE), Resampling.BICUBIC)
+    sides = np.tile([shown[2] - shown[0], shown[3] - shown[1]], 2)
+    boxes = (corners(record) - [*shown[:2]] * 2) * CROP_SIDE / sides
+    return Crop(np.asarray(cut), shown, boxes.clip(0, CROP_SIDE).astype(np.float32))
+
+
+def load(folder: Path, variant: CropVariant, most_digits: int, protocol: Protocol = "ours") -> Crops:
+    """Return the crops of all pictures of a folder with a digitStruct.mat, made first if there is no current cache.
+
+    Args:
+        folder: a part of a data set, such as svhn/train.
+        variant: how the crops are made.
+        most_digits: the largest number of digits that a picture may have: the number of positions of the network.
+        protocol: whose convention is followed, see `window`; each has a cache of its own.
+
+    Raises:
+        UsageError: the folder, a record or a picture is damaged; or the disk is full, and nothing is left then.
+    """
+    name = f"{folder.name}-{variant}" + ("" if protocol == "ours" else f"-by-{protocol}")
+    made_from = {"format": FORMAT, "files": _fingerprint(folder)}
+
+    def write(new: Path) -> Known:
+        return made_from | {"digest": _write(folder, new, variant, protocol)}
+
+    arrays, known = cached_arrays(
+        cache_place(folder, KIND) / name, lambda known: {key: known[key] for key in made_from} == made_from, write, "c"
+    )
+    if (digits := arrays["classes"].shape[1]) > most_digits:
+        raise UsageError(
+            f"{folder} has a number of {digits} digits, more than the network has positions ({most_digits})"
+        )
+    return Crops(**arrays, digest=known["digest"])
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return a digest of the names, sizes and times of the files, which changes with a file and reads none."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} not found")
+    digest = hashlib.sha256()
+    with as_usage(), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if not entry.name.startswith("."):
+                stat = entry.stat()
+                digest.update(f"{entry.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _write(folder: Path, new: Path, variant: CropVariant, protocol: Protocol) -> str:
+    """Crop every picture, write the arrays and return the digest of what they were made from.
+
+    Crops are appended to the file one by one: a full disk is then an error that can be caught, while writing to
+    mapped memory would kill the process.
+    """
+    records = read(folder / FILE)
+    most = max(len(record.classes) for record in records)
+    classes = np.full((len(records), most), -1, dtype=np.int8)
+    boxes = np.zeros((len(records), most, 4), dtype=np.float32)
+    digest = hashlib.sha256()
+
+    def one(record: Record) -> tuple[Crop, str]:
+        path = folder / record.name
+        picture = open_image(path)
+        try:
+            return crop(record, picture, variant, protocol), read_digest(path, "sha256")
+        except ValueError as error:
+            raise UsageError(f"{path} {error}") from None
+
+    with (new / "crops.npy").open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (len(records), CROP_SIDE, CROP_SIDE, 3)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for n, (record, (made, of_file)) in enumerate(
+            zip(records, in_order(one, records, f"cropping {folder.name}"), strict=True)
+        ):
+            file.write(made.pixels.tobytes())
+            count = len(record.classes)
+            classes[n, :count], boxes[n, :count] = record.classes, made.boxes
+            digest.update(f"{record.name} {record.classes} {of_file} ".encode() + record.boxes.astype("<f8").tobytes())
+    np.save(new / "classes.npy", classes)
+    np.save(new / "boxes.npy", boxes)
+    return digest.hexdigest()

@@ -9,29 +9,25 @@ from __future__ import annotations
 import io
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from milbench._utils.files import folder_digest, scratch_folder
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
+from milbench.data.number_pictures import MANIFEST, NumberPictures, manifest
 from milbench.errors import UsageError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-    from PIL import Image
-
-    Array = NDArray[np.float64]
-
+Array = NDArray[np.float64]
 NAME = "house-numbers"
 """Of the data set and of its folder."""
 REVISION = 2
 """To be raised when the same seed gives other pictures than before."""
 TRAIN_PICTURES, TEST_PICTURES = 4000, 1000
-MANIFEST_FILE = "manifest.json"
 FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold", "DejaVuSerif", "DejaVuSerif-Bold", "STIXGeneral",
          "STIXGeneralBol", "cmb10", "cmr10", "cmss10", "cmtt10")  # fmt: skip
 """Fonts of matplotlib with lining digits."""
@@ -41,40 +37,10 @@ COVERED = 0.25
 """Share of a pixel that a digit must cover for the pixel to be inside its box."""
 
 
-@dataclass(frozen=True)
-class RenderedNumbers:
-    """The rendered pictures below a data directory, as a `Source` of the catalogue."""
-
-    name: str = NAME
-
-    def place(self, root: Path) -> Path:
-        """Return the folder of train, test and the manifest."""
-        return root / NAME
-
-    def missing(self, root: Path) -> list[str]:
-        """Return the paths, below `root`, of missing records and of a missing manifest."""
-        needed = [f"{NAME}/{part}/{digit_struct.FILE}" for part in ("train", "test")] + [f"{NAME}/{MANIFEST_FILE}"]
-        return [path for path in needed if not (root / path).exists()]
-
-    def problems(self, root: Path, *, remembered: bool = False) -> list[str]:  # noqa: ARG002
-        """Read every file; return one message for each part that changed since it was made."""
-        parts = {self.place(root) / part: expected for part, expected in manifest(root)["sha256"].items()}
-        now = {folder: folder_digest(folder) for folder in parts}
-        return [f"{f} is damaged: expected SHA-256 {parts[f]}, found {now[f]}" for f in parts if now[f] != parts[f]]
-
-    def identity(self, root: Path) -> str:
-        """Return a digest of all pictures."""
-        return "".join(digest[:8] for digest in manifest(root)["sha256"].values())
-
-    def remark(self, root: Path) -> str:
-        """Return the seed and the number of pictures of each part."""
-        about = manifest(root)
-        return ", ".join([f"seed {about['seed']}", *(f"{n:,} {part}" for part, n in about["pictures"].items())])
-
-    def fetch(self, root: Path) -> None:
-        """Make the pictures if they do not exist."""
-        if self.missing(root):
-            make(root)
+def fetch(root: Path) -> None:
+    """Make the pictures if they do not exist."""
+    if not (root / NAME).exists():
+        make(root)
 
 
 def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TEST_PICTURES) -> Path:
@@ -94,46 +60,27 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
     from joblib import Parallel, delayed
 
     place, pictures = root / NAME, {"train": train, "test": test}
+    about = {"revision": REVISION, "seed": seed, "pictures": pictures}
     try:
-        if not place.exists():
-            with scratch_folder(root, NAME) as folder:
+        with scratch_folder(root, NAME) as folder:
+            if not place.exists():
                 new = folder / NAME
                 for part, count in pictures.items():
                     (new / part).mkdir(parents=True)
                     ways = (delayed(_save)(new / part, [seed, part == "test", n]) for n in range(count))
                     records = Parallel(n_jobs=min(os.cpu_count() or 1, -(-count // 50)), batch_size=50)(ways)
                     digit_struct.write(new / part / digit_struct.FILE, records)
-                about = {"revision": REVISION, "seed": seed, "pictures": pictures}
-                about["sha256"] = {part: folder_digest(new / part) for part in pictures}
-                (new / MANIFEST_FILE).write_text(json.dumps(about, indent=1) + "\n")
-                if not place.exists():  # another process may have made them while this one waited
-                    new.rename(place)
+                sums = {part: folder_digest(new / part) for part in pictures}
+                (new / MANIFEST).write_text(json.dumps(about | {"sha256": sums}, indent=1) + "\n")
+                new.rename(place)
     except OSError as error:
         raise UsageError(f"cannot make {NAME} in {root}: {error.strerror or error}") from error
-    about = manifest(root)
-    if (about["revision"], about["seed"], about["pictures"]) != (REVISION, seed, pictures):
-        raise UsageError(f"{place} has other pictures: {RenderedNumbers().remark(root)}; remove it first")
+    if {name: value for name, value in manifest(place).items() if name != "sha256"} != about:
+        raise UsageError(f"{place} has other pictures: {NumberPictures(NAME, fetch).remark(root)}; remove it first")
     return place
 
 
-def manifest(root: Path) -> dict[str, Any]:
-    """Return the manifest: revision, seed, number of pictures and digests. Raises UsageError if it is damaged."""
-    path = root / NAME / MANIFEST_FILE
-    try:
-        about: dict[str, Any] = json.loads(path.read_text())
-        if not set(about["pictures"]) == set(about["sha256"]) == {"train", "test"} or not {"revision", "seed"} < {
-            *about
-        }:
-            raise ValueError("something is missing in it")
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    return about
-
-
 def _save(folder: Path, seed: list[int]) -> Record:
-    import numpy as np
-    from PIL import Image
-
     pixels, digits, boxes = render(np.random.default_rng([REVISION, *map(int, seed)]))
     name = f"{seed[-1] + 1}.png"
     Image.fromarray(pixels).save(folder / name)
@@ -142,8 +89,6 @@ def _save(folder: Path, seed: list[int]) -> Record:
 
 def render(rng: Generator) -> tuple[NDArray[np.uint8], tuple[int, ...], Array]:
     """Return a picture (H, W, 3), its n digits in the order of reading, and boxes (n, 4): left, top, width, height."""
-    import numpy as np
-
     first = 1 + int(rng.choice(9, p=np.log10(1 + 1 / np.arange(1, 10))))  # Benford's law
     digits = (first, *(int(d) for d in rng.integers(0, 10, rng.choice(5, p=LENGTHS))))
     tall = float(np.clip(np.exp(rng.normal(np.log(27), 0.42)), 13, 90))
@@ -164,8 +109,6 @@ def render(rng: Generator) -> tuple[NDArray[np.uint8], tuple[int, ...], Array]:
 def _masks(rng: Generator, digits: tuple[int, ...], tall: float) -> tuple[Array, Array]:
     """Return how much of each pixel every digit covers (n, H, W), and a plate (H, W) around them, seen askew."""
     import matplotlib as mpl
-    import numpy as np
-    from PIL import Image, ImageDraw, ImageFont
 
     fonts = Path(mpl.get_data_path()) / "fonts" / "ttf"
     font = ImageFont.truetype(str(fonts / f"{rng.choice(FONTS)}.ttf"), round(2.7 * tall))
@@ -203,8 +146,6 @@ def _masks(rng: Generator, digits: tuple[int, ...], tall: float) -> tuple[Array,
 
 def _wall(rng: Generator, shape: tuple[int, ...], tall: float) -> Array:
     """Return a wall (H, W, 3): bricks, boards or plain, unevenly lit."""
-    import numpy as np
-
     height, width = shape
     y, x = np.mgrid[:height, :width] / tall + rng.uniform(0, 9, 2)[:, None, None]
     rows, kind = rng.uniform(0.5, 1.4), rng.random()
@@ -220,7 +161,6 @@ def _wall(rng: Generator, shape: tuple[int, ...], tall: float) -> Array:
 
 def _covered(wall: Array, shape: Array, rng: Generator, tall: float, colour: Array) -> Array:
     """Return a wall with a shape (H, W) in a colour on it, and sometimes the shadow of it."""
-    import numpy as np
     from scipy.ndimage import gaussian_filter, shift
 
     if rng.random() < 0.4:
@@ -233,8 +173,6 @@ def _covered(wall: Array, shape: Array, rng: Generator, tall: float, colour: Arr
 
 def _colour(rng: Generator) -> Array:
     """Return a colour (3,): mostly grey, brown or white, dark or light, sometimes any other."""
-    import numpy as np
-
     level = rng.choice([rng.uniform(0.08, 0.4), rng.uniform(0.45, 0.95)])
     tint = np.array([1, 0.25, -1.25]) * rng.normal(0.03, 0.08) if rng.random() < 0.93 else rng.normal(0, 0.2, 3)
     found: Array = np.clip(level * (1 + tint), 0.01, 1)
@@ -243,17 +181,12 @@ def _colour(rng: Generator) -> Array:
 
 def _clouds(rng: Generator, shape: tuple[int, ...], size: float) -> Array:
     """Return smooth noise of mean 0 with details of about `size` pixels."""
-    import numpy as np
-    from PIL import Image
-
     coarse = Image.fromarray(rng.normal(0, 1, [max(2, round(side / size) + 1) for side in shape]).astype(np.float32))
     return np.asarray(coarse.resize((shape[1], shape[0]), Image.Resampling.BICUBIC), np.float64)
 
 
 def _photograph(rng: Generator, picture: Array, tall: float) -> NDArray[np.uint8]:
     """Return a photograph of a picture: out of focus, seen from afar, exposed, with noise and compressed."""
-    import numpy as np
-    from PIL import Image
     from scipy.ndimage import gaussian_filter
 
     blur = tall * (0.01 + 0.08 * rng.beta(1.3, 2.6))  # strokes are about a tenth of the height wide

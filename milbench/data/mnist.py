@@ -1,104 +1,110 @@
-"""The files of MNIST: found or fetched, checked, and read as labelled images."""
+"""The files of MNIST, or of Fashion-MNIST or KMNIST in its form: found or fetched, checked, read as labelled images."""
 
 from __future__ import annotations
 
-import hashlib
+import gzip
 import struct
-from collections.abc import Sequence
-from itertools import chain
-from math import prod
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from milbench._utils import digests
-from milbench.data.catalog import MNIST_FILES, data_dir, require
-from milbench.data.labelled_images import LabelledImages
+from milbench.data.catalog import FASHION_MNIST_FILES, KMNIST_FILES, MNIST_FILES, Dataset, data_dir, require
+from milbench.data.labelled_images import LabelledImages, digest_of
 from milbench.errors import UsageError, as_usage
 
+Name = Literal["mnist", "fashion-mnist", "kmnist"]
 MNIST_SIDE = 28
 """Height and width of an image, in pixels."""
 _CLASSES = 10
-_MISSING_HINT = (
-    "point --data-dir or MILBENCH_DATA at a folder with MNIST/raw, or fetch it with `milbench data fetch mnist`; "
-    "the task extended-digits needs no download"
-)
-"""The end of an error message: how to get the files."""
-PARTS = tuple((MNIST_FILES.files[i].path, MNIST_FILES.files[i + 1].path) for i in (0, 2))
-"""Paths, below the data directory, of images and labels: the training pair and the test pair."""
+_TITLES: dict[Name, str] = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "kmnist": "KMNIST"}
+"""The names of torchvision's classes."""
+_FILES: dict[Name, Dataset] = {"mnist": MNIST_FILES, "fashion-mnist": FASHION_MNIST_FILES, "kmnist": KMNIST_FILES}
+
+
+def class_names(name: Name) -> list[str]:
+    """Return the names of the classes: digits for MNIST, else those that torchvision has."""
+    if name == "mnist":
+        return [str(digit) for digit in range(_CLASSES)]
+    from torchvision import datasets
+
+    return list(getattr(datasets, _TITLES[name]).classes)
 
 
 @as_usage()
-def check(given: Path | None, any_data: bool) -> str:
+def check(given: Path | None, any_data: bool, name: Name = "mnist") -> str:
     """Check the files and return their digest.
 
     Args:
         given: the data directory; None: the one in MILBENCH_DATA, or the user's cache folder.
         any_data: accept other images in MNIST's files as long as they are consistent; the digest is then named
             non-canonical. Otherwise missing files are downloaded.
+        name: of the data set.
 
     Raises:
         UsageError: files are damaged, or missing and cannot be downloaded.
     """
-    root = data_dir(given)
+    root, title = data_dir(given), _TITLES[name]
     if not any_data:
-        return f"MNIST, sha256 {require('mnist', root, _MISSING_HINT).identity(root)}"
-    paths = [(root / images, root / labels) for images, labels in PARTS]
-    return digests.remembered("MNIST", [*chain(*paths)], lambda: _read(paths))
-
-
-def load(given: Path | None) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training and the test images, (N, 1, 28, 28), of files that `check` accepted."""
-    from torchvision.datasets.mnist import read_image_file, read_label_file
-
-    root = data_dir(given)
-    train, test = (
-        LabelledImages(
-            read_image_file(str(root / images)).unsqueeze(1),
-            read_label_file(str(root / labels)).to(torch.int64),
-            white=255,
-        )
-        for images, labels in PARTS
+        return f"{title}, sha256 {require(name, root, _missing_hint(name)).identity(root)}"
+    paths = [root / path for pair in _parts(name) for path in pair]
+    return digests.remembered(
+        title, paths, lambda: f"non-canonical {title}, sha256 {digest_of(paths, partial(load, name=name), given)}"
     )
+
+
+def load(given: Path | None, name: Name = "mnist") -> tuple[LabelledImages, LabelledImages]:
+    """Return the training and the test images, (N, 1, 28, 28).
+
+    Raises:
+        UsageError: a file is missing or damaged, or the files do not fit together.
+    """
+    root = data_dir(given)
+    train, test = (_read(root / images, root / labels, name) for images, labels in _parts(name))
     return train, test
 
 
-def _read(paths: Sequence[tuple[Path, Path]]) -> str:
-    """Check pairs of files of other images and their labels; return what they are, with their digest."""
-    digest = hashlib.sha256()
-    for images, labels in paths:
-        n, m = _count(images, (MNIST_SIDE, MNIST_SIDE)), _count(labels, ())
-        if n != m:
-            raise UsageError(f"{images} has {n} images, {labels} has {m} labels")
-        if not n:
-            raise UsageError(f"{images} has no images")
-        if max(labels.read_bytes()[8:]) >= _CLASSES:
-            raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
-        for path in (images, labels):
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return f"non-canonical MNIST, sha256 {digest.hexdigest()[:16]}"
+def _parts(name: Name) -> list[tuple[str, str]]:
+    """Return the paths, below the data directory, of images and labels: the training pair and the test pair."""
+    files = _FILES[name].files
+    return [(files[i].path, files[i + 1].path) for i in (0, 2)]
 
 
-def _count(path: Path, shape: tuple[int, ...]) -> int:
-    """Return how many items of `shape` an idx file of bytes holds.
+def _missing_hint(name: Name) -> str:
+    """Return the end of an error message: how to get the files."""
+    return (
+        f"point --data-dir or MILBENCH_DATA at a folder with {_TITLES[name]}/raw, or fetch it with `milbench data "
+        f"fetch {name}`; the task extended-digits needs no download"
+    )
 
-    The header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
 
-    Raises:
-        UsageError: the file is missing, or its header does not fit its size or the shape.
+def _read(images: Path, labels: Path, name: Name) -> LabelledImages:
+    for path in (images, labels):
+        if not path.is_file():
+            raise UsageError(f"{path} not found; {_missing_hint(name)}")
+    pixels, classes = _values(images, 3), _values(labels, 1)
+    if pixels.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+        raise UsageError(f"{images} is damaged: expected images of {MNIST_SIDE}x{MNIST_SIDE} bytes")
+    if len(pixels) != len(classes) or not len(pixels):
+        raise UsageError(f"{images} has {len(pixels)} images, {labels} has {len(classes)} labels")
+    if classes.max() >= _CLASSES:
+        raise UsageError(f"{labels} has labels other than 0 to {_CLASSES - 1}")
+    return LabelledImages(pixels.unsqueeze(1), classes.to(torch.int64), white=255)
+
+
+def _values(path: Path, dimensions: int) -> Tensor:
+    """Return the bytes of an idx file, perhaps compressed.
+
+    Its header is, big-endian: 0x0800 + number of dimensions, then every dimension, 4 bytes each.
     """
-    if not path.is_file():
-        raise UsageError(f"{path} not found; {_MISSING_HINT}")
-    start = 4 * (2 + len(shape))
-    with path.open("rb") as file:
-        header = file.read(start).ljust(start, b"\0")
-    magic, count, *found = struct.unpack(f">{2 + len(shape)}I", header)
-    if magic != 0x0801 + len(shape) or tuple(found) != shape:
-        kind = "x".join(map(str, shape)) or "single"
-        raise UsageError(f"{path} is damaged: expected the header of an idx file of {kind} bytes")
-    size, expected = path.stat().st_size, start + count * prod(shape)
-    if size != expected:
-        raise UsageError(f"{path} is damaged: expected {expected} bytes by its header, found {size}")
-    return int(count)
+    try:
+        contents = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        magic, *shape = struct.unpack_from(f">{1 + dimensions}I", contents)
+        if magic != 0x0800 + dimensions:
+            raise ValueError("another header")
+        return torch.frombuffer(bytearray(contents), dtype=torch.uint8, offset=4 * (1 + dimensions)).view(shape)
+    except Exception as error:  # noqa: BLE001 gzip, struct and torch have errors of their own
+        raise UsageError(f"{path} is damaged: no idx file of bytes ({error})") from None

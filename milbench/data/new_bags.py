@@ -20,10 +20,12 @@ from milbench.data.bag_files import (
     open_features,
     open_frames,
 )
-from milbench.data.bags_store import in_order, raise_broken, single
+from milbench.data.bags_store import raise_broken, single
 from milbench.data.image_files import decoded
+from milbench.data.in_order import in_order
 from milbench.data.own_bags import Columns, open_all, usual_kind
-from milbench.data.table import bagged, is_table, read_table, row_name, shown
+from milbench.data.table import bagged, read_table, shown
+from milbench.data.table_files import is_table, row_name
 from milbench.errors import UsageError
 
 

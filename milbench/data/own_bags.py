@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import ArrayCache, Known, cache_place
+from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
 from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
@@ -26,19 +26,8 @@ from milbench.data.bag_files import (
 )
 from milbench.data.bags_store import BagStore, open_store, raise_broken, write_files, write_rows
 from milbench.data.image_files import COLOURS, SIDE, decoded
-from milbench.data.table import (
-    NAMES,
-    SEPARATOR,
-    Bagged,
-    Mark,
-    Table,
-    bagged,
-    class_name,
-    read_table,
-    row_name,
-    set_text,
-    shown,
-)
+from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
+from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
 
 FORMAT = 1
@@ -139,11 +128,14 @@ def load_features(path: Path, columns: Columns) -> OwnBags:
     """
 
     def pack(folder: Path) -> Known:
-        table = read_table(path, (columns.bag, columns.labels, columns.features.removeprefix("@")))
-        bags = bagged(table, columns.bag)
-        known, used = _described(folder, bags, columns.labels, columns.classes)
-        write = _write_feature_files if columns.of_files else _write_rows
-        return known | write(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
+        text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
+        chunks = (Table(path, frame) for frame in read_chunks(path, text))
+        if columns.of_files:
+            table = Table(path, pd.concat([chunk.frame for chunk in chunks]))
+            bags = bagged(table, columns.bag)
+            known, used = _described(folder, bags, columns.labels, columns.classes)
+            return known | _write_feature_files(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
+        return _write_rows(folder, path, chunks, columns)
 
     return _loaded(path, "features", asdict(columns), pack)
 
@@ -254,30 +246,53 @@ def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, cl
     return bags, known | {"ignored": ignored, "states": _states(path.parent, names), "files": names}
 
 
-def _write_rows(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:
-    table = bags.table
+def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Columns) -> Known:
+    """Write the bags of a table with a row an instance, in chunks of its rows; the first one says what is a feature."""
+    names: list[str] = []
+    others: list[pd.DataFrame] = []
+    unsorted = folder / "unsorted"
+    with unsorted.open("wb") as out:
+        for chunk in chunks:
+            if not others:
+                names = _feature_names(chunk, columns)
+            check_room(folder, 2 * len(chunk.frame) * 4 * len(names), "the packed instances")
+            out.write(chunk.numbers(names).data)
+            others.append(chunk.frame.drop(columns=names))
+    table = Table(path, pd.concat(others))
+    bags = bagged(table, columns.bag)
+    known, used = _described(folder, bags, columns.labels, columns.classes)
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
-    if len(coords) not in (0, 2):
-        raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
-    others = _without(table.columns, {*taken, *coords})
-    names = _named(table, columns.features, taken) if columns.features else table.holds_numbers(others)
-    if not names:
-        raise UsageError(f"{table.path} has no column of numbers for features (it has: {shown(table.columns)})")
     order = np.argsort(bags.codes, kind="stable")
     arrays = {
         "rows": order,
-        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), classes),
+        "instance_classes": bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["classes"]),
         "coords": table.numbers(coords) if coords else None,
     }
     for name, array in arrays.items():
         if array is not None:
             np.save(folder / f"{name}.npy", array if name == "rows" else array[order])
-    features = table.numbers(names)
-    if (np.diff(order) < 0).any():
-        features = features[order]
     starts = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
-    known = write_rows(folder, features, starts)
-    return known | {"features": names, "ignored": _without(others, {*names})}
+    features = np.memmap(unsorted, np.float32, "r", shape=(len(order), len(names)))
+    known |= write_rows(folder, features, order, starts)
+    unsorted.unlink()
+    ignored = _without(table.columns, {*used, *NAMES, columns.bag, *coords})
+    return known | {"features": names, "ignored": ignored}
+
+
+def _feature_names(table: Table, columns: Columns) -> list[str]:
+    """Return the columns of features: those that the user names, or all others that hold numbers."""
+    coords = table.matching(columns.coords, "of x and y") if columns.coords else []
+    if len(coords) not in (0, 2):
+        raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
+    taken = {*table.label_columns(columns.labels), *NAMES, columns.bag}
+    table.column(columns.bag, "the bag that an instance belongs to")
+    if columns.features:
+        names = _named(table, columns.features, taken)
+    else:
+        names = table.holds_numbers(_without(table.columns, {*taken, *coords}))
+    if not names:
+        raise UsageError(f"{table.path} has no column of numbers for features (it has: {shown(table.columns)})")
+    return names
 
 
 def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
@@ -337,7 +352,7 @@ def _without(names: Sequence[str], taken: set[str]) -> list[str]:
 
 def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
     """Return bags from the cache of a table, which is packed first if there is no current one."""
-    key = hashlib.sha256(json.dumps([kind, settings]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(json.dumps([FORMAT, kind, settings]).encode()).hexdigest()[:12]
     place = cache_place(path, "bags") / f"{path.name}-{key}"
 
     def is_current(known: Known) -> bool:
@@ -351,10 +366,7 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
         known |= {"states": table + known.get("states", []), "packed": packed}
         return known | {"digest": _digest(folder, known)}
 
-    try:
-        arrays, known = ArrayCache(place, FORMAT).load(is_current, write)
-    except OSError as error:
-        raise UsageError(f"cannot keep the bags of {path} in {place}: {error.strerror or error}") from error
+    arrays, known = cached_arrays(place, is_current, write)
     marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
     files = [path.parent / name for name in known.get("files", [])]
     extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
@@ -368,12 +380,7 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
     """Return the name, size and times of files, which change with a file; the name alone where there is none."""
-    found: list[list[Any]] = [[name] for name in names]
-    for state in found:
-        with suppress(OSError, ValueError):
-            stat = (folder / state[0]).stat()
-            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    return found
+    return [[name, *file_state(folder / name)] for name in names]
 
 
 def _digest(folder: Path, known: Known) -> str:

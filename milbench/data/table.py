@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
 import unicodedata
-import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,15 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench._utils.files import write_atomically
+from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError, closest
 
 NAMES = ("bag", "labels", "instance_label", "group", "split", "features", "image", "boxes")
 """Columns that hold names, and never numbers, where a table has them."""
 SEPARATOR = ";"
 SPLITS = ("train", "validation", "test")
-_HEADER = {".csv": 2, ".tsv": 2}
-"""The number of the first row below the header in files that people open in an editor; elsewhere rows count from 1."""
 
 
 class Texts(NamedTuple):
@@ -63,8 +55,8 @@ class Table:
     frame: pd.DataFrame
 
     def place(self, row: int) -> str:
-        """Return how a message names a row, counted from 0 below the header."""
-        return row_name(self.path, row)
+        """Return how a message names a row, counted from 0 where these rows begin."""
+        return row_name(self.path, row + int(self.frame.index[0]))
 
     def __contains__(self, name: str) -> bool:
         return name in self.frame
@@ -138,12 +130,18 @@ class Table:
             found |= dict.fromkeys(names)
         return list(found)
 
+    def label_columns(self, where: str) -> list[str]:
+        """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
+        return self.matching(where, "of 0 and 1, one a class") if SEPARATOR in where or "*" in where else [where]
+
     def numbers(self, names: list[str]) -> NDArray[np.float32]:
         """Return columns (N, D) as numbers. Raises UsageError where a field holds none."""
         frame = self.frame[names]
         if text := [name for name, dtype in frame.dtypes.items() if dtype.kind not in "biuf"]:
             frame = frame.assign(**{str(name): pd.to_numeric(frame[name], errors="coerce") for name in text})
-        missing = frame.isna().to_numpy()
+        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
+            values = np.ascontiguousarray(frame.to_numpy(np.float32))
+        missing = np.isnan(values)
         if missing.any():
             which = int(missing.any(axis=0).argmax())
             bad = np.flatnonzero(missing[:, which])
@@ -154,8 +152,7 @@ class Table:
                 + ("" if got.strip() else "; task.features names the columns to take, where this is none")
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
-        with np.errstate(over="ignore"):  # what single precision cannot hold becomes infinite, which the checks name
-            return np.ascontiguousarray(frame.to_numpy(np.float32))
+        return values
 
     def holds_numbers(self, names: list[str]) -> list[str]:
         """Return those of the columns that hold numbers, perhaps with mistakes, which `numbers` then names.
@@ -202,14 +199,14 @@ class Bagged:
             UsageError: there is no such column or class, or two rows of a bag differ.
         """
         table = self.table
-        if SEPARATOR in where or "*" in where:
-            used = table.matching(where, "of 0 and 1, one a class")
+        used = table.label_columns(where)
+        if used != [where]:
             names, sets = used, _indicators(table, used)
             if wrong := [name for name in used if SEPARATOR in name]:
                 what = f"the column {wrong[0]!r} names a class with {SEPARATOR!r} in it, which stands between classes"
                 raise UsageError(f"{table.path}: {what}")
         else:
-            used, texts = [where], table.texts(where, "the classes of a bag")
+            texts = table.texts(where, "the classes of a bag")
             of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.texts]
             names = sorted(frozenset().union(*of_text))
             sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
@@ -373,29 +370,10 @@ def set_text(names: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(names)) + "}"
 
 
-def row_name(path: Path, row: int) -> str:
-    """Return how a message names a row, counted from 0 below the header."""
-    return f"{path}, row {row + _HEADER.get(path.suffix.lower(), 1)}"
-
-
 def shown(names: Sequence[str], most: int = 8) -> str:
     """Return names for a message, the first `most` of them and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def is_table(path: Path) -> bool:
-    """Return whether a file has the ending of a table."""
-    return path.suffix.lower() in _READERS
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the names of the columns of a table; of text the header alone is read."""
-    _check_file(path)
-    if (separator := _SEPARATORS.get(path.suffix.lower())) is None:
-        return read_table(path).columns
-    with _as_table(path):
-        return [name.strip() for name in _header(path, separator)]
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
@@ -404,32 +382,8 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
     Raises:
         UsageError: the file is missing, a folder, empty or damaged, or of another kind.
     """
-    _check_file(path)
-    with _as_table(path):
-        frame = _READERS[path.suffix.lower()](path, {*NAMES, *text})
-    if frame.empty:
-        raise UsageError(f"{path} has no rows below its header")
-    frame = frame.reset_index(drop=True)
-    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-    if len(twice := frame.columns[frame.columns.duplicated()]):
-        raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
-    # pandas keeps each column of a wide table for itself; a copy has them together.
-    return Table(path, frame.copy() if len(frame.columns) > 1000 else frame)
-
-
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table, without its index, whole or not at all; its folder is made if there is none.
-
-    Raises:
-        UsageError: the name ends in nothing that `read_table` reads.
-    """
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a name that ends in {', '.join(_READERS)}")
-    write = {
-        ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
-        ".parquet": partial(frame.to_parquet, index=False),
-    }.get(path.suffix.lower(), frame.to_feather)  # fmt: skip
-    write_atomically(path, write)
+    chunks = [*read_chunks(path, {*NAMES, *text})]
+    return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
 
 
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
@@ -457,130 +411,3 @@ def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
         raise UsageError(f"{table.place(row)}: column {used[which]!r} is {got!r}, expected 0 or 1")
     there: NDArray[np.bool_] = values.to_numpy() == 1
     return there
-
-
-def _check_file(path: Path) -> None:
-    kinds = " or ".join((", ".join([*_READERS][:-1]), [*_READERS][-1]))
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, expected a table: a file {kinds}")
-    if not path.is_file():
-        beside = [other.name for other in path.parent.glob("*") if is_table(other)]
-        near = closest(path.name, beside)
-        raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
-    if not is_table(path):
-        raise UsageError(f"{path}: expected a table {kinds}, got a file {path.suffix or 'without an ending'}")
-
-
-@contextmanager
-def _as_table(path: Path) -> Iterator[None]:
-    """Turn what readers of tables raise in a block into a UsageError that names the table."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except UnicodeDecodeError as error:
-        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
-        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
-    except pd.errors.EmptyDataError:
-        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
-    except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
-        raise UsageError(f"{path} cannot be read as a table: {error}") from None
-
-
-class _CountingFile(io.FileIO):
-    """A file that counts its lines while it is read."""
-
-    lines = 0
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        self.lines += bytes(memoryview(buffer)[:count]).count(b"\n")
-        return count
-
-
-def _csv(path: Path, text: Collection[str], separator: str) -> pd.DataFrame:
-    header = _header(path, separator)
-    for name, count in Counter(map(str.strip, header)).items():
-        if name and count > 1:  # pandas would rename the second
-            raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
-    raw = _CountingFile(path)
-    with warnings.catch_warnings(), io.BufferedReader(raw, 1 << 20) as file:
-        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is looked at below
-        frame = pd.read_csv(
-            file, sep=separator, dtype={name: str for name in header if name.strip() in text}, keep_default_na=False,
-            encoding="utf-8-sig", skipinitialspace=True,
-        )  # fmt: skip
-    # In a row with too few fields the last one is empty; one with too many makes pandas take the first for an index.
-    # To count the fields of every row takes as long as to read the table, so it is done only where one may be wrong.
-    last = frame.iloc[:, -1]
-    if not isinstance(frame.index, pd.RangeIndex) or (last.isna() | (last == "")).any():
-        _check_fields(path, separator, len(header))
-    if raw.lines > len(frame) + 1:
-        _check_quotes(path, separator, frame)
-    return frame
-
-
-def _header(path: Path, separator: str) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
-
-
-def _check_fields(path: Path, separator: str, expected: int) -> None:
-    """Raise UsageError for a row with more or fewer fields than the header."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True))
-        next(rows)
-        for row, fields in enumerate(rows):
-            if len(fields) != expected:
-                found = f"got {len(fields)} fields, expected {expected} as in the header"
-                raise UsageError(f"{row_name(path, row)}: {found}")
-
-
-def _check_quotes(path: Path, separator: str, frame: pd.DataFrame) -> None:
-    """Raise UsageError for a field that seems to hold rows: its quotation mark is closed by one of a later row."""
-    wrong = [
-        row
-        for column, fields in frame.items()
-        if not pd.api.types.is_numeric_dtype(fields)
-        for row, text in enumerate(fields)
-        if "\n" in str(text) and _holds_rows(str(text), separator, frame, str(column))
-    ]
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space behind it is no mistake
-        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-        number = -2  # the header comes first
-        try:
-            for fields in rows:
-                number += bool(fields)
-        except csv.Error as error:
-            if "expected after" in str(error):  # something stands between a quotation mark and the next field
-                wrong.append(number + 1)
-    if wrong:
-        raise UsageError(
-            f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
-            'is part of a text is written twice, in quotation marks, as in "5"" wide"'
-        )
-
-
-def _holds_rows(text: str, separator: str, frame: pd.DataFrame, column: str) -> bool:
-    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
-    names = [str(name) for name in frame.columns]
-    at = names.index(column)
-    first, *whole, last = text.split("\n")
-    pieces: list[str] = []
-    for line, expected in [(first, names[at:]), *((line, names) for line in whole), (last, names[: at + 1])]:
-        found = line.rstrip("\r").split(separator)
-        if len(found) != len(expected):
-            return False
-        pieces += [p for p, n in zip(found, expected, strict=True) if pd.api.types.is_numeric_dtype(frame[n])]
-    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
-
-
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_READERS: dict[str, Callable[[Path, Collection[str]], pd.DataFrame]] = {
-    ".csv": lambda path, text: _csv(path, text, ","),
-    ".tsv": lambda path, text: _csv(path, text, "\t"),
-    ".parquet": lambda path, _: pd.read_parquet(path),
-    ".arrow": lambda path, _: pd.read_feather(path),
-    ".feather": lambda path, _: pd.read_feather(path),
-}

@@ -26,16 +26,13 @@ FORGOTTEN = ("mlflow.json", "progress.json")
 
 
 def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = ()) -> str:
-    """Write the cells of a comparison that are done, failed or have a checkpoint to a file.
+    """Write the cells of a comparison that are done, failed or have a checkpoint to a file; return what was written.
 
     Args:
         root: of the store.
         name: of the comparison; None: the one launched last.
         out: the file to write.
         left_out: names of files to leave out, such as "weights.safetensors".
-
-    Returns:
-        What was written, in a sentence.
     """
     plan = root.plan(name)
     if out.is_dir():
@@ -63,14 +60,9 @@ def export(root: Root, name: str | None, out: Path, left_out: Collection[str] = 
 
 
 def import_(file: Path, root: Root) -> str:
-    """Add the cells of an export to the store, all of them or none; a cell that is done there stays as it is.
+    """Add the cells of an export to the store, all of them or none; return what was added.
 
-    Args:
-        file: that `export` wrote.
-        root: of the store.
-
-    Returns:
-        What was added, in a sentence.
+    A cell that is done in the store stays as it is.
 
     Raises:
         UsageError: it is no export, or too large, or has a member that no export has; nothing was added then.
@@ -84,8 +76,7 @@ def import_(file: Path, root: Root) -> str:
             with tempfile.TemporaryDirectory(prefix=".import-", dir=root.runs, ignore_cleanup_errors=True) as scratch:
                 archive.extractall(scratch)
                 for cell_id in cells:  # before any of them is moved
-                    if CellFolder(Path(scratch) / "cells" / cell_id).cell().id != cell_id:
-                        raise UsageError(f"{file}: cell.json of {cell_id} describes another cell")
+                    _check(CellFolder(Path(scratch) / "cells" / cell_id), file)
                 added = _add(Path(scratch) / "cells", cells, root)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, UnicodeError) as error:
         raise UsageError(f"{file} is not a milbench export: {error}") from None
@@ -119,6 +110,18 @@ def _checked(archive: zipfile.ZipFile, file: Path) -> tuple[Plan, list[str]]:
         elif member.filename != PLAN:
             raise UsageError(f"{file}: an export has no {member.filename[:100]!r}")
     return plan, [*cells]
+
+
+def _check(folder: CellFolder, file: Path) -> None:
+    """Raise UsageError where an unpacked cell is another one, or its numbers cannot be read."""
+    try:
+        is_other = folder.cell().id != folder.id
+        folder.result()
+        folder.history()
+    except UsageError:
+        raise UsageError(f"{file}: cell {folder.id} is damaged") from None
+    if is_other:
+        raise UsageError(f"{file}: cell.json of {folder.id} describes another cell")
 
 
 def _add(unpacked: Path, cells: list[str], root: Root) -> int:

@@ -15,60 +15,46 @@ from milbench.api.recipe import Recipe
 
 
 class Averaging:
-    """The running mean of the weights of a model from one step on, equally weighted (Izmailov et al., UAI 2018).
+    """The running mean of the weights of a model over the last share of its steps (Izmailov et al., UAI 2018).
 
     Training goes on with the weights themselves; the mean never enters it. Statistics of layers that normalise over
     batches are averaged as well.
 
-    Args:
-        model: whose weights are averaged.
-        first: the number of steps after which the first weights count; None: nothing is averaged.
+    Attributes:
+        first: the number of steps after which the first weights count.
+
+    Examples:
+        >>> Averaging(Recipe(average_last=0.25), torch.nn.Linear(1, 1), steps=100).first
+        76
     """
 
-    def __init__(self, model: torch.nn.Module, first: int | None) -> None:
+    def __init__(self, recipe: Recipe, model: torch.nn.Module, steps: int) -> None:
+        share = recipe.average_last
         self.model = model
-        self.first = first
+        self.first = steps - max(1, math.floor((share or 0.0) * steps)) + 1
         # Without this function torch averages all weights in one operation where it can, which refuses whole numbers,
         # such as the number of batches that BatchNorm counts.
-        self._mean = None if first is None else AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
-
-    @classmethod
-    def of(cls, recipe: Recipe, model: torch.nn.Module, steps: int) -> Averaging:
-        """Return the averaging of a recipe over a training of so many steps, before the first one.
-
-        Examples:
-            >>> Averaging.of(Recipe(average_last=0.25), torch.nn.Linear(1, 1), steps=100).first
-            76
-        """
-        share = recipe.average_last
-        return cls(model, None if share is None else steps - max(1, math.floor(share * steps)) + 1)
-
-    @property
-    def begun(self) -> bool:
-        """Whether some weights count already."""
-        return self._mean is not None and int(self._mean.n_averaged) > 0
+        self._mean = None if share is None else AveragedModel(model, avg_fn=get_swa_avg_fn(), use_buffers=True)
 
     def count(self, done: int) -> None:
         """Count the weights after `done` steps, if it is time for them."""
-        if self._mean is not None and self.first is not None and done >= self.first:
+        if self._mean is not None and done >= self.first:
             self._mean.update_parameters(self.model)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Give the model the mean, if there is one by now, and then its own weights back."""
-        if not self.begun:
-            yield
-            return
-        own = copy.deepcopy(self.model.state_dict())
+        own = copy.deepcopy(self.model.state_dict()) if self._mean is not None else None
         self.apply()
         try:
             yield
         finally:
-            self.model.load_state_dict(own)
+            if own is not None:
+                self.model.load_state_dict(own)
 
     def apply(self) -> None:
         """Give the model the mean for good, if there is one."""
-        if self._mean is not None and self.begun:
+        if self._mean is not None and int(self._mean.n_averaged) > 0:
             self.model.load_state_dict(self._mean.module.state_dict())
 
     def state_dict(self) -> dict[str, Any] | None:

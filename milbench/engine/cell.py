@@ -7,6 +7,7 @@
     checkpoint.pt        from which training goes on
     outcomes.npz, reliability.json, decoder.json, task.json, weights.safetensors, gallery.npz   the results
     error.txt            why it failed: the reason in the first line, then the traceback
+    hang.txt             where it was when it had taken too long
     result.json          written last: it exists exactly if the cell is done
     mlflow.json          what of it is in MLflow
 
@@ -22,8 +23,8 @@ import platform
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,7 @@ from milbench.errors import UsageError
 Status = Literal["done", "failed", "running", "missing"]
 Row = tuple[int, str, float]
 """An epoch, a metric with its split, and its value."""
+HEADER = "epoch,metric,value\n"
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,7 @@ class State:
 
 
 class CellFolder:
-    """The folder of one cell; nothing is created before `lock`.
-
-    Args:
-        path: of the folder, named by the id of the cell.
-    """
+    """The folder of one cell, whose name is the id of the cell; nothing is created before `lock`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,11 +80,9 @@ class CellFolder:
 
     # -- what has become of it ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
-        """Hold the lock of the cell for the block; yield False where another process holds it."""
-        with locks.try_lock(self._lock) as mine:
-            yield mine
+    def lock(self) -> AbstractContextManager[bool]:
+        """Hold the lock of the cell for a block, which gets False where another process holds it."""
+        return locks.try_lock(self._lock)
 
     @property
     def is_done(self) -> bool:
@@ -104,13 +100,8 @@ class CellFolder:
         return State("missing")
 
     @property
-    def was_begun(self) -> bool:
-        """Whether a process has begun with the cell and has not ended it: it computes it, was stopped or has died."""
-        return self._progress.exists()
-
-    @property
     def begun(self) -> float:
-        """When a process began with the cell, in seconds since 1970; 0.0 where none has."""
+        """When a process began with the cell, in seconds since 1970, 0.0 for none or one that has ended it."""
         return float((_read_json(self._progress) or {}).get("begun", 0.0))
 
     @property
@@ -146,29 +137,26 @@ class CellFolder:
         for path in (self.error, self.hang):
             path.unlink(missing_ok=True)
         # A cell that is computed anew is another run in MLflow; one that goes on is not.
-        attempt = (_read_json(self._cell) or {}).get("attempt", uuid.uuid4().hex)
+        attempt = self.attempt() or uuid.uuid4().hex
         about = {"label": label, "attempt": attempt, "cell": asdict(cell), "provenance": dict(provenance)}
         _write_json(self._cell, about)
         self.write_progress({"doing": "reading data", "epochs": cell.recipe["epochs"], "begun": time.time()})
 
     def append(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of an epoch to the history."""
-        lines = [f"{epoch},{metric},{value!r}\n" for metric, value in metrics.items()]
-        if not self._history.exists():
-            lines.insert(0, "epoch,metric,value\n")
+        header = "" if self._history.exists() else HEADER
         with self._history.open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
+            file.write(header + _lines((epoch, metric, value) for metric, value in metrics.items()))
 
     def cut_history(self, epochs: int) -> None:
         """Keep the first epochs of the history alone: those that a checkpoint knows."""
-        rows = [row for row in self.history() if row[0] <= epochs] if self._history.exists() else []
-        text = "epoch,metric,value\n" + "".join(f"{epoch},{metric},{value!r}\n" for epoch, metric, value in rows)
+        text = HEADER + _lines(row for row in self.history() if row[0] <= epochs)
         write_atomically(self._history, lambda path: path.write_text(text, "utf-8"))
 
     def append_load(self, moment: float, load: Mapping[str, float]) -> None:
         """Add the load of the machine at a moment, in seconds since 1970."""
         with self._system.open("a", encoding="utf-8") as file:
-            file.write("".join(f"{moment!r},{metric},{value!r}\n" for metric, value in load.items()))
+            file.write(_lines((moment, metric, value) for metric, value in load.items()))
 
     def write_progress(self, progress: Mapping[str, Any]) -> None:
         """Say how far the cell is: "doing", "epoch", "epochs", "step", "steps", "loss", "errors", "begun", "at"."""
@@ -183,7 +171,7 @@ class CellFolder:
         self._progress.unlink(missing_ok=True)
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Say that all results are there: "costs" by name, "threshold", "decoder", "seconds", "finished"."""
+        """Say that all results are there: "costs" by name, "threshold", "decoder", "classes", "seconds", "finished"."""
         _write_json(self._result, result)
         for path in (self.checkpoint, self._progress):
             path.unlink(missing_ok=True)
@@ -197,24 +185,34 @@ class CellFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._cell} cannot be read: {error}") from None
 
+    def _about(self, key: str) -> Any:
+        return (_read_json(self._cell) or {}).get(key, "")
+
     def provenance(self) -> dict[str, str]:
         """Return by which code, on which machine and with which libraries the cell is computed."""
-        return dict((_read_json(self._cell) or {}).get("provenance", {}))
+        found = self._about("provenance")
+        return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
     def label(self) -> str:
         """Return the cell in words, as its comparison names it, "" where the folder does not tell."""
-        return str((_read_json(self._cell) or {}).get("label", ""))
+        return str(self._about("label"))
 
     def attempt(self) -> str:
         """Return what tells this computation of the cell from earlier ones of the same cell."""
-        return str((_read_json(self._cell) or {}).get("attempt", ""))
+        return str(self._about("attempt"))
 
     def result(self) -> dict[str, Any]:
-        """Return what `finish` was given, {} where the cell is not done."""
+        """Return what `finish` was given, {} where the cell is not done. Raises UsageError where it is damaged."""
+        if not self.is_done:
+            return {}
         found = _read_json(self._result)
-        if found is None and self.is_done:
+        costs, classes = (found.get("costs", {}), found.get("classes", [])) if found is not None else (None, None)
+        if found is None or not isinstance(costs, dict) or not isinstance(classes, list):
             raise self._damaged(self._result)
-        return found or {}
+        numbers = [*costs.values(), found.get("seconds", 0), found.get("finished", 0)]
+        if not all(isinstance(value, int | float) for value in numbers):
+            raise self._damaged(self._result)
+        return found
 
     def _damaged(self, file: Path) -> UsageError:
         return UsageError(f"{file} is damaged; delete its folder, and the same milbench run computes the cell again")
@@ -244,6 +242,10 @@ class CellFolder:
     def keep_mirrored(self, content: Mapping[str, Any]) -> None:
         """Remember what of the cell is in MLflow."""
         _write_json(self._mirrored, content)
+
+
+def _lines(rows: Iterable[tuple[float, str, float]]) -> str:
+    return "".join(f"{when!r},{metric},{value!r}\n" for when, metric, value in rows)
 
 
 def _complete_rows(path: Path) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -16,10 +17,11 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.loss import Loss
 from milbench.api.loss_output import checked, fault
-from milbench.api.recipe import Recipe
+from milbench.api.plan import to_json
+from milbench.api.registry import tasks
 from milbench.api.targets import make_target
 from milbench.api.task import Network, Task
-from milbench.engine.parts import check_max_labels, loss_for, network_for, task_for
+from milbench.engine.parts import check_max_labels, loss_for, network_for, start_network
 from milbench.engine.run import in_processes
 from milbench.engine.worker import Job, register, set_torch_defaults
 from milbench.errors import UsageError
@@ -43,13 +45,11 @@ def check_all(jobs: Sequence[Job], *, in_process: bool) -> list[str]:
         UsageError: a loss does not suit a task, or does not return what a loss must.
     """
     pairs = [*{f"{job.cell.loss} {job.cell.loss_params} {job.cell.task_key}": job for job in jobs}.values()]
-    found: list[tuple[str, str]] = []
-    if in_process:
-        found = [check(job) for job in pairs]
-    while len(found) < len(pairs) and not in_process:
+    found = [check(job) for job in pairs] if in_process else []
+    while len(found) < len(pairs):
         try:
             for answer in in_processes(check, pairs[len(found) :], workers=1, threads=pairs[0].threads):
-                found.append(answer)
+                found.append(answer)  # noqa: PERF402 those before the error stay
         except BrokenProcessPool:
             found.append(("", ""))
     for error, _ in found:
@@ -88,14 +88,14 @@ def _try_out(job: Job) -> str:
     """Return what is suspicious about the loss of a cell; raise UsageError where training cannot use it."""
     cell = job.cell
     register(job.classes)
-    task, bags = _first_batch(_Key(job))
+    key = cell.task_file or cell.task, to_json(cell.task_params), cell.task_revision, cell.data
+    task, bags = _first_batch(*key, cell.seed, job.data_dir)
     check_max_labels(task, bags)
     loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed)
-    if Recipe(**cell.recipe).head_init == "prior" and loss.head != "class":
-        network.start_at_prior(task.positions)
+    start_network(network, loss, task, cell.recipe["head_init"])
     with torch.no_grad():
-        logits = network(bags.instances).float()
+        logits = network.logits_of(bags).float()
     warning = _check_training(loss, network, bags, logits)
     with torch.no_grad():
         _check_scores(loss, bags, logits)
@@ -145,26 +145,17 @@ def _check_scores(loss: Loss, bags: Bags, logits: Tensor) -> None:
         raise fault(loss, "posterior", "probabilities that sum to 1 over the channels", f"sums from {span}")
 
 
-class _Key:
-    """A job as the key of its task's first batch."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        cell = job.cell
-        self.key = cell.task_key, cell.task_revision, cell.data, cell.seed, job.data_dir
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.key == other.key
-
-
 @lru_cache(maxsize=1)
-def _first_batch(key: _Key) -> tuple[Task, Bags]:
+def _first_batch(
+    name: str,
+    params: str,
+    revision: str,  # noqa: ARG001 for the cache
+    data: str,  # noqa: ARG001
+    seed: int,
+    data_dir: Path | None,
+) -> tuple[Task, Bags]:
     """Return a task and its first batch, of the last call where the task is the same."""
-    job = key.job
-    task = task_for(job.cell)
-    task.seed = job.cell.seed
-    task.prepare(Path(job.data_dir) if job.data_dir else None, torch.device("cpu"))
-    return task, next(iter(task.train_batches(0, generator("bags", task.name, job.cell.seed, 0))))
+    task: Task = tasks().create(name, json.loads(params))
+    task.seed = seed
+    task.prepare(data_dir, torch.device("cpu"))
+    return task, next(iter(task.train_batches(0, generator("bags", task.name, seed, 0))))

@@ -14,15 +14,7 @@ from milbench._utils.files import write_atomically
 
 @dataclass
 class Counters:
-    """How far training is.
-
-    Args:
-        epoch: how many epochs are finished.
-        step: how many steps of the next epoch are done.
-        loss_sum: the sum of the losses of these steps.
-        clipped: in how many of these steps the gradient was shortened.
-        seconds: how long these steps took.
-    """
+    """How far training is: epochs; of the next one steps, the sum of their losses, shortened gradients, seconds."""
 
     epoch: int = 0
     step: int = 0
@@ -51,8 +43,8 @@ def save(path: Path, counters: Counters, states: dict[str, Any], device: torch.d
     write_atomically(path, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
 
 
-def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counters | None:
-    """Set objects and torch's random generators to what `save` stored; None where there is no checkpoint.
+def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counters:
+    """Set objects and torch's random generators to what `save` stored, and return how far training was.
 
     It is read with `weights_only=True`: no code in it is run. A file that a lost machine left damaged counts as none.
     """
@@ -60,11 +52,9 @@ def restore(path: Path, states: dict[str, Any], device: torch.device) -> Counter
         # On a GPU the optimiser's counters would stay there, and the host would wait for them in every step.
         content = torch.load(path, map_location="cpu", weights_only=True)
         counters = Counters(**content["counters"])
-    except FileNotFoundError:
-        return None
     except Exception:  # noqa: BLE001 of a damaged file torch raises errors of many kinds
         path.unlink(missing_ok=True)
-        return None
+        return Counters()
     for name, of in states.items():
         of.load_state_dict(content["states"][name])
     torch.set_rng_state(content["cpu"])

@@ -16,17 +16,10 @@ from milbench.errors import UsageError, unknown
 def resolve(
     given: Sequence[NamedContrast], cells: Iterable[Cell], labels: Mapping[str, tuple[str, str, str]], changed: bool
 ) -> tuple[list[Contrast], list[str]]:
-    """Find the variants of contrasts on every task.
-
-    Args:
-        given: the contrasts of a spec.
-        cells: of the plan.
-        labels: the labels of the loss, the task and the recipe of every cell, by its id.
-        changed: whether flags have changed what the spec compares. A contrast that they leave without its variants is
-            then left out.
+    """Find the variants of contrasts on every task, in cells with these labels of loss, task and recipe.
 
     Returns:
-        The contrasts, and a remark for each that was left out.
+        The contrasts, and a remark for each that was left out, since flags have `changed` what a spec compares.
 
     Raises:
         UsageError: a contrast does not name two variants, one each; or two contrasts are of the same two.
@@ -35,8 +28,7 @@ def resolve(
     for cell in cells if given else ():
         loss, task, recipe = labels[cell.id]
         of_tasks.setdefault(task, {}).setdefault((loss, recipe), cell)
-    found: list[Contrast] = []
-    notes: list[str] = []
+    found, notes = list[Contrast](), list[str]()
     for contrast in given:
         try:
             variants = {task: _pair(contrast, known) for task, known in of_tasks.items()}

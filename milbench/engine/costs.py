@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, tar
         torch.autograd.grad(value, [logits, *loss.parameters()], allow_unused=True)
 
     steps = [value for _, metric, value in history if metric == "cost/step_seconds"]
-    calls = _timed(forward_and_backward)
+    calls = _timed(forward_and_backward, logits.device)
     return {
         "step_seconds": median(steps),
         "step_seconds_min": min(steps),
@@ -53,23 +54,21 @@ def costs_of(history: Sequence[Row], loss: Loss, logits: Tensor, bags: Bags, tar
     }
 
 
-def _timed(compute: Callable[[], object]) -> list[float]:
+def _timed(compute: Callable[[], object], device: torch.device) -> list[float]:
     """Return how long calls take until a GPU has finished too, after one that is not counted."""
-    compute()
-    taken: list[float] = []
-    begun = time.perf_counter()
-    while len(taken) < FEWEST_CALLS or time.perf_counter() - begun < WINDOW:
-        _synchronise()
+
+    def call() -> float:
         start = time.perf_counter()
         compute()
-        _synchronise()
-        taken.append(time.perf_counter() - start)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    call()
+    taken: list[float] = []
+    while len(taken) < FEWEST_CALLS or sum(taken) < WINDOW:
+        taken.append(call())
     return taken
-
-
-def _synchronise() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
 
 
 def reset_memory_peak(device: torch.device) -> None:
@@ -82,16 +81,12 @@ def reset_memory_peak(device: torch.device) -> None:
 
 
 def memory_peak(device: torch.device) -> float:
-    """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU, NaN if not known."""
+    """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     if sys.platform == "linux":
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024.0 * int(line.split()[1])
-    try:
-        import resource
-    except ImportError:  # on Windows
-        return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak if sys.platform == "darwin" else 1024 * peak)

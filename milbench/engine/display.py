@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from milbench.api.plan import Cell, Plan
 from milbench.engine.cell import State
 from milbench.engine.folders import Root
 from milbench.engine.worker import Outcome
+from milbench.errors import UsageError
 
 FOLLOW_INTERVAL = 0.5
 """Seconds between two looks at the progress of the cells."""
@@ -32,15 +33,7 @@ LEAST_WORK = 0.02
 
 
 class Display:
-    """Shows one launch to people.
-
-    Args:
-        console: where it is shown.
-        plan: of the comparison.
-        states: what has become of every cell, by its id, before the launch.
-        to_run: the cells that are computed.
-        root: of their folders.
-    """
+    """Shows one launch to people: its plan, with what had become of every cell before, and the cells `to_run`."""
 
     def __init__(
         self, console: Console, plan: Plan, states: Mapping[str, State], to_run: Sequence[Cell], root: Root
@@ -83,9 +76,12 @@ class Display:
             table.add_row(*key, str(len(cells)), str(len(left) - len(others)), str(len(cells) - len(left)), named)
         return table
 
-    @contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self) -> AbstractContextManager[None]:
         """Show how far the cells are until the block ends."""
+        return self._bars()
+
+    @contextmanager
+    def _bars(self) -> Iterator[None]:
         over = threading.Event()
         self.total = self.progress.add_task("cells", total=len(self.to_run), state="")
         follower = threading.Thread(target=self._follow, args=(over,), daemon=True)
@@ -178,26 +174,17 @@ class Events(Display):
         """Print what is to be computed."""
         self._print("planned", name=self.plan.name, cells=len(self.plan.cells), to_run=len(self.to_run), notes=[*words])
 
-    @contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self) -> AbstractContextManager[None]:
         """Show nothing between events."""
-        yield
+        return nullcontext()
 
     def ended(self, outcome: Outcome) -> None:
         """Print what has become of a cell."""
         cell = self.to_run[outcome.cell_id]
         metrics = last_metrics(self.root, cell) if outcome.status == "done" else {}
-        self._print(
-            "ended",
-            cell=cell.id,
-            status=outcome.status,
-            loss=cell.loss,
-            task=cell.task,
-            seed=cell.seed,
-            label=self.plan.label(cell),
-            reason=outcome.reason,
-            metrics={name: value if math.isfinite(value) else None for name, value in metrics.items()},
-        )
+        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        about = {"loss": cell.loss, "task": cell.task, "seed": cell.seed, "label": self.plan.label(cell)}
+        self._print("ended", cell=cell.id, status=outcome.status, **about, reason=outcome.reason, metrics=known)
 
     def over(self, summary: str) -> None:
         """Print how the launch ended."""
@@ -214,10 +201,9 @@ class Failures(Display):
     def planned(self, words: Sequence[str] = ()) -> None:
         """Print nothing."""
 
-    @contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self) -> AbstractContextManager[None]:
         """Show nothing."""
-        yield
+        return nullcontext()
 
     def ended(self, outcome: Outcome) -> None:
         """Print the reason why a cell is not done."""
@@ -229,9 +215,13 @@ class Failures(Display):
         """Print nothing."""
 
 
+DISPLAYS = {"text": Display, "json": Events, "quiet": Failures}
+"""What `--output` chooses from."""
+
+
 def last_metrics(root: Root, cell: Cell) -> dict[str, float]:
     """Return the metrics of a cell after its last epoch."""
-    with suppress(OSError, ValueError):
+    with suppress(UsageError):
         return {name: value for epoch, name, value in root.cell(cell.id).history() if epoch == cell.recipe["epochs"]}
     return {}
 

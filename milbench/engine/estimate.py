@@ -24,7 +24,7 @@ def outlook(
     """Return lines about the recipes of a plan with their steps, and how long its cells take.
 
     The time is that of cells of the same loss, task and recipe that are done, with their evaluations; else it is
-    measured on a few training steps, without them.
+    measured on a few training steps, and on a few bags for the last evaluation where the task knows its size.
 
     Args:
         plan: of the comparison.
@@ -34,7 +34,7 @@ def outlook(
         threads: of each cell.
         data_dir: the folder of the data; None: the default one.
     """
-    known, steps = _known_seconds(plan, root), dict[str, int]()
+    known, details = _known_seconds(plan, root), dict[str, str]()
     begun, seconds = time.monotonic(), dict(known)
     failures: dict[tuple[str, str, str], str] = {}
     for cell in to_run:
@@ -46,16 +46,23 @@ def outlook(
                 why = error if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
                 failures[key] = f"{plan.label(cell)} fails at once: {why}"
             else:
-                steps[_recipe(plan, cell)], seconds[key] = measured.steps, measured.seconds
+                seconds[key] = measured.seconds + measured.evaluation
+                details[_recipe(plan, cell)] = f", {measured.steps} steps an epoch" + (
+                    f", the last evaluation {duration(measured.evaluation)}" if measured.evaluation else ""
+                )
     lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
-    lines = [f"{line}, {steps[line]} steps an epoch" if line in steps else line for line in lines]
+    lines = [line + details.get(line, "") for line in lines]
     lines += dict.fromkeys(" ".join(line.split()) for line in failures.values())
     if not to_run or not seconds:
         return [*plan.notes, *lines]
     rest = mean(seconds.values())
     total = sum(seconds.get(plan.labels[cell.id], rest) for cell in to_run) / max(workers, 1)
     all_known = known.keys() >= {plan.labels[cell.id] for cell in to_run}
-    how = "as long as cells like these took" if all_known else f"for training alone, by {MEASURED_STEPS} steps a loss"
+    how = (
+        "as long as cells like these took"
+        if all_known
+        else f"by {MEASURED_STEPS} steps a loss, with the evaluations that are named"
+    )
     return [*plan.notes, *lines, f"about {duration(total)} with {workers} cells at a time, {how}"]
 
 
@@ -77,17 +84,18 @@ def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """The number of steps of an epoch, and the seconds of all steps of a training."""
+    """The number of steps of an epoch, the seconds of all steps, and those of the last evaluation, 0 if not known."""
 
     steps: int
     seconds: float
+    evaluation: float
 
 
 def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
     """Measure a few steps of a cell on the CPU."""
     import torch
 
-    from milbench.engine.train import batch_generator, set_up, train_step
+    from milbench.engine.train import batch_generator, score_function, set_up, train_step
     from milbench.engine.worker import set_torch_defaults
 
     set_torch_defaults(threads)
@@ -98,4 +106,10 @@ def _measured(cell: Cell, threads: int, data_dir: Path | None) -> Measured:
         begun = time.perf_counter()
         train_step(it, next(batches), done)
         taken.append(time.perf_counter() - begun)
-    return Measured(it.steps, it.recipe.epochs * it.steps * min(taken))
+    evaluation = 0.0
+    if bags := it.task.evaluated_bags:
+        few = it.task.gallery()
+        begun = time.perf_counter()
+        score_function(it)(few)
+        evaluation = bags * (time.perf_counter() - begun) / len(few)
+    return Measured(it.steps, it.recipe.epochs * it.steps * min(taken), evaluation)

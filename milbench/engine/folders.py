@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 
 
 class Root:
-    """The folder that `--root` names; nothing is created before `make`.
-
-    Args:
-        path: of the folder.
-
-    Attributes:
-        path: the folder, absolute.
-        runs: the store.
-        reports: one folder a comparison.
-        cells: one folder a cell.
-        database: MLflow's SQLite file.
-        artifacts: MLflow's copies of files.
-    """
+    """The folder that `--root` names, with the store in `runs`; nothing is created before `make`."""
 
     def __init__(self, path: Path) -> None:
         self.path = expanded(path, "--root").absolute()
@@ -76,6 +64,11 @@ class Root:
             UsageError: there is no such comparison, or its plan is damaged.
         """
         known = self.names()
+        if not known and (cells := len([*self._folders()])):
+            raise UsageError(
+                f"{self.runs} has {cells} cells and no plan of a comparison; the same milbench run writes it again, "
+                "and finds what is done"
+            )
         if not known:
             raise UsageError(f"nothing was run yet in {self.runs}; start with: milbench run demo (or give --root)")
         if name is not None and name not in known:
@@ -136,15 +129,7 @@ class Root:
 
 
 def results(root: Path | str = ".", name: str | None = None) -> Results:
-    """Return everything that a report shows of a comparison.
-
-    Args:
-        root: the folder with the store, runs/.
-        name: of the comparison; None: the one launched last.
-
-    Raises:
-        UsageError: there is no such comparison.
-    """
+    """Return everything that a report shows of a comparison; None: of the one launched last."""
     import pandas as pd
 
     from milbench.api.results import COLUMNS, Results

@@ -19,30 +19,15 @@ from milbench.evaluation.saliency import gallery_saliency
 def save_gallery(
     path: Path, task: Task, network: Network, loss: Loss, score: ScoreFunction, evaluation: Evaluation
 ) -> None:
-    """Compute and write the gallery of a trained network.
-
-    Args:
-        path: of the file, see `milbench.api.gallery.write`.
-        task: prepared.
-        network: trained.
-        loss: trained with the network.
-        score: gives the scores of a batch of bags by this network and loss.
-        evaluation: of the last epoch.
-    """
+    """Compute and write the gallery of a network and a loss that were trained on a task, with their last evaluation."""
     bags = task.gallery()
     scores = score(bags)
     truth = bags.truth or Truth(torch.empty(len(bags), 0, dtype=torch.long))
     arrays: dict[str, Tensor | None] = {
-        "instances": bags.instances,
-        "labels": bags.labels,
-        "mask": bags.mask,
-        "presence": scores.presence,
-        "probs": scores.instances,
-        "classes": truth.classes,
-        "boxes": truth.boxes,
-        "position_classes": truth.position_classes,
-        "coords": bags.coords,
-    }
+        "instances": bags.instances, "labels": bags.labels, "mask": bags.mask, "coords": bags.coords,
+        "presence": scores.presence, "probs": scores.instances,
+        "classes": truth.classes, "boxes": truth.boxes, "position_classes": truth.position_classes,
+    }  # fmt: skip
     centres = network.centres_in(bags)
     made = gallery.make(
         threshold=evaluation.metrics.get(THRESHOLD),
@@ -50,7 +35,7 @@ def save_gallery(
         centres=centres,
         frames_per_second=task.frames_per_second,
         class_names=task.class_names,
-        misread=task.misread(score, evaluation.decoder),
+        misread=evaluation.misread,
         **{k: None if v is None else v.cpu().numpy() for k, v in arrays.items()},
     )
     if bags.are_images:

@@ -51,13 +51,7 @@ RELATIVE = "mlflow-artifacts:/"
 
 
 class Mirror:
-    """Mirrors the cells of a comparison, in a thread of its own.
-
-    Args:
-        root: of the store.
-        plan: of the comparison, whose name is that of the experiment.
-        log_models: whether trained networks are logged as MLflow models.
-    """
+    """Mirrors the cells of a comparison, in a thread of its own, with trained networks as models where `log_models`."""
 
     def __init__(self, root: Root, plan: Plan, *, log_models: bool = False) -> None:
         self.root, self.plan, self.log_models = root, plan, log_models
@@ -138,7 +132,7 @@ def is_behind(folder: CellFolder, uri: str, *, models: bool = False) -> bool:
     """Return whether something of a cell, with its network as a model where `models`, is not in MLflow yet."""
     status = folder.state().status
     known = folder.mirrored()
-    if status == "missing" and not folder.was_begun and not known:
+    if status == "missing" and not folder.begun and not known:
         return False
     lacks_model = models and status == "done" and not known.get("model")
     return known.get("uri") != uri or known.get("status") != STATUSES[status] or status == "running" or lacks_model
@@ -202,10 +196,8 @@ class _Run:
             [self.experiment], f"tags.`{ATTEMPT}` = '{self.folder.attempt()}'", max_results=1
         )
         provenance = self.folder.provenance()
-        tags = {f"milbench.{key}": value for key, value in provenance.items()} | {
-            CELL: self.cell.id,
-            ATTEMPT: self.folder.attempt(),
-        }
+        tags = {f"milbench.{key}": value for key, value in provenance.items()}
+        tags |= {CELL: self.cell.id, ATTEMPT: self.folder.attempt()}
         if provenance.get("code"):
             tags["mlflow.source.git.commit"] = provenance["code"]
         start = int(1000 * (self.folder.begun or self.folder.result().get("finished", time.time())))
@@ -216,14 +208,8 @@ class _Run:
         params = [Param(key, str(value)) for key, value in self.cell.params().items()]
         self.client.log_batch(run_id, params=params)
         self._log_data(run_id)
-        known = {
-            "uri": self.uri,
-            "run": run_id,
-            "start": run.info.start_time,
-            "status": "RUNNING",
-            "rows": 0,
-            "load": 0,
-        }
+        known = {"uri": self.uri, "run": run_id, "start": run.info.start_time, "status": "RUNNING"}
+        known |= {"rows": 0, "load": 0}
         self.folder.keep_mirrored(known)
         return known
 

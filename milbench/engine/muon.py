@@ -13,8 +13,8 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose matrix of every layer is approximately orthogonalised before the step.
 
     torch's Muon accepts matrices only. It therefore gets a convolution's weights as (fan_out, fan_in) views of the same
-    memory, while biases and all other parameters of one dimension go to AdamW. The steps of both have the same length
-    (`match_rms_adamw`), so that they share a learning rate.
+    memory, while parameters of one dimension go to AdamW. The steps of both have the same length (`match_rms_adamw`),
+    so that they share a learning rate.
 
     K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; the common step length:
     J. Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982, 2025.
@@ -26,13 +26,12 @@ class Muon(torch.optim.Optimizer):
         self.matrices = [p for p in parameters if p.ndim > 1]
         self.views = [nn.Parameter(_as_matrix(p.detach())) for p in self.matrices]
         rest = [p for p in parameters if p.ndim <= 1]
+        how: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self.inner: list[torch.optim.Optimizer] = []
         if self.views:
-            self.inner.append(
-                torch.optim.Muon(self.views, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-            )
+            self.inner.append(torch.optim.Muon(self.views, adjust_lr_fn="match_rms_adamw", **how))
         if rest:
-            self.inner.append(torch.optim.AdamW(rest, lr=lr, weight_decay=weight_decay))
+            self.inner.append(torch.optim.AdamW(rest, **how))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,23 +24,16 @@ Schedule = Callable[[int, int], float]
 checkpoints need not hold it."""
 
 
-def _of_torch(cls: Any) -> OptimizerMaker:
+def _of_torch(cls: Any, **fixed: Any) -> OptimizerMaker:
     """Return what makes an optimiser of torch, with its own defaults besides learning rate and weight decay."""
     known = inspect.signature(cls).parameters
 
     def make(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
-        given: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
-        return cls(model.parameters(), **{name: value for name, value in given.items() if name in known})  # type: ignore[no-any-return]
+        given = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+        return cls(model.parameters(), **{k: v for k, v in given.items() if k in known}, **fixed)  # type: ignore[no-any-return]
 
-    make.__doc__ = f"torch.optim.{cls.__name__}"
+    make.__doc__ = f"torch.optim.{cls.__name__}{''.join(f', {key} = {value}' for key, value in fixed.items())}"
     return make
-
-
-def _sgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
-    """Stochastic gradient descent with Nesterov's momentum of 0.9."""
-    return torch.optim.SGD(
-        model.parameters(), lr=recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay
-    )
 
 
 def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
@@ -50,29 +43,26 @@ def _psgd(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Opti
 
 def _muon(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:  # noqa: ARG001
     """Muon for the weights of every layer, AdamW for biases; it needs torch 2.9 or later."""
+    if not hasattr(torch.optim, "Muon"):
+        raise UsageError(f"the optimizer 'muon' needs torch 2.9 or later, and this is {torch.__version__}")
     return Muon(model, lr=recipe.lr, weight_decay=recipe.weight_decay)
 
 
-def _torch_optimizers() -> dict[str, OptimizerMaker]:
-    """Return torch's optimisers by their names in lower case, but for those that need more, or wait for a GPU."""
-    classes = {
-        name.lower(): cls
-        for name, cls in vars(torch.optim).items()
-        if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
-    }
-    return {name: _of_torch(cls) for name, cls in classes.items() if name not in _UNSUITABLE}
-
-
 _UNSUITABLE = ("optimizer", "lbfgs", "sparseadam", "muon", "adafactor", "asgd")
-OPTIMIZERS: dict[str, OptimizerMaker] = {**_torch_optimizers(), "sgd": _sgd, "muon": _muon, "psgd": _psgd}
-"""The optimisers of torch, and those of milbench itself."""
+"""Classes of `torch.optim` that need more than gradients, or wait for a GPU."""
+OPTIMIZERS: dict[str, OptimizerMaker] = {
+    name.lower(): _of_torch(cls)
+    for name, cls in vars(torch.optim).items()
+    if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer) and name.lower() not in _UNSUITABLE
+} | {"sgd": _of_torch(torch.optim.SGD, momentum=0.9, nesterov=True), "muon": _muon, "psgd": _psgd}
+"""The optimisers of torch by their names in lower case, and those of milbench itself."""
 CLIPPING: dict[str, Any] = {"clip_norm": None, "clip_quantile": None, "normalize_gradient": False}
 """The fields of a recipe that set a rule for the length of a gradient, each with the value that sets none."""
-_ONE_LENGTH = {**CLIPPING, "normalize_gradient": True}
+_ONE_LENGTH = {"schedule": "one-cycle", "clip_rms": None, **CLIPPING, "normalize_gradient": True}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adamw": {"lr": 1e-3, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
-    "sgd": {"lr": 0.05, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
-    "muon": {"lr": 2e-3, "schedule": "one-cycle", "clip_rms": None, **_ONE_LENGTH},
+    "adamw": {"lr": 1e-3, **_ONE_LENGTH},
+    "sgd": {"lr": 0.05, **_ONE_LENGTH},
+    "muon": {"lr": 2e-3, **_ONE_LENGTH},
     "psgd": {"lr": 0.02, "schedule": "drop-at-half", "clip_rms": 0.1, **CLIPPING},
 }
 """The settings of a recipe for an optimiser where the task's own recipe is for another one; as published for psgd."""
@@ -111,26 +101,15 @@ def check_recipe(recipe: Recipe) -> None:
         raise unknown("schedule", recipe.schedule, SCHEDULES)
     if recipe.clip_rms is not None and recipe.optimizer != "psgd":
         raise UsageError(f"recipe.clip_rms shortens the steps of psgd alone, not of {recipe.optimizer}; see clip_norm")
-    if len(rules := clipping_rules(recipe.model_dump())) > 1:
+    rules = [f"{name} = {getattr(recipe, name)}" for name, none in CLIPPING.items() if getattr(recipe, name) != none]
+    if len(rules) > 1:
         raise UsageError(f"recipe: {' and '.join(rules)} are two rules for the length of a gradient; set one of them")
     if recipe.weight_decay and recipe.optimizer == "psgd":
         raise UsageError(f"recipe.weight_decay = {recipe.weight_decay}: psgd has none; leave it at 0")
 
 
-def clipping_rules(recipe: Mapping[str, Any]) -> list[str]:
-    """Return which fields of a recipe, as JSON data, set a rule for the length of a gradient, with their values."""
-    unset = (None, False, "none")
-    return [f"{name} = {recipe[name]}" for name in CLIPPING if recipe.get(name) not in unset]
-
-
 def make_optimizer(model: torch.nn.Module, recipe: Recipe, seed: int) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser in its initial state, over the trainable parameters of a model.
-
-    Args:
-        model: whose trainable parameters are optimised.
-        recipe: with the name of the optimiser and its settings.
-        seed: of the random numbers that the optimiser draws.
-    """
+    """Return the recipe's optimiser in its initial state; the seed is that of what the optimiser draws."""
     return optimizers().function(recipe.optimizer)(model, recipe, seed)
 
 

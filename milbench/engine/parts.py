@@ -14,51 +14,37 @@ from milbench.api.plan import Cell
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network, Task
 from milbench.errors import UsageError
+from milbench.networks.registry import HIDDEN, pooling_network
 
 
 def task_for(cell: Cell) -> Task:
-    """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed.
-
-    Args:
-        cell: with the name and the parameters.
-
-    Raises:
-        UsageError: there is no such task, or a parameter is wrong.
-    """
+    """Return the task of a cell, as it is when cells are planned: not prepared, and without the seed."""
     task: Task = tasks().create(cell.task_file or cell.task, cell.task_params)
     return task
 
 
 def loss_for(cell: Cell, task: Task) -> Loss:
-    """Return the loss of a cell, with the initial weights that it has of its own, on the CPU.
-
-    Args:
-        cell: with the name, the parameters and the seed.
-        task: the task, which knows its number of classes: prepared if it needs data for that.
-
-    Raises:
-        UsageError: there is no such loss, or a parameter is wrong.
-    """
+    """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
     loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
 
 def network_for(loss: Loss, task: Task, seed: int) -> Network:
-    """Return a new network of the task for this kind of loss.
+    """Return a new network of a prepared task for this kind of loss, not trained, on the CPU.
 
-    Args:
-        loss: whose `head` decides between the task's classifier of whole bags and its network of positions.
-        task: the task, prepared if its network needs data.
-        seed: of the initial weights.
-
-    Returns:
-        A new network, not trained, on the CPU.
-
-    Raises:
-        UsageError: the task has no network of this kind.
+    The `network` and `head` of the loss decide between one that pools instances, the task's classifier of whole bags
+    and its network of positions.
     """
+    if loss.network != "task":
+        return pooling_network(loss.network, task.encoder(HIDDEN, seed), task.num_classes, seed)
     return task.classifier(seed) if loss.head == "class" else task.network(seed)
+
+
+def start_network(network: Network, loss: Loss, task: Task, head_init: str) -> None:
+    """Set the initial biases of a network's head as a recipe says."""
+    if head_init == "prior" and loss.head != "class":
+        network.start_at_prior(task.positions)
 
 
 def check_max_labels(task: Task, bags: Bags) -> None:
@@ -85,15 +71,9 @@ def check_unchanged(cell: Cell) -> None:
 
 
 def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
-    """Check that the data are those that a cell was planned with: its results would pass for theirs.
+    """Raise UsageError where the data are not those that a cell was planned with: its results would pass for theirs.
 
-    Args:
-        task: of `task_for`: cells are planned before the task has a seed.
-        cell: with the digest of its data.
-        data_dir: the folder of the data; None: the default one.
-
-    Raises:
-        UsageError: they are other data.
+    The task is that of `task_for`: cells are planned before the task has a seed.
     """
     found = task.check_data(data_dir)
     if found != cell.data:
@@ -104,31 +84,18 @@ def check_data_unchanged(task: Task, cell: Cell, data_dir: Path | None) -> None:
 
 
 def network_logits(network: Network, bags: Bags, device: torch.device, *, half: bool = False) -> Tensor:
-    """Return the logits (B, C+1, *positions) float32 of B bags, computed in bfloat16 where `half`.
-
-    Args:
-        network: on the device.
-        bags: on the device.
-        device: of the network.
-        half: whether the network computes in bfloat16.
-    """
-    instances = network.as_input(bags.instances)
+    """Return the logits (B, C+1, *positions) float32 of B bags on the device, computed in bfloat16 where `half`."""
     with torch.autocast(device.type, torch.bfloat16) if half else nullcontext():
-        logits: Tensor = network(instances)
+        logits = network.logits_of(bags)
     return logits.float()
 
 
 def check_finite(what: str, values: Tensor, done: int, steps: int) -> Tensor:
-    """Return the values; on a CPU they are checked, for a GPU one would have to wait.
-
-    Args:
-        what: they are, for the message.
-        values: of logits or losses.
-        done: how many steps of the training are done.
-        steps: how many steps an epoch has.
+    """Return logits or losses; on a CPU they are checked, for a GPU one would have to wait.
 
     Raises:
-        FloatingPointError: some are not finite; the message names the epoch and the step.
+        FloatingPointError: some are not finite; the message names the epoch and the step, of `done` steps of all and
+            `steps` of an epoch.
     """
     if values.device.type == "cpu" and not bool(torch.isfinite(values).all()):
         place = f"epoch {done // steps + 1}, step {done % steps + 1}"

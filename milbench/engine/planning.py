@@ -34,8 +34,8 @@ def make_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
 
     Args:
         spec: from `make_spec` or `read_spec`.
-        device: on which the cells are computed, for the precision `auto`.
-        precision: what `auto` is, where an earlier launch has decided it; "": what the device does decides.
+        device: which decides what the precision `auto` is.
+        precision: what it is, where an earlier launch has decided it.
 
     Raises:
         UsageError: a name, a parameter or the data of a task are wrong, or losses of different supervision are compared
@@ -113,13 +113,10 @@ class _Tasks:
     def _task_fields(self, name: str, params: Params, task: Task, task_name: str) -> Params:
         entry = tasks().entry(name)
         return {
-            "task": entry.name,
-            "task_params": params,
-            "task_file": entry.source,
-            "task_revision": f"{task.revision}{entry.source_digest}{task.uses}",
+            "task": entry.name, "task_params": params, "task_file": entry.source, "task_name": task_name,
+            "task_revision": f"{task.revision}{entry.source_digest}{task.dependencies}",
             "data": task.check_data(self.data_dir),
-            "task_name": task_name,
-        }
+        }  # fmt: skip
 
     def _cells(self, task: Task, task_fields: Params) -> Iterator[Cell]:
         """Yield every recipe with every loss and seed."""
@@ -141,7 +138,12 @@ class _Tasks:
 
             self.precision = auto_precision(torch.device(self.device))
             does = "multiplies" if self.precision == "bfloat16" else "does not multiply"
-            self.notes.append(f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16.")
+            note = f"Precision auto is {self.precision} here: {device_name(self.device)} {does} bfloat16."
+            if self.spec.run.cluster:
+                note += (
+                    " It holds for the cells of the cluster too, whatever its workers multiply; set recipe.precision."
+                )
+            self.notes.append(note)
         return recipe | {"precision": self.precision}
 
 
@@ -218,12 +220,9 @@ def _loss_fields(name: str, params: Params) -> Params:
     """Return the fields of a cell that a loss determines."""
     entry, cls = losses().entry(name), losses().cls(name)
     return {
-        "loss": entry.name,
-        "loss_params": params,
-        "loss_file": entry.source,
+        "loss": entry.name, "loss_params": params, "loss_file": entry.source, "supervision": cls.supervision,
         "loss_revision": f"{cls.revision}{entry.source_digest}",
-        "supervision": cls.supervision,
-    }
+    }  # fmt: skip
 
 
 def _recipes(spec: Spec, task: Task) -> list[Params]:
@@ -236,13 +235,10 @@ def _recipes(spec: Spec, task: Task) -> list[Params]:
 
 
 def changed_recipe(defaults: Params, changes: Params) -> Params:
-    """Return a recipe, such as that of a task, with changes; "none" stands for None.
+    """Return a recipe, such as that of a task, with changes that have an effect; "none" stands for None.
 
     Another optimiser comes with settings of its own, and a rule for the length of a gradient, or none, replaces the one
     before.
-
-    Raises:
-        UsageError: a change is unknown or wrong, or has no effect.
     """
     from milbench.api.recipe import Recipe
     from milbench.engine.optimizers import CLIPPING, SETTINGS, check_recipe, optimizers

@@ -16,14 +16,7 @@ LOAD_INTERVAL = 10.0
 
 
 class Progress:
-    """Writes how far a cell is, at most twice a second.
-
-    Args:
-        folder: of the cell.
-        epochs: how many epochs there are.
-        steps: how many steps an epoch has.
-        at: how far training is at the beginning.
-    """
+    """Writes how far a cell with `epochs` of so many `steps` is, at most twice a second."""
 
     def __init__(self, folder: CellFolder, epochs: int, steps: int, at: Counters) -> None:
         self.folder = folder
@@ -66,7 +59,7 @@ class Progress:
 
 
 def machine_load() -> dict[str, float]:
-    """Return the load of this machine by MLflow's names; {} where nothing can tell it."""
+    """Return the load of this machine by MLflow's names; {} without the extra `ui`, whose pages show it."""
     try:
         import psutil
     except ImportError:

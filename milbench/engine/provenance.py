@@ -18,13 +18,8 @@ PACKAGE = Path(milbench.__file__).resolve().parent
 
 
 def provenance(device: str, threads: int) -> dict[str, str]:
-    """Return by which code, on which machine and with which libraries a cell is computed.
-
-    Args:
-        device: where it is computed, such as "cpu" or "cuda:0".
-        threads: threads of PyTorch on the CPU.
-    """
-    revision, dirty = _own_version()
+    """Return what is recorded of a cell on a device, such as "cpu" or "cuda:0", with these threads of PyTorch."""
+    revision, dirty = code_version()
     return {
         "version": milbench.__version__,
         "code": revision,
@@ -41,33 +36,24 @@ def provenance(device: str, threads: int) -> dict[str, str]:
     }
 
 
-@cache
-def _own_version() -> tuple[str, str]:
-    """Return `code_version` of the code that this process has imported, when it is asked for the first time."""
-    return code_version()
-
-
+@cache  # of the code that this process has imported, when it is asked for the first time
 def code_version(package: Path = PACKAGE) -> tuple[str, str]:
-    """Return the git revision of the code, and whether its files differ from that revision.
+    """Return the git revision of the code, and "yes" or "no": whether its files differ from that revision.
 
-    Args:
-        package: the folder of the package milbench, which stands at the top of its checkout.
-
-    Returns:
-        The revision, and "yes" or "no"; both are "" where the package is not part of a checkout of milbench.
+    Both are "" where the package does not stand at the top of a checkout of milbench.
     """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(package), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+
     try:
-        if Path(_git(package, "rev-parse", "--show-toplevel")).resolve() != package.parent:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
             return "", ""  # installed into the checkout of another project, whose revision is not that of this code
-        dirty = _git(package, "status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
-        return _git(package, "rev-parse", "HEAD"), "yes" if dirty else "no"
+        dirty = git("status", "--porcelain", "--", ":/milbench", ":/losses", ":/tasks")
+        return git("rev-parse", "HEAD"), "yes" if dirty else "no"
     except (OSError, subprocess.SubprocessError):
         return "", ""
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=20, check=True)
-    return done.stdout.strip()
 
 
 def device_name(device: str) -> str:

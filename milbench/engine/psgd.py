@@ -52,6 +52,7 @@ class KroneckerPSGD(torch.optim.Optimizer):
         self.clipped: Tensor = torch.zeros(())
         """1 where the last step had to be shortened, else 0."""
         self._curvature: list[tuple[list[Tensor], list[Tensor]]] = []
+        """Directions and Hessian-vector products, a pair for each layer."""
         for group in self.param_groups:
             weight = group["params"][0]
             rows, columns = _as_matrix(group["params"]).shape
@@ -127,17 +128,10 @@ def _derivatives(loss: Tensor, parameters: list[Tensor], directions: list[Tensor
 def update_factors(
     left: Tensor, right: Tensor, direction: Tensor, product: Tensor, factor_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the triangular factors of a layer after one step.
+    """Return the factors of a layer after a step, relative to the largest entry of the gradient.
 
-    Args:
-        left: (rows, rows), the upper triangular factor L.
-        right: (columns, columns), the upper triangular factor R.
-        direction: (rows, columns), the direction V.
-        product: (rows, columns), the Hessian-vector product H along it.
-        factor_step: the step size, relative to the largest entry of the gradient.
-
-    Returns:
-        L (rows, rows) and R (columns, columns), both upper triangular.
+    Upper triangular are L (rows, rows) and R (columns, columns); the direction V and the Hessian-vector product H along
+    it are (rows, columns).
     """
     # With A = L H R^T and B = L^-T V R^-1 the relative gradients are A A^T - B B^T and A^T A - B^T B.
     a = left @ product @ right.T

@@ -9,10 +9,9 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
-from milbench.engine.cell import CellFolder
+from milbench._utils import extras
 from milbench.engine.spec import MOST_WORKERS
 from milbench.engine.worker import Job, Outcome, compute, died, serve
 from milbench.errors import UsageError
@@ -47,7 +46,7 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
         return
     left = {job.cell.id: job for job in jobs}
     for job in jobs:
-        CellFolder(Path(job.folder)).forget_attempt()
+        job.cell_folder.forget_attempt()
     with _cluster(cluster) as client:
         while left:
             try:
@@ -57,22 +56,21 @@ def compute_all(jobs: Sequence[Job], workers: int, cluster: str | None = None) -
             except Exception as error:
                 if not (how := _death(error, client)):
                     raise
-                ended = [job for job in left.values() if CellFolder(Path(job.folder)).failure() is not None]
-                for job in ended:  # its process has ended itself, since it has lost its GPU
-                    del left[job.cell.id]
-                    yield Outcome(job.cell.id, "failed", CellFolder(Path(job.folder)).failure() or "")
-                suspects = [job for job in left.values() if CellFolder(Path(job.folder)).was_begun]
-                if not suspects and not ended:
+                if not any(job.cell_folder.begun or job.cell_folder.failure() for job in left.values()):
                     raise UsageError(f"worker processes die before they begin with a cell: {how}") from None
-                for outcome in _one_by_one(suspects, client):
+                for outcome in _one_by_one([*left.values()], client):
                     del left[outcome.cell_id]
                     yield outcome
 
 
-def _one_by_one(suspects: Sequence[Job], client: Any) -> Iterator[Outcome]:
+def _one_by_one(left: Sequence[Job], client: Any) -> Iterator[Outcome]:
     """Compute one cell alone after the other, the one that was begun last first, until one is found that has died."""
-    for job in sorted(suspects, key=lambda job: CellFolder(Path(job.folder)).begun, reverse=True):
-        if CellFolder(Path(job.folder)).timed_out:
+    for job in left:
+        if reason := job.cell_folder.failure():  # its process has ended itself, since it has lost its GPU
+            yield Outcome(job.cell.id, "failed", reason)
+    suspects = [job for job in left if job.cell_folder.begun]
+    for job in sorted(suspects, key=lambda job: job.cell_folder.begun, reverse=True):
+        if job.cell_folder.timed_out:
             yield Outcome(job.cell.id, "failed", died(job, ""))
             continue
         try:
@@ -89,12 +87,7 @@ def in_processes(
 ) -> Iterator[T]:
     """Yield what a function returns for jobs, computed by joblib in other processes, as they end.
 
-    Args:
-        function: is called in another process.
-        jobs: its arguments.
-        workers: how many calls go on at a time, on this machine.
-        threads: of each process.
-        client: of a dask cluster; None: processes of this machine.
+    So many `workers` of so many `threads` are processes of this machine; with a client they are those of its cluster.
     """
     from joblib import Parallel, delayed, parallel_config
 
@@ -134,7 +127,8 @@ def _death(error: Exception, client: Any) -> str:
 
 
 def check_cluster(address: str) -> None:
-    """Raise UsageError where the address of a cluster has no form that a cluster can have."""
+    """Raise UsageError where dask is not installed, or the address has no form that a cluster can have."""
+    extras.load("distributed", "dask", "--cluster")
     if number := re.fullmatch(r"local:(.*)", address):
         if not re.fullmatch(r"[1-9]\d{0,3}", number[1]) or int(number[1]) > MOST_WORKERS:
             raise UsageError(f"--cluster {address}: expected local:N with N from 1 to {MOST_WORKERS} processes")
@@ -144,18 +138,12 @@ def check_cluster(address: str) -> None:
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
-    """Connect to a dask cluster for the block; yield None where there is no address.
-
-    Raises:
-        UsageError: dask is not installed, or no scheduler answers.
-    """
+    """Connect to a dask cluster for the block, None for no address; raise UsageError where no scheduler answers."""
     if address is None:
         yield None
         return
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise UsageError("--cluster needs dask: pip install 'milbench[dask]'") from None
+    from distributed import Client, LocalCluster
+
     for name in [*logging.root.manager.loggerDict, "tornado", "asyncio"]:
         if name.startswith(("distributed", "tornado", "asyncio")):  # what happens to workers is told by their cells
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -172,18 +160,9 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def worker_count(devices: Sequence[str], cells: int, jobs: int | None, jobs_per_device: int | None) -> tuple[int, int]:
-    """Return how many cells are computed at a time in all, and how many on each GPU.
+    """Return how many cells are computed at a time in all, and how many on each GPU, where a user gives one or neither.
 
     On a CPU they are as many as cores, which parallel cells use better than threads in one cell; on GPUs one a GPU.
-
-    Args:
-        devices: the different devices, such as ["cpu"] or ["cuda:0", "cuda:1"].
-        cells: how many cells there are.
-        jobs: how many the user wants in all; None: the user does not say.
-        jobs_per_device: how many on each GPU; None: the user does not say.
-
-    Raises:
-        UsageError: both numbers are given, or the one for GPUs beside a CPU.
     """
     if list(devices) == ["cpu"]:
         if jobs_per_device is not None:

@@ -84,10 +84,6 @@ class Search(BaseModel):
     def _something_to_search(self) -> Self:
         if not self.recipe and not any(self.loss.values()):
             raise ValueError("there is nothing to search: add [tune.recipe] or [tune.loss.NAME]")
-        return self
-
-    @model_validator(mode="after")
-    def _no_empty_list(self) -> Self:
         of_tasks = [values for values in self.recipe.values() if isinstance(values, dict)]
         spaces: list[Mapping[str, object]] = [self.recipe, *of_tasks, *self.loss.values()]
         for name, values in ((name, values) for space in spaces for name, values in space.items()):
@@ -103,20 +99,11 @@ class Search(BaseModel):
 
 
 def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int = 0) -> list[list[Params]]:
-    """Return draws from several spaces, such as that of the recipe and that of a loss.
+    """Return as many draws from several spaces, such as that of the recipe and that of a loss, by name.
 
     The draws are points of one scrambled Sobol sequence: they fill the space more evenly than independent ones, and
-    more draws begin with the same ones. Coordinates belong to dimensions by their order, and the first spaces have the
-    first ones.
-
-    Args:
-        spaces: dimensions by name.
-        count: the number of draws.
-        coordinates: of a point, where there are more than dimensions: with as many for every loss, losses share the
-            draws of the spaces that they have in common.
-
-    Returns:
-        For every draw the value of every dimension of each space, by name; `settings_of` says what it sets.
+    more draws begin with the same ones. Coordinates belong to dimensions by their order; where points of all losses
+    have as many `coordinates`, losses share the draws of the spaces that they have in common.
 
     Examples:
         >>> lr, head = Range(low=0.001, high=0.1, scale="log"), ["prior", "paper"]
@@ -127,23 +114,15 @@ def draw(spaces: Sequence[Mapping[str, Dimension]], count: int, coordinates: int
     Source: I. M. Sobol, "On the distribution of points in a cube and the approximate evaluation of integrals", USSR
     Computational Mathematics and Mathematical Physics 7, 1967; as in `scipy.stats.qmc`.
     """
-    points = _sobol(max(coordinates, sum(map(len, spaces))), count)
-    drawn = []
-    for point in points:
-        shares = iter(point)
-        drawn.append([{name: _value(d, next(shares)) for name, d in space.items()} for space in spaces])
-    return drawn
-
-
-def _sobol(dimensions: int, count: int) -> list[list[float]]:
-    """Return points of the unit cube."""
     from scipy.stats import qmc
 
-    if not dimensions:
-        return [[]] * count
+    dimensions = max(coordinates, sum(map(len, spaces)), 1)
     sequence = qmc.Sobol(dimensions, scramble=True, rng=SCRAMBLE)
     points = sequence.random_base2(max(0, math.ceil(math.log2(count))))  # its balance holds for powers of two
-    return [[float(share) for share in point] for point in points[:count]]
+    return [
+        [{name: _value(dimension, next(shares)) for name, dimension in space.items()} for space in spaces]
+        for shares in map(iter, points[:count].tolist())
+    ]
 
 
 def _value(dimension: Dimension, share: float) -> Any:

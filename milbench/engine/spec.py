@@ -14,18 +14,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from milbench.api.plan import COMPARISON_NAME, LONGEST_NAME, Selection
-from milbench.api.registry import Registry, constructor_parameters, losses, tasks
+from milbench.api.registry import losses, tasks
 from milbench.api.supervision import Supervision
 from milbench.api.validation import validated
 from milbench.engine.search_space import Search
 from milbench.engine.tables import Difference, Literature, Margin, NamedContrast, PassMark, Table
-from milbench.errors import UsageError, as_usage, closest, unknown
+from milbench.errors import UsageError, as_usage, unknown
 
 Params = dict[str, Any]
 CHANGED = " with changes"
 """At the end of `Spec.source` where flags have changed what a spec says."""
-SETTABLE = ("supervision", "compare_by", "selection", "title", "notes")
-"""The fields of a spec that `-p` sets by their names alone."""
+CHOSEN = ("source", "part", "preset")
+"""The fields of a spec that a file cannot set: how it was read decides them."""
 MOST_WORKERS = 1024
 """How many processes, or threads of each, there may be: more are a slip, which would exhaust the machine."""
 MOST_SEEDS = 100_000
@@ -204,9 +204,13 @@ def _name_tasks_of_marks(values: Params, given: str) -> None:
 
 
 def _with_preset(values: Params, chosen: str | None, given: str) -> Params:
+    """Return the values of a file with those of one of its presets, and the name of that."""
     found = values.pop("presets", {})
     if not isinstance(found, dict) or not all(isinstance(changes, dict) for changes in found.values()):
         raise UsageError(f"spec {given}: presets are tables, [presets.NAME]")
+    for table in (values, *found.values()):
+        if wrong := next((name for name in CHOSEN if name in table), None):
+            raise unknown(f"parameter of spec {given}", wrong, {*Spec.model_fields, "presets"} - {*CHOSEN})
     if not found:
         if chosen is not None:
             raise UsageError(f"spec {given} has no presets; leave out --preset {chosen}")
@@ -291,89 +295,6 @@ def parse_seeds(given: str | int | list[int] | None) -> list[int]:
     if (count := sum(map(len, ranges))) > MOST_SEEDS:
         raise UsageError(f"seeds {str(given)[:60]!r}: {count:,} seeds are too many, expected at most {MOST_SEEDS:,}")
     return sorted(set().union(*ranges))
-
-
-def parse_setting(values: Params, setting: str) -> None:
-    """Change the values of a spec by one setting of the command line (`-p`).
-
-    Args:
-        values: of the fields of `Spec`, with "losses" and "tasks"; changed in place.
-        setting: recipe.KEY=VALUE for all tasks, recipe.TASK.KEY=VALUE for one, loss.KEY=VALUE for every chosen loss
-            that has such a parameter, loss.NAME.KEY=VALUE for one (tasks likewise), run.KEY=VALUE for where and how
-            cells are computed, KEY=VALUE for another field of the spec. Commas between values make an axis.
-
-    Raises:
-        UsageError: the setting has another form, or no chosen loss or task has such a parameter.
-    """
-    key, equals, text = setting.partition("=")
-    place = key.strip().split(".")
-    parsed = [_scalar(part.strip()) for part in text.split(",")]
-    value = parsed if len(parsed) > 1 else parsed[0]
-    kind, *names = place
-    if equals and len(place) == 1 and kind in SETTABLE:
-        values[kind] = parsed if kind in ("supervision", "compare_by", "notes") else value
-        return
-    longest = 2 if kind == "run" else 3
-    if not equals or kind not in ("recipe", "loss", "task", "run") or not 2 <= len(place) <= longest or not all(place):
-        close = _closest_setting(kind)
-        raise UsageError(
-            f"-p {setting}: expected recipe.KEY=VALUE, recipe.TASK.KEY=VALUE, loss.KEY=VALUE, loss.NAME.KEY=VALUE, "
-            f"task.KEY=VALUE, task.NAME.KEY=VALUE or run.KEY=VALUE{f'; did you mean {close}?' if close else ''}"
-        )
-    *names, parameter = names
-    if kind == "run":
-        values["run"] = {**values.get("run", {}), parameter: value}
-    elif kind == "recipe":
-        values["recipe"] = _with_setting(values.get("recipe", {}), names, {parameter: value})
-    else:
-        sections = values.setdefault(kind, {})
-        for name in _takers(values, kind, names, parameter, setting):
-            of_name = sections.get(name, {})
-            changed = [{**one, parameter: value} for one in (of_name if isinstance(of_name, list) else [of_name])]
-            sections[name] = changed if isinstance(of_name, list) else changed[0]
-
-
-def _closest_setting(key: str) -> str | None:
-    """Return what a `-p` setting may begin with that is most like a key, None where nothing is near."""
-    from milbench.api.recipe import Recipe
-
-    full = [
-        f"{table}.{name}" for table, model in (("recipe", Recipe), ("run", Execution)) for name in model.model_fields
-    ]
-    whole = next((name for name in full if name.endswith(f".{key}")), None)
-    tables = ("recipe", "loss", "task")
-    return whole or (None if key in (*tables, "run") else closest(key, [*SETTABLE, *full, *tables]))
-
-
-def _with_setting(recipe: Params, task: list[str], change: Params) -> Params:
-    """Return a spec's recipe with a change for one task, or for all, which replaces the changes of single tasks."""
-    if task:
-        return merged(recipe, {task[0]: change})
-    of_tasks = {k: {n: x for n, x in v.items() if n not in change} for k, v in recipe.items() if isinstance(v, dict)}
-    return {**recipe, **of_tasks, **change}
-
-
-def _takers(values: Params, kind: str, names: list[str], parameter: str, setting: str) -> list[str]:
-    """Return the chosen losses or tasks that a setting is for: the one it names, else all with such a parameter."""
-    registry: Registry[Any] = losses() if kind == "loss" else tasks()
-    chosen = [registry.entry(name).name for name in values["losses" if kind == "loss" else "tasks"]]
-    if names:
-        if names[0] not in chosen:
-            raise unknown(f"{kind} of this run in -p {setting}", names[0], chosen)
-        return names
-    known = {name: {*constructor_parameters(registry.cls(name))} for name in chosen}
-    takers = [name for name in chosen if parameter in known[name]]
-    if not takers:
-        raise unknown(f"parameter of {kind} {', '.join(chosen)}", parameter, set().union(*known.values()))
-    return takers
-
-
-def _scalar(text: str) -> Any:
-    """Return the value of TOML text (numbers, true, false, quoted strings), any other text as a string."""
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
-        return text
 
 
 def _read_text(path: Path) -> str:

@@ -43,7 +43,7 @@ class NamedContrast(Table):
         name: what the difference shows.
         first: a variant as reports name it: a loss, and behind it the settings that set it apart, KEY=VALUE.
         second: another one.
-        margin: metric -> the largest difference that counts as none; it takes the place of that of the spec.
+        margin: as that of the spec, whose place it takes.
     """
 
     name: str = Field(min_length=1)

@@ -40,6 +40,7 @@ from milbench.engine.parts import (
     loss_for,
     network_for,
     network_logits,
+    start_network,
     task_for,
 )
 from milbench.engine.progress import Progress
@@ -106,9 +107,10 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
         TypeError: the task's `evaluate` returns something else than an Evaluation.
     """
     it = set_up(cell, device, data_dir)
-    at = restore(folder.checkpoint, it.states, device) or Counters()
+    at = restore(folder.checkpoint, it.states, device)
     folder.cut_history(at.epoch)
     progress = Progress(folder, it.recipe.epochs, it.steps, at)
+    found = None
     while at.epoch < it.recipe.epochs:
         train_epoch(it, at, folder, progress)
         with it.averaging.applied():
@@ -127,7 +129,7 @@ def train(cell: Cell, folder: CellFolder, device: torch.device, data_dir: Path |
         at.epoch, at.step, at.loss_sum, at.clipped, at.seconds = at.epoch + 1, 0, 0.0, 0.0, 0.0
         save(folder.checkpoint, at, it.states, device)
     it.averaging.apply()
-    return finish(it, folder, progress)
+    return finish(it, folder, progress, found or evaluate(it, at.epoch, progress))  # anew only if killed just here
 
 
 def train_epoch(it: Setup, at: Counters, folder: CellFolder, progress: Progress) -> None:
@@ -211,8 +213,8 @@ def _assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, network: Netw
         network=network,
         model=model,
         optimizer=make_optimizer(model, recipe, cell.seed),
-        clipping=Clipping.of(recipe),
-        averaging=Averaging.of(recipe, model, recipe.epochs * steps),
+        clipping=Clipping(recipe),
+        averaging=Averaging(recipe, model, recipe.epochs * steps),
         steps=steps,
         device=device,
     )
@@ -242,8 +244,7 @@ def _new_network(task: Task, loss: Loss, recipe: Recipe, seed: int) -> Network:
     loss.max_labels = task.max_labels
     torch.manual_seed(seed)  # again: what the loss has drawn must not change the network
     network = network_for(loss, task, seed)
-    if recipe.head_init == "prior" and loss.head != "class":
-        network.start_at_prior(task.positions)
+    start_network(network, loss, task, recipe.head_init)
     return network
 
 
@@ -324,16 +325,12 @@ def keep_evaluation(folder: CellFolder, found: Evaluation) -> None:
         save_reliability(folder.reliability, found.reliability)
 
 
-def finish(it: Setup, folder: CellFolder, progress: Progress) -> dict[str, Any]:
+def finish(it: Setup, folder: CellFolder, progress: Progress, last: Evaluation) -> dict[str, Any]:
     """Write the weights, the gallery and what the task must remember; return the costs and what was chosen."""
     it.network.eval()  # what follows must not change statistics over batches
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in it.model.state_dict().items()}
     content = save_tensors(weights, metadata=about(it.cell, it.task))
     write_atomically(folder.weights, lambda path: path.write_bytes(content))
-    history = folder.history()
-    metrics = {metric: value for epoch, metric, value in history if epoch == it.recipe.epochs}
-    decoder = json.loads(folder.decoder.read_text("utf-8")) if folder.decoder.exists() else None
-    last = Evaluation(metrics, decoder)
     save_gallery(folder.gallery, it.task, it.network, it.loss, score_function(it, progress), last)
     if memory := it.task.memory():
         folder.memory.write_text(json.dumps(memory, allow_nan=False) + "\n", "utf-8")
@@ -342,9 +339,9 @@ def finish(it: Setup, folder: CellFolder, progress: Progress) -> dict[str, Any]:
         logits = training_logits(it, bags)
     target = make_target(it.loss.target_kind, bags, logits, it.network)
     return {
-        "costs": costs_of(history, it.loss, logits, bags, target),
-        "threshold": metrics.get(THRESHOLD),
-        "decoder": str((decoder or {}).get("decoder", "")),
+        "costs": costs_of(folder.history(), it.loss, logits, bags, target),
+        "threshold": last.metrics.get(THRESHOLD),
+        "decoder": str((last.decoder or {}).get("decoder", "")),
         "classes": it.task.class_names,
     }
 

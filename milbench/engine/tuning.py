@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from milbench.api.plan import Cell, Plan, SearchRecord
 from milbench.api.registry import check_params, losses, tasks
-from milbench.api.validation import WholeNumberError
 from milbench.engine.planning import changed_recipe, make_plan
-from milbench.engine.search_space import Dimension, Range, Search, draw, settings_of
+from milbench.engine.search_space import Search, draw, settings_of
 from milbench.engine.spec import Spec, parse_seeds
 from milbench.errors import UsageError, unknown
 
@@ -21,11 +19,6 @@ Params = dict[str, Any]
 
 def search_plan(spec: Spec, device: str = "cpu", precision: str = "") -> Plan:
     """Return the plan of the draws of a search: every draw of every loss on every task with every seed of the search.
-
-    Args:
-        spec: with a table [tune].
-        device: for the precision `auto`.
-        precision: as for `make_plan`.
 
     Raises:
         UsageError: as in `make_plan`; the spec has no [tune]; a setting of it is wrong, is also an axis, or belongs to
@@ -57,13 +50,12 @@ def tuned_plan(spec: Spec, draws: Plan, values: Mapping[str, float], device: str
         spec: as for `search_plan`.
         draws: what that returned.
         values: cell id -> the metric of the search; a draw whose cell is absent, or has no finite value, is the worst.
-        device: as for `search_plan`.
+        device: for the precision `auto`.
 
     Raises:
         UsageError: no draw on a task has the metric of the search.
     """
-    if draws.search is None:
-        raise ValueError("the plan of draws has no search")
+    assert draws.search is not None  # noqa: S101 of `search_plan`
     for task in {cell.task for cell in draws.cells}:
         if not any(cell.id in values for cell in draws.cells if cell.task == task):
             raise UsageError(
@@ -133,31 +125,14 @@ def _draws(search: Search, first: Cell) -> Iterator[tuple[Params, Cell]]:
     most = max([0, *map(len, search.loss.values())])
     cls = losses().cls(first.loss_file or first.loss)
     for of_recipe, of_loss in draw([recipe, own], search.draws, len(recipe) + most):
-        with _whole_numbers(f"tune.loss.{first.loss}", own):
+        try:
             params = check_params(f"loss {first.loss}", cls, first.loss_params | settings_of(of_loss))
-        with _whole_numbers("tune.recipe", recipe):
             changed = changed_recipe(first.recipe, settings_of(of_recipe))
+        except UsageError as error:
+            hint = "; a range of whole numbers has integer = true" if "valid integer" in str(error) else ""
+            raise UsageError(f"[tune] {error}{hint}") from None
         settings = {f"recipe.{k}": v for k, v in of_recipe.items()} | {f"loss.{k}": v for k, v in of_loss.items()}
         yield settings, replace(first, recipe=changed, loss_params=params)
-
-
-@contextmanager
-def _whole_numbers(table: str, space: Mapping[str, Dimension]) -> Iterator[None]:
-    """Name the range from which a setting got a number with a fraction, where it takes whole numbers alone.
-
-    Args:
-        table: the table of the spec that has the ranges.
-        space: its dimensions.
-    """
-    try:
-        yield
-    except WholeNumberError as error:
-        if not isinstance(values := space.get(error.setting), Range):
-            raise
-        raise UsageError(
-            f"[{table}] {error.setting} is searched from {values.low:g} to {values.high:g}, but takes whole numbers "
-            "alone; expected integer = true beside low and high"
-        ) from None
 
 
 def _checked(spec: Spec) -> Search:

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,15 +44,20 @@ class Job:
     """
 
     cell: Cell
-    folder: str
+    folder: Path
     devices: Sequence[str]
     slots: int
     threads: int
-    data_dir: str | None
+    data_dir: Path | None
     timeout: float | None = None
     in_process: bool = False
     classes: tuple[type, ...] = ()
     label: str = ""
+
+    @property
+    def cell_folder(self) -> CellFolder:
+        """The folder of the cell."""
+        return CellFolder(self.folder)
 
 
 @dataclass(frozen=True)
@@ -66,15 +71,17 @@ class Outcome:
 
 def compute(job: Job) -> Outcome:
     """Train and evaluate the cell of a job. Whatever a plug-in raises is kept in the folder and part of the outcome."""
-    folder = CellFolder(Path(job.folder))
+    folder = job.cell_folder
     try:
-        with _ONE_CELL, ExitStack() as stack:
-            if not stack.enter_context(folder.lock()):
+        with _ONE_CELL, folder.lock() as mine:
+            if not mine:
                 return Outcome(job.cell.id, "elsewhere", "another process is computing this cell")
             if folder.is_done:
                 return Outcome(job.cell.id, "done")
-            device = stack.enter_context(free_device(job.devices, job.slots))
-            return _compute(job, folder, device)
+            with free_device(job.devices, job.slots) as device:
+                return _compute(job, folder, device)
+    except UsageError as error:  # a file system without locks
+        return Outcome(job.cell.id, "failed", str(error))
     except OSError as error:  # a disk that is full or read-only: there is no place for the reason either
         return Outcome(job.cell.id, "failed", f"cannot write {error.filename or folder.path}: {error.strerror}")
 
@@ -91,7 +98,7 @@ def _compute(job: Job, folder: CellFolder, device: str) -> Outcome:
     folder.begin(job.cell, job.label, provenance(device, job.threads))
     try:
         with _ended_after(job.timeout, folder.hang):
-            result = train(job.cell, folder, torch.device(device), Path(job.data_dir) if job.data_dir else None)
+            result = train(job.cell, folder, torch.device(device), job.data_dir)
         folder.finish(result | {"seconds": time.time() - begun, "finished": time.time()})
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plug-in too
         if isinstance(error, KeyboardInterrupt) and job.in_process:
@@ -191,14 +198,9 @@ def serve(launcher: int) -> None:
 
 
 def died(job: Job, how: str) -> str:
-    """Return in one line why the process that computed a cell has died, and keep it in the cell's folder.
-
-    Args:
-        job: of the cell.
-        how: what is known of the death, such as an exit code.
-    """
-    folder = CellFolder(Path(job.folder))
-    trace = folder.hang.read_text("utf-8", "replace") if folder.hang.exists() else ""
+    """Return in one line why the process of a cell has died, such as by an exit code, and keep it in its folder."""
+    folder = job.cell_folder
+    trace = folder.hang.read_text("utf-8", "replace") if folder.timed_out else ""
     if trace:
         frames = re.findall(r'File "(.+)", line (\d+) in', trace.rpartition("Thread 0x")[2])  # the main thread is last
         mine = [frame for frame in frames if frame[0] in (job.cell.loss_file, job.cell.task_file)]

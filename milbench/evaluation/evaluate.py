@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,8 @@ from milbench.evaluation import metrics
 from milbench.evaluation.calibration import TEMPERATURES, Forecasts, calibration, presence_forecasts, set_forecasts
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 
+Scored = tuple[Bags, Scores]
+"""A batch of bags with its scores."""
 Hook = Callable[[str, Scores, Bags, float], None]
 """Called with the split (or "calibration"), the scores and the bags of every batch, and the threshold that makes the
 loss's own label sets of presence scores, to compute further metrics."""
@@ -133,8 +135,8 @@ def evaluate_bags(
     """Return the metrics of every split and the outcomes of the test items; a metric that is undefined is left out.
 
     Every loss is judged by its own label sets: the classes whose presence score is at or above a threshold, which is
-    chosen before the test bags are seen. With a hook, the bags that it is chosen on are scored twice, first for their
-    presence alone, since a hook needs the threshold while it has the maps.
+    chosen before the test bags are seen. A hook needs it while it has the maps: the scores of the bags that it is
+    chosen on are kept until then.
 
     Args:
         score: the scores of a batch of bags.
@@ -163,18 +165,19 @@ def evaluate_bags(
     """
     splits = limited_splits(splits, limit)
     chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
-    known_first = hook is not None or calibration is not None
-    near = None if calibration is None else EVEN_ODDS
-    threshold, by_labels = choose_thresholds(score, chosen_on, near) if known_first else (math.nan, math.nan)
-    predictions = {
-        name: predictions_of(_with_hook(score, name, hook, threshold), split.bags, centres)
-        for name, split in splits.items()
-    }
-    if hook is not None and calibration is not None:
-        for bags in chosen_on:
-            _with_hook(score, "calibration", hook, threshold)(bags)
-    if not known_first:
+    kept = [] if hook is None else list(scored(score, chosen_on))
+    if hook is not None or calibration is not None:
+        presence, labels = _presence(kept or scored(score, chosen_on))
+        threshold, by_labels = _thresholds(presence, labels, None if calibration is None else EVEN_ODDS)
+    predictions = {}
+    for name, split in splits.items():
+        batches = kept if kept and calibration is None and name == "validation" else scored(score, split.bags)
+        predictions[name] = predictions_of(_hooked(batches, hook, name, threshold) if hook else batches, centres)
+    if hook is None and calibration is None:
         threshold, by_labels = _thresholds(predictions["validation"].presence, predictions["validation"].labels)
+    if hook is not None and calibration is not None:
+        for bags, scores in kept:
+            hook("calibration", scores, bags, threshold)
     values, outcomes = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}
     for name, split in splits.items():
         found = predictions[name]
@@ -190,19 +193,27 @@ def evaluate_bags(
     return Evaluation(known_values, outcomes=outcomes or None, reliability=curves or None)
 
 
-def choose_thresholds(score: ScoreFunction, batches: Sequence[Bags], near: float | None = None) -> tuple[float, float]:
-    """Return the thresholds on presence scores with the smallest set and label error on these bags; no map is kept.
+def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
+    """Yield every batch of bags with its scores, computed when it is asked for."""
+    for number in range(len(batches)):  # batches may be made when they are accessed
+        bags = batches[number]
+        yield bags, score(bags)
 
-    Args:
-        score: the scores of a batch of bags.
-        batches: the bags.
-        near: see `milbench.evaluation.metrics.best_threshold`.
-    """
-    presence, labels = zip(*((score(bags).presence.cpu(), bags.labels.cpu()) for bags in batches), strict=True)
-    return _thresholds(torch.cat(presence), torch.cat(labels), near)
+
+def _hooked(batches: Iterable[Scored], hook: Hook, split: str, threshold: float) -> Iterator[Scored]:
+    for bags, scores in batches:
+        hook(split, scores, bags, threshold)
+        yield bags, scores
+
+
+def _presence(batches: Iterable[Scored]) -> tuple[Tensor, Tensor]:
+    """Return (B, C) twice, the presence scores and the labels of all bags, on the CPU."""
+    presence, labels = zip(*((scores.presence.cpu(), bags.labels.cpu()) for bags, scores in batches), strict=True)
+    return torch.cat(presence), torch.cat(labels)
 
 
 def _thresholds(presence: Tensor, labels: Tensor, near: float | None = None) -> tuple[float, float]:
+    """Return the thresholds on presence scores with the smallest set and label error on these bags."""
     return metrics.best_threshold(presence, labels, near), metrics.best_label_threshold(presence, labels, near)
 
 
@@ -291,17 +302,16 @@ def single_instance_outcomes(score: ScoreFunction, single_instance: Sequence[Bag
     return instance_outcomes(torch.cat(scores), torch.cat(labels), str(items))
 
 
-def predictions_of(score: ScoreFunction, batches: Sequence[Bags], centres: Centres | None = None) -> Predictions:
-    """Return the predictions for bags, scored batch by batch: images of different batches may differ in size.
+def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) -> Predictions:
+    """Return the predictions for bags, batch by batch: images of different batches may differ in size.
 
     Args:
-        score: the scores of a batch of bags.
-        batches: bags, with instance truth in all of them or in none.
+        batches: bags with their scores, with instance truth in all of them or in none.
         centres: for images, the centres of the positions; None: hits are left out.
 
     Returns:
         The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU. Without
-        instance truth there are no hits, and no instance is known to be wrong.
+        instance truth, hits are None and no instance counts as wrong.
 
     Raises:
         UsageError: some batches have truth and others have none.
@@ -310,8 +320,7 @@ def predictions_of(score: ScoreFunction, batches: Sequence[Bags], centres: Centr
     probabilities: list[tuple[Tensor | None, ...]] = []
     hits: list[Tensor] = []
     items = ItemsDigest()
-    for bags in batches:
-        scores = score(bags)
+    for bags, scores in batches:
         where = centres(*bags.instances.shape[-2:]) if centres else None
         truth, mask = bags.truth and bags.truth.to(CPU), None if bags.mask is None else bags.mask.cpu()
         if truth is not None and (
@@ -374,13 +383,3 @@ def _wrong_a_bag(instances: Tensor, truth: Truth | None, mask: Tensor | None) ->
     sizes = there.sum(dim=1)
     bag = torch.arange(len(wrong)).repeat_interleave(sizes)
     return wrong.index_add(0, bag, metrics.wrong_instances(instances, truth, there).long()), sizes
-
-
-def _with_hook(score: ScoreFunction, split: str, hook: Hook | None, threshold: float) -> ScoreFunction:
-    def scored(bags: Bags) -> Scores:
-        scores = score(bags)
-        if hook is not None:
-            hook(split, scores, bags, threshold)
-        return scores
-
-    return scored

@@ -10,7 +10,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth
 from milbench.api.task import ScoreFunction, Scores, Split
 from milbench.evaluation import metrics
-from milbench.evaluation.evaluate import EvalSplit, predictions_of
+from milbench.evaluation.evaluate import EvalSplit, predictions_of, scored
 
 ALWAYS_PRESENT = 1e6
 """The presence of a class that is in every bag: larger than any log-odds."""
@@ -57,7 +57,7 @@ def reference_errors(
         groups: as in `instancewise_scores`.
     """
     score = instancewise_scores(log_posterior, groups)
-    found = {split: predictions_of(score, evaluated.bags) for split, evaluated in splits.items()}
+    found = {split: predictions_of(scored(score, evaluated.bags)) for split, evaluated in splits.items()}
     threshold = metrics.best_threshold(found["validation"].presence, found["validation"].labels)
     errors = merged_errors(score, splits, groups)
     for split, predicted in found.items():

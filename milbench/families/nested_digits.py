@@ -158,6 +158,7 @@ class NestedDigits(Task):
     num_classes = DIGITS
     primary = "instance_error"
     figures = ("2",)
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
     chance = 1 - 1 / DIGITS
 
     def __init__(self, digits_per_bag: int, batch_bags: int = 32, bags_per_epoch: int | None = None) -> None:
@@ -231,7 +232,12 @@ class NestedDigits(Task):
 
     def network(self, seed: int) -> Network:
         """Return the all-convolutional network of `layers`."""
-        return AllConvolutional(self.layers(), 1, seed)
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that network with `width` outputs at each position."""
+        *layers, last = self.layers()
+        return AllConvolutional((*layers, last._replace(channels=width)), 1, seed)
 
     def instances_from(self, picture: Image) -> Tensor:
         """Return a picture in grey, (1, H, W) in [0, 1]; its digits must be light on dark, as in training."""
@@ -255,9 +261,9 @@ class NestedDigits(Task):
         return self._eval_splits["test"].bags[0].part(0, 8)
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the canvases of FIGURE_2, each as a batch of its own."""
+        """Return the canvases of FIGURE_2, each as a batch of its own; none of any other figure."""
         if number not in self.figures:
-            return super().figure_bags(number, rng)
+            return []
         return [self.test_canvas(high, wide, count, rng) for high, wide, count in FIGURE_2]
 
     def test_canvas(self, high: float, wide: float, count: int, rng: torch.Generator) -> Bags:

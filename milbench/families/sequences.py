@@ -30,8 +30,8 @@ CPU = torch.device("cpu")
 WIDTH = 48
 """Channels between the layers of the convolutional network, and the size of each state of the recurrent one."""
 GALLERY_BAGS = 8
-EVAL_FRAMES = 1 << 21
-"""At most so many frames are evaluated together, unless a single sequence has more."""
+BATCH_FRAMES = 1 << 21
+"""Frames in a batch, at most, where nothing else is asked for."""
 
 
 class MappedFrames(Sequence[Tensor]):
@@ -144,17 +144,26 @@ class SequenceTask(Task):
         stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
         bags_per_epoch: how many training sequences an epoch has, all of them in turn, again and again; None: each once.
+        batch_instances: the number of frames in a batch, at most, padding counted, unless a single sequence has more.
     """
 
     instances_are_ordered = True
     primary = "set_error"
     bags_per_eval_batch: ClassVar[int] = 250
 
-    def __init__(self, network: Architecture, stride: int, batch_bags: int, bags_per_epoch: int | None = None) -> None:
+    def __init__(
+        self,
+        network: Architecture,
+        stride: int,
+        batch_bags: int,
+        bags_per_epoch: int | None = None,
+        batch_instances: int = BATCH_FRAMES,
+    ) -> None:
         self.architecture: Architecture = network
         self.stride = stride
         self.batch_bags = batch_bags
         self.bags_per_epoch = bags_per_epoch
+        self.batch_instances = batch_instances
 
     @abstractmethod
     def load(self, data_dir: Path | None) -> SequenceSplits:
@@ -172,6 +181,7 @@ class SequenceTask(Task):
             return replace(sequences, scale=scale, device=device)
 
         self._train = ready(splits.train)
+        self.batch_bags = self._fitting(self.batch_bags, self._train)
         self._test = ready(splits.evaluated["test"])
         self._eval_splits = {
             split: EvalSplit(self._batches(ready(splits.single[split])), self._batches(ready(found)))
@@ -194,8 +204,12 @@ class SequenceTask(Task):
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return that network with `width` outputs."""
         kind = SequenceConvolutional if self.architecture == "conv" else SequenceGRU
-        return kind(self.features, WIDTH, self.num_classes + 1, self.stride, seed)
+        return kind(self.features, WIDTH, width, self.stride, seed)
 
     def recipe(self) -> Recipe:
         """Return one-cycle AdamW; rate and epochs were chosen on validation bags of `sound-events`, for all losses."""
@@ -219,7 +233,9 @@ class SequenceTask(Task):
         return self._test[chosen[:GALLERY_BAGS] if len(chosen) else slice(GALLERY_BAGS)].bags(self.stride)
 
     def _batches(self, sequences: Sequences) -> LazyBatches:
-        most = max(1, EVAL_FRAMES // max(sequences.lengths, default=1))
-        return LazyBatches.of(
-            sequences, min(self.bags_per_eval_batch, most), partial(Sequences.bags, stride=self.stride)
-        )
+        size = self._fitting(self.bags_per_eval_batch, sequences)
+        return LazyBatches.of(sequences, size, partial(Sequences.bags, stride=self.stride))
+
+    def _fitting(self, bags: int, sequences: Sequences) -> int:
+        """Return how many sequences fit into a batch, at most `bags`, and at least one."""
+        return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))

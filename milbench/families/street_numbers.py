@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,18 +20,14 @@ from torch import Tensor
 from milbench._utils.images import colours
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.gallery import Misread
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
-from milbench.data import catalog, crop_cache, digit_struct
-from milbench.data.crop_cache import Crops
-from milbench.data.crops import CROP_SIDE, CropVariant, Protocol
+from milbench.data import catalog, crops, digit_struct
+from milbench.data.crops import CROP_SIDE, Crops, CropVariant, Protocol
 from milbench.data.labelled_images import LabelledImages
 from milbench.errors import UsageError, as_usage, unknown
-from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.evaluation.reading.examples import collect_misread
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, first_bags
 from milbench.evaluation.reading.metrics import ReadingMetrics
-from milbench.evaluation.reading.reader import Reader
 from milbench.families.augmentation import SIZES, augment
 from milbench.families.batches import LazyBatches
 from milbench.families.image_bags import DIGITS, to_picture
@@ -95,8 +92,9 @@ class StreetNumbers(Task):
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")
-    decoder = "columns"
+    """Of arXiv:1811.12346, see `milbench.inference.paper_figures.PaperTask`."""
     crop_side = CROP_SIDE
+    """Of training crops; `milbench predict` searches for the scale at which digits of whole pictures have that size."""
     folder: ClassVar[str]
     """Folder of train, test and extra below the data directory."""
     instead: ClassVar[str]
@@ -114,7 +112,7 @@ class StreetNumbers(Task):
         protocol: Protocol = "ours",
     ) -> None:
         self.network_name = _network_name(network)
-        self.uses = networks().entry(self.network_name).source_digest
+        self.dependencies = networks().entry(self.network_name).source_digest
         self.crop: CropVariant = crop
         self.parts: Parts = parts
         self.contrast = contrast
@@ -168,6 +166,7 @@ class StreetNumbers(Task):
         if self.protocol == "paper":
             self._pools = [(images, _permuted_once(index, n, self.seed))
                            for n, (images, index) in enumerate(self._pools)]  # fmt: skip
+        self.evaluated_bags = len(self._test) + (self.validation or CALIBRATION_CROPS)
         self._calibration = None if self.validation else self._batches(train, kept[:CALIBRATION_CROPS])
         self._eval_splits: dict[Split, EvalSplit] = (
             {"validation": EvalSplit((), self._batches(train, held))} if self.validation else {}
@@ -234,13 +233,13 @@ class StreetNumbers(Task):
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of the crops as they are, none augmented; the decoder is chosen on validation strings."""
-        read = ReadingMetrics(self.centres, score)
-        found = evaluate_bags(
-            score, self._eval_splits, self._calibration, self.centres, read, limit=self.evaluation_limit
-        )
-        reading = read.evaluation()
+        read, limit = ReadingMetrics(self.centres), self.evaluation_limit
+        found = evaluate_bags(score, self._eval_splits, self._calibration, self.centres, read, limit)
+        reading = read.evaluation(first_bags(self._eval_splits["test"].bags, limit))
         outcomes = {**(found.outcomes or {}), **(reading.outcomes or {})}
-        return Evaluation(found.metrics | reading.metrics, reading.decoder, outcomes or None, found.reliability)
+        return replace(
+            reading, metrics=found.metrics | reading.metrics, outcomes=outcomes, reliability=found.reliability
+        )
 
     def centres(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Return y of every row and x of every column of positions in a crop of this size, in pixels."""
@@ -253,17 +252,10 @@ class StreetNumbers(Task):
         """Return eight test crops."""
         return self._eval_splits["test"].bags[0].part(0, 8)
 
-    def misread(self, score: ScoreFunction, decoder: Mapping[str, Any] | None) -> Misread | None:
-        """Return examples of the test crops that the run misreads, by error pattern; None without its reader."""
-        reader = None if decoder is None else Reader.from_json(decoder)
-        if reader is None or reader.threshold is None:  # of a checkpoint that an earlier version of milbench left
-            return None
-        return collect_misread(score, self._eval_splits["test"].bags, reader)
-
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
-        """Return the test crops of Figure 1."""
+        """Return the test crops of Figure 1; none of any other."""
         if number != "1":
-            return super().figure_bags(number, rng)
+            return []
         return [self.test_crops(FIGURE_1, rng)]
 
     def test_crops(self, count: int, rng: torch.Generator) -> Bags:
@@ -296,7 +288,7 @@ class StreetNumbers(Task):
             if not (place / part / digit_struct.FILE).exists():
                 raise UsageError(f"{self.name} not found: no {place / part / digit_struct.FILE}; {self.instead}")
         most = self._positions(SIZES[0] if self.augmentation else CROP_SIDE)
-        return {part: crop_cache.load(place / part, self.crop, most, self.protocol) for part in parts}
+        return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
 def _network_name(given: str) -> str:

@@ -18,12 +18,11 @@ from milbench.api.bags import Bags
 from milbench.api.folds import Folds
 from milbench.api.task import Split, Task
 from milbench.data.catalog import data_dir as default_data_dir
-from milbench.data.checks import check_bags, fatal
+from milbench.data.checks import TOO_SMALL, check_bags, fatal
 from milbench.data.own_bags import Kind, OwnBags
 from milbench.data.splits import BagSplit, drawn_folds, drawn_split, fold_split, given_split, read_folds
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit
-from milbench.likelihood import EXACT_LABEL_LIMIT
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 TestShare = Annotated[float, Field(gt=0, lt=1)]
@@ -69,6 +68,8 @@ class TableBags(Task):
     network_needs_data = True
     kind: ClassVar[Kind]
     """What the table names."""
+    leaves_out_small = False
+    """Whether bags with more classes than instances are in no part of a split; else a table with one is refused."""
     _eval_splits: dict[Split, EvalSplit]
     """The bags to validate on, if there are any, and those to test on; set by `prepare`."""
 
@@ -99,7 +100,8 @@ class TableBags(Task):
     def check_data(self, data_dir: Path | None) -> str:
         """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
         bags = self.own_bags(data_dir)
-        for problem in fatal(check_bags(bags, self.kind, EXACT_LABEL_LIMIT, self.positions_of(bags), quick=True)):
+        found = check_bags(bags, self.kind, positions=self.positions_of(bags), quick=True)
+        for problem in fatal([one for one in found if not (self.leaves_out_small and one.what == TOO_SMALL)]):
             raise UsageError(f"{bags.path}: {problem}")
         instances = f"{bags.store.offsets[-1]:,} instances, " if self.kind == "features" else ""
         counts = f"{len(bags):,} {'bags' if instances else self.kind}, {instances}{len(bags.class_names)} classes"
@@ -147,6 +149,10 @@ class TableBags(Task):
             UsageError: no bag is left to train or to test on.
         """
         self._class_names, self._split = bags.class_names, self._split_of(bags)
+        if self.leaves_out_small:
+            enough = bags.labels.sum(axis=1) <= self.positions_of(bags)
+            kept = (part[enough[part]] for part in (self._split.train, self._split.validation, self._split.test))
+            self._split = BagSplit(*kept)
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")

@@ -79,8 +79,7 @@ class Trained:
         Raises:
             UsageError: the network returns values that are not finite.
         """
-        batch = self.network.as_input(bags.instances.to(self.device))
-        logits = self.network(batch).cpu().double()
+        logits = self.network.logits_of(bags.to(self.device)).cpu().double()
         mask = None if bags.mask is None else bags.mask.cpu()
         if not bool(torch.isfinite(logits).all()):
             raise UsageError(f"the network of cell {self.cell_id} gives values that are not finite")
@@ -128,9 +127,7 @@ def load_trained(
     reader = _reader(folder, trained.task.num_classes)
     if reader is None:
         return found
-    # Pictures are read at several scales anyway: there is nothing else to rescore.
-    chosen: Decoder = "components" if reader.chosen == "rescored" else reader.chosen
-    return replace(found, decoder=reader.learnt, chosen=chosen)
+    return replace(found, decoder=reader.learnt, chosen=reader.chosen)
 
 
 def assemble(

@@ -6,6 +6,7 @@ A figure is a page of tiles: a picture, beside it what the network detects in it
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,7 +35,6 @@ from milbench.inference.predict import (
     label_set_text,
     notes,
     predict,
-    resolve_decoder,
 )
 from milbench.inference.scale_search import Scale, predict_best_scale
 
@@ -48,6 +48,27 @@ PAGE_WIDTH = 1560
 """Of a figure, in pixels."""
 
 
+@runtime_checkable
+class PaperTask(Protocol):
+    """A task whose test data fill figures of arXiv:1811.12346."""
+
+    figures: tuple[str, ...]
+    """Their numbers: "1" and "2" are made of bags, "4" of pictures, see `PicturesTask`."""
+
+    def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
+        """Return the test bags of a figure with their truth, drawn by `rng`; called after `prepare`."""
+        ...
+
+
+@runtime_checkable
+class PicturesTask(Protocol):
+    """A task whose test data fill Figure 4."""
+
+    def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
+        """Return the files of whole test pictures, with the classes in each in the order of reading."""
+        ...
+
+
 def draw_figure(
     number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: Scale = 1.0
 ) -> tuple[Image.Image, list[str]]:
@@ -58,7 +79,7 @@ def draw_figure(
         model: the trained network.
         seed: draws the test pictures.
         data_dir: the folder of the task's data; None: the default one.
-        decoder: how strings are read; None: see `resolve_decoder`.
+        decoder: how strings are read; None: see `predict`.
         scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
 
     Returns:
@@ -67,12 +88,11 @@ def draw_figure(
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
     """
-    resolve_decoder(model, decoder)
     task, rng = model.task, generator("figure", number, seed)
-    if number not in task.figures:
-        raise UsageError(f"figure {number} shows {CONTENT[number]}, and {model.cell} is no cell of a task of them")
+    if not isinstance(task, PaperTask) or number not in task.figures:
+        raise UsageError(f"figure {number} shows {CONTENT[number]}, which the task of {model.cell} does not have")
     remarks = [*_prepare(model, data_dir), *notes(model)]
-    if number == "4":
+    if isinstance(task, PicturesTask) and number == "4":
         tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
     else:
         tile = {"1": _crop_tile, "2": _canvas_tile}[number]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from milbench.api.decoder import DECODERS, Decoder
+from milbench.api.decoder import Decoder
 from milbench.api.task import Scores
 from milbench.errors import UsageError
 from milbench.evaluation.localisation import detect, with_margin
@@ -25,7 +25,7 @@ from milbench.evaluation.reading.component_decoder import (
     read_strongest,
 )
 from milbench.evaluation.reading.components import Components, class_map, find_components, strongest_positions
-from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
+from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given
 from milbench.evaluation.reading.strings import CHARACTERS
 from milbench.evaluation.saliency import sensitivity_maps
 from milbench.inference.load import Trained
@@ -81,15 +81,15 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
     Args:
         model: the trained network.
         instances: (N, H, W), see `Task.instances_from`.
-        decoder: how the string is read; None: see `resolve_decoder`.
+        decoder: how the string is read; None: by the decoder that the cell has chosen, else by components.
 
     Returns:
         The label set, the string, the components and their boxes, in pixels of `instances`.
 
     Raises:
-        UsageError: the picture is too small, the network has no map of positions, or the cell has no such decoder.
+        UsageError: the picture is too small, or the network has no map of positions.
     """
-    chosen = resolve_decoder(model, decoder)
+    chosen = decoder or model.chosen or "components"
     height, width = instances.shape[1:]
     check_size(model, width, height)
     scores = model.scores(instances)
@@ -132,25 +132,6 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
     positions = {c: classes == c for c in sorted(set(found.components.cls.tolist()))}
     instances = model.task.instances_from(picture).to(model.device)
     return sensitivity_maps(model.network, model.loss, instances, positions)
-
-
-def resolve_decoder(model: Trained, requested: Decoder | None = None) -> Decoder:
-    """Return the decoder that was requested, else the one that the cell has chosen, else that of the task.
-
-    Raises:
-        UsageError: `components` was requested of a cell that has not learnt it, or the task names an unknown decoder.
-    """
-    learnt = model.decoder is not None
-    if requested == "components" and not learnt:
-        raise UsageError(
-            f"{model.cell} has not learnt to read components (it has no decoder.json): use one of "
-            + ", ".join(d for d in DECODERS if d != "components")
-        )
-    decoder = requested or model.chosen or ("components" if learnt else model.task.decoder)
-    for known in DECODERS:
-        if known == decoder:
-            return known
-    raise UsageError(f"{model.cell.task} names an unknown decoder {decoder!r}")
 
 
 def check_size(model: Trained, width: int, height: int) -> None:
@@ -280,11 +261,8 @@ def _read(
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)
         return _indices(read_strongest(components, 1, learnt)[0]), components
-    given = posterior_given(probs, sets)
-    if decoder == "posterior":
-        return _indices(read_columns(given.classes, background)[0]), None
-    components = find_components(given.probs, given.classes)
-    if decoder == "components" and learnt is not None:
+    components = find_components(*posterior_given(probs, sets))
+    if learnt is not None:
         return _indices(read_components(components, 1, learnt)[0]), kept_components(components, 1, learnt)
     return [piece.cls for piece in ordered_pieces(components, 1, ComponentDecoder())[0]], components
 

@@ -28,7 +28,7 @@ from milbench.likelihood import (
 
 def are_bags(paths: Sequence[Path], task: Task) -> bool:
     """Return whether paths are bags for a table of predictions, and not pictures to draw on."""
-    from milbench.data.table import is_table
+    from milbench.data.table_files import is_table
 
     kind = type(task)
     if kind.read_bags is Task.read_bags:

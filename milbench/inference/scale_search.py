@@ -39,9 +39,9 @@ def parse_scale(model: Trained, text: str | None) -> Scale:
         UsageError: the text is neither, or it is "auto" for a task whose instances have one size.
     """
     if text is None:
-        return None if model.task.crop_side else 1.0
+        return None if _crop_side(model) else 1.0
     if text == "auto":
-        if model.task.crop_side:
+        if _crop_side(model):
             return None
         raise UsageError(f"--scale auto is for house numbers: {model.cell.task} has digits of one size; give a number")
     try:
@@ -77,7 +77,7 @@ def candidate_sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list
         candidates = [bounded(*_times(size, scale))]
     else:
         own = bounded(*size)
-        side = model.task.crop_side or max(own)
+        side = _crop_side(model) or max(own)
         limits = [STEPS * math.log2(sides * side / max(own)) for sides in (1, ENLARGED_SIDES)]
         first, last = math.ceil(limits[0] - 1e-9), max(math.floor(limits[1] + 1e-9), 0)
         candidates = [_times(own, 2 ** (n / STEPS)) for n in range(first, last + 1)]
@@ -104,7 +104,7 @@ def predict_best_scale(
         model: the trained network.
         picture: of mode L or RGB.
         scale: a multiple of its size; None: the best of several.
-        decoder: how the string is read; None: see `resolve_decoder`.
+        decoder: how the string is read; None: see `predict`.
 
     Returns:
         The picture at the chosen size, and the prediction, whose lengths are in its pixels.
@@ -118,6 +118,12 @@ def predict_best_scale(
     )
     predictions = ((one, predict(model, model.task.instances_from(one), decoder)) for one in scaled)
     return max(predictions, key=lambda one: (bool(one[1].labels.any()), one[1].log_prob))
+
+
+def _crop_side(model: Trained) -> int | None:
+    """Return the side of training crops in pixels, where whole pictures show their instances at any size."""
+    side: int | None = getattr(model.task, "crop_side", None)
+    return side
 
 
 def _times(size: tuple[int, int], factor: float) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def fit_temperature(model: Trained, validation: Sequence[Bags]) -> float:
         validation: batches of bags that were not trained on.
 
     Raises:
-        UsageError: there is no bag, or none with a label set that the exact sum can do.
+        UsageError: no bag has a label set within the exact limit.
     """
     maps: list[tuple[Tensor, Tensor]] = []
     for bags in validation:

@@ -8,9 +8,13 @@ from functools import cache, partial
 from milbench.api.registry import Functions
 from milbench.api.task import Network
 from milbench.errors import UsageError
+from milbench.networks.attention_pooling import AttentionPooling
 from milbench.networks.convolutional import AllConvolutional
+from milbench.networks.dsmil import DSMIL
+from milbench.networks.gated_attention import GatedAttention
 from milbench.networks.house_numbers import WIDTHS, Size, house_number_layers
 from milbench.networks.instance import InstanceMLP
+from milbench.networks.set_transformer import SetTransformer
 
 NetworkMaker = Callable[[int, int, int], Network]
 """From the number of channels of an image or of features of an instance, the number C of classes without the
@@ -30,6 +34,9 @@ def _house_numbers(size: Size, inputs: int, num_classes: int, seed: int) -> Netw
 
 NETWORKS: dict[str, NetworkMaker] = {
     "instance-mlp": _instance_mlp,
+    "gated-attention": GatedAttention,
+    "dsmil": DSMIL,
+    "set-transformer": SetTransformer,
     **{f"house-numbers-{size}": partial(_house_numbers, size) for size in WIDTHS},
 }
 """The networks of milbench itself that have names; others belong to one task and stand in its file."""
@@ -39,6 +46,25 @@ NETWORKS: dict[str, NetworkMaker] = {
 def networks() -> Functions[NetworkMaker]:
     """Return the registry of networks."""
     return Functions("network", "networks", NETWORKS)
+
+
+def pooling_network(name: str, encoder: Network, num_classes: int, seed: int) -> Network:
+    """Return a network that pools the HIDDEN features of an encoder, such as `gated-attention`, on the CPU.
+
+    Args:
+        name: of a network that pools instances.
+        encoder: with HIDDEN outputs, such as `Task.encoder` returns.
+        num_classes: C, the background not counted.
+        seed: decides the initial weights of both.
+
+    Raises:
+        UsageError: there is no such network, or it does not pool instances.
+    """
+    made = load_network(name, HIDDEN, num_classes, seed)
+    if not isinstance(made, AttentionPooling):
+        known = "gated-attention, dsmil or set-transformer"
+        raise UsageError(f"network {name!r} does not pool instances; expected one that does, such as {known}")
+    return made.on(encoder, seed)
 
 
 def load_network(name: str, inputs: int, num_classes: int, seed: int) -> Network:

@@ -103,4 +103,4 @@ def judge(
         return "open", "no margin of agreement was stated"
     if within:
         return "open", f"within the margin, but agreement needs {FEWEST_TO_AGREE} seeds"
-    return "open", "the interval holds zero and reaches beyond the margin"
+    return "open", "the interval contains zero and exceeds the margin"

@@ -22,11 +22,11 @@ class Beside:
     """A published value of a loss beside ours.
 
     Args:
-        variant: ours, "" for a published method that is no loss here.
+        variant: ours; "" for a published method that milbench lacks.
         published: the published value.
         ours: ours under the rule of the source, one a seed.
         interval: the 95 % interval of ours minus the published value; nan where they aren't compared.
-        verdict: agrees, better, worse, open, not comparable, or "" for a method that is no loss here.
+        verdict: agrees, better, worse, open, not comparable, or "" for a method that milbench lacks.
         reasons: why, and every deviation from the source.
     """
 

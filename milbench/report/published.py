@@ -54,7 +54,7 @@ def read(folder: Path) -> Results:
     """
     for name in (PLAN, FRAME):
         if not (folder / name).is_file():
-            raise UsageError(f"{folder} is no published report: it has no {name}")
+            raise UsageError(f"{folder} is not a published report: it lacks {name}")
     try:
         plan = Plan.from_json(gzip.decompress((folder / PLAN).read_bytes()).decode())
         text = {name: str for name in COLUMNS if name not in (*_WHOLE, "value")}

@@ -116,13 +116,16 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
     """Yield the pictures of the first screen: the tests or amounts that the comparison is about, else every seed."""
     for label, figure in heatmap.marks_figures(study):
         yield from drawn(f"tests-{slug(label)}", f"Losses by tests, {label}", heatmap.MARKS, figure)
+    equivalence = heatmap.equivalence_figure(study)
+    title = f"Better, equivalent or worse: {study.metric(study.tasks[0]).label}"
+    yield from drawn("equivalence", title, heatmap.EQUIVALENCE, equivalence)
     series = series_of(study)
     for one in series:
         metric = study.primary(next(iter(one.tasks.values())))
         caption = "Means over seeds with 95 % intervals."
         figure = lines.amounts_figure(study, one.tasks, metric)
         yield from drawn(f"amounts-{slug(one.name)}", f"{describe(metric).label} by number of bags", caption, figure)
-    if many and not series and marks_frame(study).empty:
+    if many and equivalence is None and not series and marks_frame(study).empty:
         yield from drawn("tasks", "Losses by tasks", heatmap.TASKS, heatmap.tasks_figure(study))
     if not many:
         title = " and ".join(dict.fromkeys(study.metric(task).label for task in study.tasks))

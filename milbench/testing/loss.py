@@ -307,7 +307,7 @@ class LossContract:
         self, loss: Loss, mask: Tensor | None
     ) -> None:
         if not loss.presence_is_log_odds:
-            pytest.skip("its presence ranks bags and is no log-odds")
+            pytest.skip("its presence only ranks bags")
         probs = every_set_log_prob(loss, some_logits(K), mask)
         assert probs is not None
         marginals = (probs.exp().unsqueeze(2) * EVERY_SET.unsqueeze(1)).sum(dim=0)

@@ -63,11 +63,11 @@ def target_for(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor | None:
     """Return a target that fits the label sets, for a loss that needs one.
 
     It is computed from logits and labels alone and permuted as they are, so that tests need not permute it. counts:
-    each class of the label set as often as the set has classes, in some bags more than there are positions. positions:
-    the least probable of background and the classes of the label set.
+    each class of the label set once, so that every bag has a position for each instance. positions: the least probable
+    of background and the classes of the label set.
     """
     if loss.target_kind == "counts":
-        return labels.long() * labels.sum(dim=1, keepdim=True)
+        return labels.long()
     if loss.target_kind == "positions":
         allowed = torch.cat([labels.bool(), torch.ones_like(labels[:, :1], dtype=torch.bool)], dim=1)
         absent = ~allowed.view(*allowed.shape, *[1] * (logits.ndim - 2))

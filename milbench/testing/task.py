@@ -305,7 +305,7 @@ class TaskContract:
     def test_the_task_says_where_seeds_split_the_same_bags(
         self, data_dir: Path | None, batches: list[Bags], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By content. Seeds are no independent experiments then: without `overlap` intervals are too narrow."""
+        """By content. Seeds are then not independent: without `overlap` intervals are too narrow."""
         other = self.unprepared()
         other.seed, other.evaluation_limit = 1, MANY
         other.prepare(data_dir, CPU)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
@@ -72,3 +73,16 @@ class FakeGPU(TorchDispatchMode):
 
     def _is_page_locked(self, tensor: Tensor) -> bool:
         return any(tensor is known for known in self._page_locked)
+
+
+def _is_usable() -> bool:
+    """Return whether torch makes fake tensors of a GPU without its driver."""
+    try:
+        with FakeGPU():
+            torch.ones(1).to(GPU, non_blocking=True)
+    except RuntimeError:
+        return False
+    return True
+
+
+needs_fake_gpu = pytest.mark.skipif(not _is_usable(), reason="fake tensors of this torch need a driver")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from pathlib import Path
 
@@ -16,11 +17,14 @@ def write_idx(path: Path, values: Tensor) -> None:
     path.write_bytes(header + values.byte().numpy().tobytes())
 
 
-def small_mnist(root: Path, train: int = 120, test: int = 40) -> Path:
-    """Make a data directory with random images in MNIST's files."""
+def small_mnist(root: Path, train: int = 120, test: int = 40, title: str = "MNIST", zipped: bool = False) -> Path:
+    """Make a data directory with random images in the files of MNIST or of a set in its form."""
     rng = torch.Generator().manual_seed(0)
     for name, count in (("train", train), ("t10k", test)):
         images = torch.randint(256, (count, 28, 28), generator=rng)
-        write_idx(root / f"MNIST/raw/{name}-images-idx3-ubyte", images)
-        write_idx(root / f"MNIST/raw/{name}-labels-idx1-ubyte", torch.arange(count) % 10)
+        write_idx(root / f"{title}/raw/{name}-images-idx3-ubyte", images)
+        write_idx(root / f"{title}/raw/{name}-labels-idx1-ubyte", torch.arange(count) % 10)
+    for path in (root / title / "raw").glob("*ubyte") if zipped else ():
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     return root

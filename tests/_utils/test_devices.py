@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
 from milbench import UsageError
-from milbench._utils.devices import resolve, resolve_all
+from milbench._utils.devices import resolve, resolve_all, unusable_gpu
+from tests._helpers.command_line import TINY, Milbench
 
 
 @pytest.fixture
@@ -30,6 +34,55 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("milbench._utils.devices._nvidia_gpu", lambda: "")
     assert resolve_all("auto") == ["cpu"]
     with pytest.raises(UsageError, match="'cuda' is not there: 0 CUDA devices here; use --device cpu or auto"):
         resolve_all("cuda")
+
+
+@pytest.fixture
+def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU whose driver is too old: `nvidia-smi` lists it, and torch raises the error that it has for that."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA GeForce GTX 1080 (UUID: GPU-1a2b)'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def refuse() -> None:
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver by "
+            "downloading and installing a new\nversion from a page. Alternatively, go to another page."
+        )
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+WHY = (
+    f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): The NVIDIA driver on "
+    "your system is too old (found version 12020); docs/gpus.md says which PyTorch fits which driver"
+)
+
+
+@pytest.mark.usefixtures("old_driver")
+def test_a_gpu_that_torch_cannot_use_is_told_in_one_line(milbench: Milbench) -> None:
+    few = ("--loss", "exact", "--task", TINY, "--dry-run")
+    assert WHY in milbench("run", *few).out.splitlines()
+    assert milbench("run", *few, "--device", "cuda").complaint() == f"device 'cuda': {WHY}"
+    assert "cannot use" not in milbench("run", *few, "--device", "cpu").out
+
+
+@pytest.mark.usefixtures("old_driver")
+def test_a_gpu_that_the_user_hides_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert unusable_gpu() == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch has a GPU here")
+def test_the_reason_is_what_torch_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milbench._utils.devices._nvidia_gpu", lambda: "a GPU")
+    with pytest.raises((AssertionError, RuntimeError)) as said:
+        torch.cuda.init()
+    assert str(said.value).partition(".")[0] in unusable_gpu()

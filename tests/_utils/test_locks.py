@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from milbench import UsageError
 from milbench._utils import locks
 from milbench._utils.files import folder_digest
 
@@ -109,8 +110,10 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fcntl, "flock", refuse)
     with locks.lock(tmp_path) as held:
         assert not held
-    with locks.try_lock(tmp_path / "cell.lock") as held:
-        assert not held
+    (tmp_path / "cell.lock").touch()
+    assert not locks.is_locked(tmp_path / "cell.lock")
+    with pytest.raises(UsageError, match="has no file locks"), locks.try_lock(tmp_path / "cell.lock"):
+        pass
 
 
 def test_a_lock_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from milbench.report.published import keep
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.report_data import ONE, make_results
@@ -39,18 +37,3 @@ def test_the_page_of_a_published_report_is_made_again_and_its_sentence_is_last(
     assert done.code == 0, done.err
     assert done.out.rstrip().endswith("On extended-digits the best loss is a, with 95 % confidence.")
     assert (tmp_path / "index.html").is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--from", "nowhere"), "nowhere is no published report: it has no comparison.json.gz"),
-        (("mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
-        (("--from", "nowhere", "--publish"), "give neither NAME nor --publish with it"),
-    ],
-)
-def test_what_cannot_be_reported_is_one_line(milbench: Milbench, words: tuple[str, ...], said: str) -> None:
-    done = milbench("report", *words)
-    assert done.code == 2
-    assert said in done.err
-    assert done.err.count("\n") == 1

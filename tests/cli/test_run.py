@@ -12,6 +12,7 @@ from milbench.engine.planning import make_plan
 from milbench.engine.spec import built_in_specs, read_spec
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
+from tests._helpers.optimizers import needs_muon
 from tests._helpers.specs import presets
 
 BREAKING = str(PLUGINS / "breaking_loss.py")
@@ -156,7 +157,13 @@ def test_a_smoke_run_tries_every_cell_and_keeps_nothing(
     ("spec", "task", "flags", "cells"),
     [
         ("section-5-1", "cifar10", ["--loss", "exact", "-p", "task.any_data=true"], 1),
-        ("section-5-4", "svhn", ["--preset", "quick", "--loss", "exact,ctc", "-p", "task.batch_bags=2"], 2),
+        pytest.param(
+            "section-5-4",
+            "svhn",
+            ["--preset", "quick", "--loss", "exact,ctc", "-p", "task.batch_bags=2"],
+            2,
+            marks=needs_muon,
+        ),
     ],
 )
 def test_the_published_comparisons_on_downloads_run_on_files_of_their_format(

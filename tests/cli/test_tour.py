@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import html
-import io
-import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from milbench._utils import console as consoles
 from milbench.cli import tour
-from tests._helpers.command_line import REPOSITORY, TINY, Milbench, Ran
+from tests._helpers.command_line import Milbench, Ran
 
 
 @pytest.fixture
@@ -81,35 +76,3 @@ def test_the_commands_begin_as_the_reader_can_type_them(
     assert (shutil.which("milbench") is not None) == on_the_path
     monkeypatch.setattr(sys, "argv", [called])
     assert tour.program() == shown
-
-
-def test_a_report_says_where_its_page_is_and_then_its_first_sentence(milbench: Milbench, root: Path) -> None:
-    milbench("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "--name", "two")
-    ran = milbench("report", "two")
-    where, *said = ran.out.splitlines()
-    assert where == f"wrote {root / 'reports' / 'two' / 'index.html'}"
-    assert "\x1b" not in ran.out, "a pipe gets no colours"
-    page = (root / "reports" / "two" / "index.html").read_text("utf-8")
-    assert said == [" ".join(map(html.unescape, re.findall(r'<p class="answer">(.*?)</p>', page)))]
-
-
-def test_a_terminal_gets_colours(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    milbench("run", "--loss", "exact", "--task", TINY, "--seeds", "0", "--name", "one")
-    terminal = _terminal()
-    monkeypatch.setattr(consoles, "console", terminal)
-    assert milbench("report", "one").code == 0
-    assert "\x1b[" in terminal.file.getvalue()
-    assert "index.html" in terminal.file.getvalue()
-
-
-def _terminal() -> Any:
-    """A console that takes its file for a terminal with colours."""
-    found: Any = consoles.PlainConsole(width=200)
-    found.file, found._force_terminal, found._color_system = io.StringIO(), True, 1
-    return found
-
-
-def test_make_demo_ends_with_the_report_and_the_three_commands() -> None:
-    rules = (REPOSITORY / "Makefile").read_text("utf-8").split("\n\n")
-    (demo,) = (rule for rule in rules if rule.startswith("demo:"))
-    assert demo.index("milbench run demo") < demo.index("milbench report demo &&") < demo.index("milbench &&")

@@ -59,6 +59,18 @@ def test_a_key_names_one_of_several_arrays(tmp_path: Path, name: str, key: str) 
         bag_features(tmp_path, [name], f"{key}s")
 
 
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
+def test_a_leading_axis_of_one_slide_is_left_out(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, features=FEATURES[None])
+    assert np.array_equal(bag_features(tmp_path, [name])[0], FEATURES)
+    if name == "a.h5":
+        with h5py.File(tmp_path / name, "w") as file:
+            file["features"], file["coords"] = FEATURES[None], np.arange(6).reshape(1, 3, 2)
+        coords = load_features(tmp_path / "t.csv", Columns(features="@path")).coords
+        assert coords is not None
+        assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
 def test_a_tensor_alone_needs_no_key(tmp_path: Path) -> None:
     torch.save(torch.from_numpy(FEATURES), tmp_path / "a.pt")
     assert np.array_equal(bag_features(tmp_path, ["a.pt"])[0], FEATURES)

@@ -104,7 +104,7 @@ def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch:
 def test_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_text("bag,labels,f\n" + "a,x,1.5\n" * 1000 + "b,,2\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3000))
-    with pytest.raises(UsageError, match=r"need 4,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
+    with pytest.raises(UsageError, match=r"need 8,0\d\d bytes in .*\.bags, where 3,000 are free; .*MILBENCH_CACHE"):
         load_features(tmp_path / "t.csv", Columns())
     assert not (tmp_path / ".bags").exists()
 
@@ -169,7 +169,7 @@ def test_two_cells_at_once_share_more_data_than_each_may_hold(tmp_path: Path) ->
     table = tmp_path / "slides.csv"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     cells = [subprocess.Popen([sys.executable, "-c", CELL, table], env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    assert [cell.communicate()[0].startswith(b"done") for cell in cells] == [True, True]
+    assert [b"done" in cell.communicate()[0] for cell in cells] == [True, True]
 
 
 def test_numbers_that_single_precision_cannot_hold_are_not_finite() -> None:

@@ -12,7 +12,7 @@ import pytest
 from milbench._utils import digests
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
-from milbench.data.svhn import STALLED
+from milbench.data.downloads import STALLED
 from milbench.errors import UsageError
 
 CONTENT = {"toy/raw/a": b"some bytes", "toy/raw/b": b"and others"}
@@ -77,7 +77,7 @@ def test_status_is_present_missing_or_damaged(
     assert row.note == "no toy/raw/a"
     place(tmp_path)
     (row,) = catalog.status(tmp_path)
-    assert (row.state, row.digest, row.note) == ("present", dataset.digest, "")
+    assert (row.state, row.digest, row.note) == ("present", dataset.identity(), "")
     place(tmp_path, {"toy/raw/b": b"and Others"})
     (row,) = catalog.status(tmp_path)
     wrong, right = hashlib.md5(b"and Others").hexdigest(), FILES[1].md5
@@ -167,7 +167,7 @@ def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
         digest = catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path)
     assert list(tmp_path.iterdir()) == []
     known(place)
-    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.digest
+    assert catalog.require("toy", tmp_path, "go elsewhere").identity(tmp_path) == digest == dataset.identity()
     place(tmp_path, {"toy/raw/a": b"some Bytes"})
     with catalog.downloads(False), pytest.raises(UsageError, match="raw/a is damaged"):
         catalog.require("toy", tmp_path, "go elsewhere")
@@ -213,16 +213,25 @@ def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
     assert (folder.problem(tmp_path) or "").endswith("raw/a cannot be read: Is a directory")
 
 
-def test_mnist_is_the_canonical_one() -> None:
+def test_kmnist_has_the_checksums_that_torchvision_knows() -> None:
+    from torchvision.datasets import KMNIST
+
+    assert [
+        (file.path.removeprefix("KMNIST/raw/"), file.md5) for file in catalog.KMNIST_FILES.files
+    ] == KMNIST.resources
+
+
+@pytest.mark.parametrize("files", [catalog.MNIST_FILES, catalog.FASHION_MNIST_FILES])
+def test_mnist_is_the_canonical_one(files: Dataset) -> None:
     """Sizes follow from the published counts: 60,000 and 10,000 images of 28x28 bytes, headers of 16 and 8."""
-    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in catalog.MNIST_FILES.files}
+    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in files.files}
     assert sizes == {
         "train-images-idx3-ubyte": 16 + 60_000 * 784,
         "train-labels-idx1-ubyte": 8 + 60_000,
         "t10k-images-idx3-ubyte": 16 + 10_000 * 784,
         "t10k-labels-idx1-ubyte": 8 + 10_000,
     }
-    assert catalog.DATASETS["mnist"] is catalog.MNIST_FILES
+    assert catalog.DATASETS[files.name] is files
 
 
 def test_cifar10_is_the_canonical_one() -> None:

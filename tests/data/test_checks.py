@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,20 @@ def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns:
     bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)
     few = [finding.level for finding in check_bags(bags, "features", 16) if finding.what in FEW]
     assert few == ([level] if level else [])
+
+
+def test_a_label_set_is_large_where_the_likelihood_says_so() -> None:
+    from milbench import likelihood
+    from milbench.data import checks
+
+    assert checks.EXACT_LABEL_LIMIT == likelihood.EXACT_LABEL_LIMIT
+
+
+def test_a_table_is_checked_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag,labels,f\na,x,1\nb,,2\nc,x,3\n")
+    code = (
+        "import sys; sys.argv = ['milbench', 'data', 'check', sys.argv[1]]\nfrom milbench.cli.main import main\n"
+        "try: main()\nfinally: print('torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t.csv")], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1] == "False", ran.stderr

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from milbench.data.own_bags import Columns, load_features
-from milbench.data.table import read_table, row_name
+from milbench.data.table import read_table
+from milbench.data.table_files import row_name
 from milbench.errors import UsageError
 
 FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
@@ -136,3 +137,29 @@ def test_a_table_of_fifty_thousand_columns_is_read_column_by_column_once(tmp_pat
     (tmp_path / "wide.csv").write_text(text)
     with pytest.raises(UsageError, match=r"wide.csv, row 1: 2 columns are named 'f7', expected one"):
         load_features(tmp_path / "wide.csv", Columns())
+
+
+def test_a_table_that_is_read_in_chunks_is_the_one_that_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((300, 3)), columns=["f0", "f1", "f2"])
+    frame["bag"] = rng.integers(0, 20, 300)
+    frame["labels"] = np.where(frame["bag"] % 2, "odd", "")
+    frame["instance_label"] = np.where(rng.random(300) < 0.2, frame["labels"], "")
+    frame.to_csv(path := tmp_path / "t.csv", index=False)
+    whole = load_features(path, Columns())
+    monkeypatch.setenv("MILBENCH_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr("milbench.data.table_files.CHUNK", 1)  # 64 rows
+    parts = load_features(path, Columns())
+    assert parts.digest == whole.digest
+    assert parts.rows is not None
+    assert all(np.array_equal(parts.store[b], whole.store[b]) for b in range(20))
+    assert np.array_equal(parts.rows, np.argsort(pd.factorize(frame["bag"])[0], kind="stable"))
+    assert np.array_equal(parts.store.means, whole.store.means)
+    assert {p.name for p in (tmp_path / "elsewhere").rglob("*.npy")} == {p.name for p in tmp_path.glob(".bags/*/*.npy")}
+    frame["f1"] = frame["f1"].astype(object)
+    frame.loc[250, "f1"] = "seven"
+    frame.to_csv(path, index=False)
+    with pytest.raises(UsageError, match=r"t.csv, row 252: column 'f1' is 'seven', expected a number"):
+        load_features(path, Columns())

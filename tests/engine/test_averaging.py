@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from milbench import Recipe
 from milbench.engine import train as train_module
 from milbench.engine.averaging import Averaging
 from tests._helpers.training import small_cell, train
@@ -55,7 +56,7 @@ def test_training_does_not_see_the_mean_and_the_evaluation_does(tmp_path: Path) 
 
 def test_a_model_gets_its_own_weights_back_whatever_happens_meanwhile() -> None:
     model = torch.nn.Linear(2, 1)
-    averaging = Averaging(model, first=1)
+    averaging = Averaging(Recipe(average_last=1.0), model, steps=9)
     averaging.count(1)
     with torch.no_grad():
         model.weight += 2
@@ -78,7 +79,7 @@ def test_layers_that_count_batches_are_averaged_where_torch_takes_all_weights_at
     """On a GPU torch does so by default, by a division that it refuses for whole numbers: here on the CPU too."""
     monkeypatch.setattr("torch.optim.swa_utils._get_foreach_kernels_supported_devices", lambda: ["cpu"])
     model = torch.nn.BatchNorm1d(3)
-    averaging = Averaging(model, first=1)
+    averaging = Averaging(Recipe(average_last=1.0), model, steps=9)
     for done in (1, 2, 3):
         model.running_mean = torch.full((3,), float(done))
         averaging.count(done)

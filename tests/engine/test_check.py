@@ -18,7 +18,7 @@ FAULTY = str(PLUGINS / "faulty_loss.py")
 
 def check(name: str, tmp_path: Path, **values: object) -> list[str]:
     cells = make_plan(make_spec({"name": "t", "losses": [name], "tasks": [TINY], **values})).cells
-    jobs = [Job(cell, str(tmp_path / cell.id), ["cpu"], 1, 1, None, in_process=True) for cell in cells]
+    jobs = [Job(cell, tmp_path / cell.id, ["cpu"], 1, 1, None, in_process=True) for cell in cells]
     return check_all(jobs, in_process=True)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from milbench import Recipe
 from milbench.engine.clipping import Clipping
+
+
+def by_quantile(quantile: float) -> Clipping:
+    return Clipping(Recipe(clip_quantile=quantile, normalize_gradient=False))
 
 
 def gradients(steps: int = 30, scale: float = 1.0) -> list[list[Tensor]]:
@@ -36,7 +40,7 @@ def applied(clipping: Clipping, steps: list[list[Tensor]]) -> tuple[list[Tensor]
 def test_the_limit_is_a_quantile_of_all_lengths_so_far(quantile: float) -> None:
     steps = gradients()
     lengths: list[float] = []
-    for step, after, changed in zip(steps, *applied(Clipping(quantile=quantile), steps), strict=True):
+    for step, after, changed in zip(steps, *applied(by_quantile(quantile), steps), strict=True):
         before = torch.cat([g.flatten() for g in step])
         lengths.append(float(before.norm()))
         limit = float(np.quantile(np.array(lengths), quantile))
@@ -47,14 +51,14 @@ def test_the_limit_is_a_quantile_of_all_lengths_so_far(quantile: float) -> None:
 
 def test_normalised_gradients_have_length_one_and_keep_their_direction() -> None:
     steps = gradients()
-    for step, after in zip(steps, applied(Clipping(normalize=True), steps)[0], strict=True):
+    for step, after in zip(steps, applied(Clipping(Recipe()), steps)[0], strict=True):
         before = torch.cat([g.flatten() for g in step])
         torch.testing.assert_close(after, before / before.norm())
 
 
-@pytest.mark.parametrize("rule", [{"quantile": 0.5}, {"normalize": True}], ids=str)
-def test_a_gradient_of_zero_stays_zero(rule: dict[str, float]) -> None:
-    (after,), _ = applied(Clipping(**rule), [[torch.zeros(3)]])  # type: ignore[arg-type]
+@pytest.mark.parametrize("rule", [by_quantile(0.5), Clipping(Recipe())], ids=["quantile", "normalize"])
+def test_a_gradient_of_zero_stays_zero(rule: Clipping) -> None:
+    (after,), _ = applied(rule, [[torch.zeros(3)]])
     assert after.tolist() == [0, 0, 0]
 
 
@@ -67,9 +71,9 @@ def relative_lengths(rule: Callable[[], Clipping], scale: float) -> Tensor:
 @pytest.mark.parametrize(
     ("rule", "free"),
     [
-        (partial(Clipping, quantile=0.3), True),
-        (partial(Clipping, normalize=True), True),
-        (partial(Clipping, 0.1), False),
+        (lambda: by_quantile(0.3), True),
+        (lambda: Clipping(Recipe()), True),
+        (lambda: Clipping(Recipe(clip_norm=0.1, normalize_gradient=False)), False),
     ],
     ids=["quantile", "normalize", "absolute"],
 )

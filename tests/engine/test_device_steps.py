@@ -18,7 +18,6 @@ from milbench._utils.devices import all_to_device, to_device
 from milbench.api.bags import Truth, label_matrix
 from milbench.api.registry import tasks
 from milbench.api.targets import make_target
-from milbench.engine.optimizers import OPTIMIZERS
 from milbench.engine.parts import network_for, network_logits
 from milbench.engine.planning import make_plan
 from milbench.engine.psgd import _directions
@@ -28,8 +27,9 @@ from milbench.testing import Variant
 from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.built_in_losses import BUILT_IN
 from tests._helpers.cifar_files import small_cifar
-from tests._helpers.fake_gpu import GPU, FakeGPU
+from tests._helpers.fake_gpu import GPU, FakeGPU, needs_fake_gpu
 from tests._helpers.idx_files import small_mnist
+from tests._helpers.optimizers import NAMES
 from tests._helpers.sequence_files import RATE, small_sequences
 
 META = torch.device("meta")
@@ -69,7 +69,7 @@ def test_a_step_of_every_loss_needs_no_value_from_the_device(variant: Variant, o
     steps_on_meta(variant, task, data, {"optimizer": optimizer, "precision": "float32"}, steps=1)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", NAMES)
 def test_a_step_of_every_optimizer_needs_no_value_from_the_device(optimizer: str) -> None:
     recipe = {"optimizer": optimizer, "clip_norm": 1.0}
     steps_on_meta(Variant("exact"), "synthetic-bags", None, recipe, steps=2)
@@ -159,11 +159,13 @@ def on_gpu(data: Path) -> OnGPU:
     return OnGPU(data)
 
 
+@needs_fake_gpu
 @pytest.mark.parametrize("task", tasks().names())
 def test_a_batch_of_every_task_reaches_the_gpu_without_waiting(task: str, on_gpu: OnGPU) -> None:
     on_gpu.batch(task)
 
 
+@needs_fake_gpu
 @pytest.mark.parametrize(
     ("variant", "task"),
     [(v, task) for v in VARIANTS for task in (("cifar10",) if v.one_class else ("synthetic-bags", "house-numbers"))],
@@ -188,6 +190,7 @@ def test_loss_and_scores_stay_on_the_gpu(variant: Variant, task: str, on_gpu: On
             assert on_gpu.without_waiting(partial(scores, logits, bags.mask)).device == GPU
 
 
+@needs_fake_gpu
 def test_directions_reach_the_gpu_without_waiting(on_gpu: OnGPU) -> None:
     with on_gpu.gpu:
         weights = [torch.zeros(3, 2, device=GPU), torch.zeros(3, device=GPU)]
@@ -203,6 +206,7 @@ def test_tensors_that_are_sent_together_stay_the_same() -> None:
     assert to_device(first, first.device) is first
 
 
+@needs_fake_gpu
 @pytest.mark.parametrize(
     "waiting",
     [
@@ -221,6 +225,7 @@ def test_the_fake_gpu_notes_what_makes_the_host_wait(waiting: Callable[[], objec
         assert gpu.waits
 
 
+@needs_fake_gpu
 @pytest.mark.parametrize(
     "raising",
     [
@@ -235,6 +240,7 @@ def test_the_fake_gpu_refuses_values_and_mixed_devices(raising: Callable[[torch.
         raising(torch.zeros(3, device=GPU))
 
 
+@needs_fake_gpu
 def test_bags_and_their_truth_are_sent_without_waiting(on_gpu: OnGPU) -> None:
     classes = torch.tensor([[0, 1], [2, -1]])
     bags = Bags(torch.rand(2, 2, 3), label_matrix(classes, 3), classes >= 0, Truth(classes, position_classes=classes))

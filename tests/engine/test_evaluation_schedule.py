@@ -14,7 +14,7 @@ from milbench.engine import train as train_module
 from milbench.engine.cell import CellFolder
 from milbench.engine.parts import network_logits
 from tests._helpers.command_line import TINY
-from tests._helpers.training import Stop, Trained, small_cell, stop_after, train
+from tests._helpers.training import Trained, small_cell, train
 
 
 def cell(task: str = TINY, loss: str = "noisy-or", **recipe: Any) -> Cell:
@@ -88,22 +88,6 @@ def test_an_interim_evaluation_uses_few_bags_in_the_precision_of_training(
             assert (row[f"interim/{split}/bayes_set_error"] * 260) % 1 == pytest.approx(0, abs=1e-9)
     assert evaluated(few, 3) == evaluated(whole, 3)
     assert all(torch.equal(few.weights[k], whole.weights[k]) for k in whole.weights)
-
-
-@pytest.mark.parametrize("saves", [2, 4, 8, 9, 16])
-@pytest.mark.parametrize("interim", [None, 5])
-def test_a_killed_cell_ends_bit_for_bit_where_an_unbroken_one_does(
-    tmp_path: Path, saves: int, interim: int | None
-) -> None:
-    planned = cell(epochs=5, evaluate_every=2, interim_bags=interim)
-    unbroken = train(planned, tmp_path / "unbroken")
-    with pytest.MonkeyPatch.context() as patch:
-        stop_after(saves, patch)
-        with pytest.raises(Stop):
-            train(planned, tmp_path / "broken")
-    resumed = train(planned, tmp_path / "broken")
-    assert resumed.history == unbroken.history
-    assert all(torch.equal(resumed.weights[k], unbroken.weights[k]) for k in unbroken.weights)
 
 
 @pytest.mark.parametrize("setting", [{"evaluate_every": 0}, {"interim_bags": 0}, {"evaluate_every": 1.5}])

@@ -140,6 +140,11 @@ def test_only_an_export_is_imported(milbench: Milbench, root: Path, tmp_path: Pa
     ):
         complaint = milbench("import", str(forged(tmp_path, member)), "--root", str(there)).complaint()
         assert "an export has no" in complaint
+    with zipfile.ZipFile(tmp_path / "good.zip") as good, zipfile.ZipFile(tmp_path / "typed.zip", "w") as typed:
+        for name in good.namelist():
+            typed.writestr(name, b'{"costs": [1]}' if name.endswith("result.json") else good.read(name))
+    complaint = milbench("import", str(tmp_path / "typed.zip"), "--root", str(there)).complaint()
+    assert f"cell {cell} is damaged" in complaint
     (tmp_path / "text.zip").write_text("no zip at all")
     os.mkfifo(tmp_path / "fifo")
     for name in ("text.zip", "fifo", ".", "absent.zip", "/dev/zero"):
@@ -172,3 +177,6 @@ def test_a_damaged_plan_is_one_line_and_the_same_run_writes_it_again(milbench: M
     assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out
     assert milbench("status").code == 0
     assert json.loads(plan.read_text())["spec"]["name"] == "tiny"
+    plan.unlink()
+    assert "has 1 cells and no plan of a comparison; the same milbench run" in milbench("status").complaint()
+    assert "nothing to run" in milbench("run", "--loss", "exact", "--task", TINY).out

@@ -12,6 +12,7 @@ from milbench.engine.folders import Root
 from milbench.inference.load import load_trained
 from tests._helpers import training
 from tests._helpers.command_line import PLUGINS
+from tests._helpers.optimizers import needs_muon
 from tests._helpers.per_bag import per_bag
 from tests._helpers.training import Stop, Trained, small_cell, stop_after
 
@@ -43,7 +44,7 @@ def test_a_loss_that_was_not_built_or_for_other_classes_says_so() -> None:
     assert per_bag("exact").build(3)(logits, labels).shape == (2,), "a loss without such weights takes any number"
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", pytest.param("muon", marks=needs_muon)])
 def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     unbroken = train(tmp_path / "unbroken", optimizer=optimizer)
     start = built(0)

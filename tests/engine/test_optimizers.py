@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from milbench import Recipe, UsageError
-from milbench.engine.optimizers import OPTIMIZERS, SCHEDULES, learning_rate, make_optimizer
+from milbench.engine.optimizers import SCHEDULES, learning_rate, make_optimizer
 from milbench.engine.psgd import KroneckerPSGD
+from tests._helpers.optimizers import NAMES, needs_muon
 from tests._helpers.training import small_cell
 
 
@@ -20,7 +21,7 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_optimiser_descends(name: str) -> None:
     model = torch.nn.Linear(2, 3)
     before = torch.cat([model.weight, model.bias.unsqueeze(1)], dim=1).detach().clone()
@@ -32,6 +33,7 @@ def test_every_optimiser_descends(name: str) -> None:
     assert after.square().sum() < 0.6 * before.square().sum()
 
 
+@needs_muon
 def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
     """From rest, a step's singular values are alike, whatever the gradient's are, in either memory format."""
     for layout in (torch.contiguous_format, torch.channels_last):
@@ -66,13 +68,6 @@ def test_another_optimiser_brings_its_own_settings() -> None:
 def test_a_setting_that_the_optimiser_would_ignore_is_refused(recipe: dict[str, object], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         small_cell(recipe=recipe)
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "psgd"])
-def test_by_default_the_steps_of_no_optimiser_depend_on_the_units_of_a_loss(optimizer: str) -> None:
-    recipe = Recipe(**small_cell(recipe={"optimizer": optimizer}).recipe)
-    assert (recipe.clip_norm, recipe.clip_quantile) == (None, None)
-    assert recipe.normalize_gradient == (optimizer != "psgd")  # whose preconditioner takes the units out, as published
 
 
 def test_a_rule_for_the_length_of_a_gradient_replaces_the_tasks() -> None:

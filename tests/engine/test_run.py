@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -214,21 +213,3 @@ def test_as_many_cells_at_a_time_as_devices_have_slots(
 def test_slots_are_for_gpus() -> None:
     with pytest.raises(UsageError, match="use --jobs"):
         worker_count(["cpu"], 3, None, 2)
-
-
-def test_a_script_without_a_guard_computes_in_workers_that_do_not_run_it_again(tmp_path: Path) -> None:
-    """The class of its loss is sent to them, since no file or module holds it."""
-    source = (PLUGINS / "learning_loss.py").read_text().replace('"learning"', '"of-a-script"')
-    script = tmp_path / "script.py"
-    script.write_text(
-        source + "\n\nimport milbench\n\nprint('the top level is run')\n"
-        f"cls = next(c for c in list(vars().values()) if isinstance(c, type) and c.__module__ == '__main__')\n"
-        f"print(milbench.compare([cls, 'exact'], {TINY!r}, root={str(tmp_path / 'root')!r}, jobs=2, progress=False))\n"
-    )
-    import subprocess
-
-    away = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, env=away)
-    assert ran.returncode == 0, ran
-    assert ran.stdout.count("the top level is run") == 1
-    assert "2 of 2 cells done" in ran.stdout

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 from scipy import stats
@@ -71,11 +70,6 @@ def test_losses_share_the_draws_of_the_space_they_have_in_common() -> None:
     with_own, without = draw([{"lr": LR}, own], 8, coordinates=2), draw([{"lr": LR}, {}], 8, coordinates=2)
     assert [recipe for recipe, _ in with_own] == [recipe for recipe, _ in without]
     assert len({str(recipe) for recipe, _ in with_own}) == 8
-
-
-def test_draws_differ_from_each_other_as_independent_ones_do_not_need_to() -> None:
-    values = np.sort([chosen["x"] for (chosen,) in draw([{"x": Range(low=0, high=1)}], 32)])
-    assert np.diff(values).max() < 2 / 32 + 1e-3  # of 32 independent ones the largest gap is about 4 / 32
 
 
 def test_a_value_that_is_a_table_stands_for_its_settings() -> None:

@@ -18,6 +18,7 @@ from milbench.engine.optimizers import optimizers
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
 from tests._helpers.command_line import PLUGINS, TINY
+from tests._helpers.optimizers import needs_muon
 from tests._helpers.training import Stop, Trained, small_cell, stop_after, train
 
 
@@ -34,9 +35,10 @@ def same(one: Trained, other: Trained) -> bool:
         (6, {}),
         (12, {}),
         (6, {"clip_quantile": 0.3}),
+        (7, {"evaluate_every": 2, "interim_bags": 5}),
         (6, {"average_last": 0.4}),
         (6, {"optimizer": "psgd"}),
-        (6, {"optimizer": "muon"}),
+        pytest.param(6, {"optimizer": "muon"}, marks=needs_muon),
         (6, {"optimizer": "radam"}),
     ],
 )

@@ -17,7 +17,7 @@ from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
 from milbench.api.registry import RegistryEntry
 from milbench.api.task import Scores
-from milbench.data.crop_cache import load
+from milbench.data.crops import load
 from milbench.data.digit_struct import read
 from milbench.engine.planning import make_plan
 from milbench.engine.spec import make_spec
@@ -210,7 +210,7 @@ def oracle(task: Any) -> Any:
         ys, xs = task.centres(*bags.instances.shape[2:])
         instances = torch.zeros(len(bags), 11, len(ys), len(xs))
         instances[:, 10] = 1
-        assert bags.truth is not None, "images without doubt are not rescored"
+        assert bags.truth is not None
         assert bags.truth.boxes is not None
         for b, (classes, boxes) in enumerate(zip(bags.truth.classes, bags.truth.boxes, strict=True)):
             for c, (left, top, right, bottom) in zip(classes.tolist(), boxes.tolist(), strict=True):
@@ -249,7 +249,7 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
         assert values[f"{split}/auroc"] == values[f"{split}/average_precision"] == 1
         assert values[f"{split}/hit_rate"] == 1
         assert f"{split}/instance_error" not in values
-        assert values[f"{split}/transcription_error"] == values[f"{split}/transcription_error_rescored"] == 0
+        assert values[f"{split}/transcription_error"] == values[f"{split}/transcription_error_components"] == 0
         assert not any(share for name, share in values.items() if name.startswith(f"{split}/error_"))
         # The rule of the paper reads columns from left to right, whichever way the number is written.
         wrong = out_of_order(task, split)
@@ -343,4 +343,4 @@ def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ra
         write_folder(tmp_path / "svhn" / part, [(60, 40, ones)] * 3)
     (tmp_path / "svhn/test/2.png").write_bytes(b"no picture")
     line = milbench("run", "--loss", "exact", "--task", "svhn", "--data-dir", str(tmp_path)).complaint()
-    assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as a PNG picture")
+    assert line.startswith(f"{tmp_path / 'svhn/test/2.png'} cannot be read as an image")

@@ -1,70 +1,101 @@
-"""Aggregation cross-entropy against the formula of arXiv:1904.08364, in plain Python."""
+"""The likelihood of counts against the sum over all assignments of channels to positions."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
+from milbench import UsageError
 from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
 
-B, C, H, W = 4, 3, 2, 4
+B, C, K = 4, 3, 6
 COUNTS = torch.tensor([[2, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 3]])
-MASK = torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0, 0, 0], [1] * 8, [1, 0, 1, 1, 1, 1, 1, 0]]).bool()
-EVERYWHERE = torch.ones(B, H * W, dtype=torch.bool)
+MASK = torch.tensor([[1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 0], [1] * 6, [1, 1, 1, 0, 1, 1]]).bool()
+EVERYWHERE = torch.ones(B, K, dtype=torch.bool)
 
 
-def some_logits(seed: int) -> Tensor:
-    return random_logits(B, C + 1, H, W, seed=seed)
+def probabilities(logits: Tensor, counts: list[int], mask: Tensor) -> tuple[float, float]:
+    """Return the joint probability of the counts of one bag, and the product of those of each class alone."""
+    p = logits[:, mask].double().softmax(dim=0).T.tolist()
+    joint, alone = [], [[] for _ in range(C)]  # type: ignore[var-annotated]
+    for shown in itertools.product(range(C + 1), repeat=len(p)):
+        probability = math.prod(row[c] for row, c in zip(p, shown, strict=True))
+        found = [shown.count(c) for c in range(C)]
+        joint += [probability] * (found == counts)
+        for c in range(C):
+            alone[c] += [probability] * (found[c] == counts[c])
+    return math.fsum(joint), math.prod(math.fsum(terms) for terms in alone)
 
 
-def aggregation(logits: Tensor, counts: list[int], mask: Tensor) -> float:
-    """Return -sum_c (N_c / T) log((y_c^1 + ... + y_c^T) / T) of one bag, N_background = T - |S|."""
-    columns = [column for column, there in zip(logits.flatten(1).T.tolist(), mask.tolist(), strict=True) if there]
-    T = len(columns)
-    numbers = [*counts, T - sum(counts)]
-    total = 0.0
-    for c, number in enumerate(numbers):
-        shown = sum(math.exp(column[c]) / sum(map(math.exp, column)) for column in columns)
-        total -= number / T * math.log(shown / T)
-    return total
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
 @pytest.mark.parametrize("mask", [MASK, EVERYWHERE], ids=["masked", "full"])
-def test_value_is_that_of_the_formula(seed: int, mask: Tensor) -> None:
-    logits = some_logits(seed)
-    value = per_bag("count")(logits, COUNTS > 0, mask.view(B, H, W), COUNTS)
+@pytest.mark.parametrize("scale", [1.0, 6.0])
+def test_it_is_the_sum_over_all_assignments(likelihood: str, mask: Tensor, scale: float) -> None:
+    logits = scale * random_logits(B, C + 1, K, seed=1)
+    value = per_bag("count", likelihood=likelihood)(logits, COUNTS > 0, mask, COUNTS)
     for b in range(B):
-        assert value[b].item() == pytest.approx(aggregation(logits[b], COUNTS[b].tolist(), mask[b]))
+        expected = probabilities(logits[b], COUNTS[b].tolist(), mask[b])[likelihood == "marginal"]
+        assert value[b].item() == pytest.approx(-math.log(expected), rel=1e-10, abs=1e-10)
 
 
-def test_the_smallest_value_is_where_the_expected_counts_are_the_true_ones() -> None:
-    """At mean_k p = N / K the loss is the entropy of the shares, and its gradient is 0: half the bag is of class 0."""
-    logits = torch.tensor([[[2.0, 0.0], [-9.0, -9.0], [0.0, 2.0]]], dtype=torch.float64).log_softmax(dim=1)
-    logits[:, 1] = -200  # never shown
-    leaf = logits.requires_grad_()
-    value = per_bag("count")(leaf, torch.tensor([[True, False]]), None, torch.tensor([[1, 0]]))
-    (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    assert value.item() == pytest.approx(math.log(2))
-    torch.testing.assert_close(gradient, torch.zeros_like(gradient))
+@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
+def test_gradients_are_those_of_finite_differences(likelihood: str) -> None:
+    loss = per_bag("count", likelihood=likelihood)
+    logits = random_logits(B, C + 1, K, seed=2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(x, COUNTS > 0, MASK, COUNTS), (logits,))
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, COUNTS > 0, MASK, COUNTS), (logits,))
 
 
-def test_more_instances_than_positions_leave_nothing_to_the_background() -> None:
-    logits = torch.zeros(1, 3, 2, dtype=torch.float64)
-    value = per_bag("count")(logits, torch.tensor([[True, True]]), None, torch.tensor([[2, 1]]))
-    assert value.item() == pytest.approx((2 / 2 + 1 / 2) * math.log(3))
+@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
+def test_all_counts_together_have_probability_one(likelihood: str) -> None:
+    """Of one class both ways are the same, a Poisson-binomial distribution."""
+    logits = random_logits(1, 2, K, seed=3).expand(K + 1, -1, -1)
+    counts = torch.arange(K + 1).unsqueeze(1)
+    value = per_bag("count", likelihood=likelihood)(logits, counts > 0, None, counts)
+    assert (-value).exp().sum().item() == pytest.approx(1)
 
 
-def test_scores_are_the_expected_counts() -> None:
-    logits = some_logits(1)
-    mask = MASK.view(B, H, W)
-    p = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
-    expected = torch.stack([p[b, :C, mask[b]].sum(dim=1) for b in range(B)])
-    torch.testing.assert_close(per_bag("count").class_scores(logits, mask), expected)
-    torch.testing.assert_close(per_bag("count").presence_scores(logits, mask), expected)
+@pytest.mark.parametrize("likelihood", ["joint", "marginal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dtype: torch.dtype) -> None:
+    """A thousand positions that are sure of another class: e^-20,000, with finite gradients."""
+    logits = (20 * random_logits(2, C + 1, 1000, seed=4)).to(dtype).requires_grad_()
+    counts = torch.tensor([[3, 2, 5], [0, 0, 1]])
+    loss = per_bag("count", likelihood=likelihood)
+    value = loss(logits, counts > 0, None, counts)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    expected = loss(logits.detach().double(), counts > 0, None, counts)
+    torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-4)
+    assert gradient.isfinite().all()
+
+
+def test_a_class_is_present_by_the_odds_of_one_position_at_least() -> None:
+    logits = random_logits(B, C + 1, K, seed=5)
+    absent = (1 - logits.softmax(dim=1)[:, :C]).prod(dim=2)
+    torch.testing.assert_close(per_bag("count").presence_scores(logits), ((1 - absent) / absent).log())
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([[5, 2, 1]] * B, "bag 0 has 8 instances and only 6 positions"),
+        (None, "needs a target of counts"),
+    ],
+)
+def test_wrong_counts_are_named(counts: list[list[int]] | None, message: str) -> None:
+    target = None if counts is None else torch.tensor(counts)
+    with pytest.raises(UsageError, match=message):
+        per_bag("count")(random_logits(B, C + 1, K, seed=0), COUNTS > 0, None, target)
+
+
+def test_counts_with_too_many_states_name_the_other_likelihood() -> None:
+    counts = torch.tensor([[20, 20, 20]])
+    with pytest.raises(UsageError, match=r"9,261 states are too many .* use loss.count.likelihood=marginal"):
+        per_bag("count")(random_logits(1, C + 1, 100, seed=0), counts > 0, None, counts)

@@ -58,7 +58,7 @@ def test_a_gallery_that_was_drawn_stays_when_the_page_is_made_again(tmp_path: Pa
 
 
 def test_missing_and_damaged_files_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no published report"):
+    with pytest.raises(UsageError, match="is not a published report"):
         read(tmp_path)
     keep(make_results(tasks=ONE), tmp_path)
     for name in (PLAN, FRAME):

@@ -15,6 +15,7 @@ from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.idx_files import small_mnist
 from tests._helpers.sequence_files import RATE, small_sequences
+from tests._helpers.spoken_files import small_spoken_digits
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,15 @@ class TestSoundEvents(TaskContract):
     params: ClassVar = {"train_bags": 64}
 
 
+class TestSpokenDigits(TaskContract):
+    task = "spoken-digits"
+    params: ClassVar = {"train_bags": 64, "any_data": True}
+
+    @pytest.fixture(scope="class")
+    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return small_spoken_digits(tmp_path_factory.mktemp("spoken"))
+
+
 class TestSequenceBags(TaskContract):
     task = "sequence-bags"
     params: ClassVar = {"table": "table.csv", "sample_rate": RATE}
@@ -114,6 +124,16 @@ class TestExtendedMNIST(OnMNIST):
 
 class TestMNIST(OnMNIST):
     task = "mnist"
+
+
+class TestMNISTBags(OnMNIST):
+    task = "mnist-bags"
+    params: ClassVar = {"any_data": True, "train_bags": 24}
+
+
+class TestMNISTBagsOfAllClasses(OnMNIST):
+    task = "mnist-bags"
+    params: ClassVar = {"any_data": True, "train_bags": 24, "labels": "all", "bag_size": 3}
 
 
 class TestCIFAR10(TaskContract):

@@ -14,6 +14,7 @@ from tests._helpers.bag_tables import small_images, small_table
 from tests._helpers.cifar_files import small_cifar
 from tests._helpers.idx_files import small_mnist
 from tests._helpers.sequence_files import RATE, small_sequences
+from tests._helpers.spoken_files import small_spoken_digits
 
 CPU = torch.device("cpu")
 TRIED: dict[str, dict[str, Any]] = {
@@ -23,9 +24,11 @@ TRIED: dict[str, dict[str, Any]] = {
     "mnist": {"any_data": True, "validation": 20},
     "feature-bags": {"table": "bags.csv"},
     "image-bags": {"table": "images.csv", "size": 32},
+    "mnist-bags": {"any_data": True, "train_bags": 24},
     "cifar10": {"any_data": True, "validation": 10},
     "house-numbers": {"validation": 20},
     "sound-events": {"train_bags": 40},
+    "spoken-digits": {"train_bags": 40, "any_data": True},
     "sequence-bags": {"table": "table.csv", "sample_rate": RATE, "test": 0.4, "validation": 0.4},
 }
 
@@ -39,9 +42,11 @@ OUTCOMES = {
     "feature-bags": EVERY | {"hit_rate", "posterior_error"},
     "image-bags": SETS | {"hit_rate"},
     "mnist": EVERY,
+    "mnist-bags": SETS | {"hit_rate", "posterior_error"},
     "cifar10": EVERY,
     "house-numbers": SETS | {"hit_rate", "transcription_error"},
     "sound-events": EVERY | {"hit_rate"},
+    "spoken-digits": EVERY | {"hit_rate"},
     "sequence-bags": EVERY | {"hit_rate"},
 }
 """The metrics of each task that are ratios of sums over items."""
@@ -64,7 +69,8 @@ def evaluated(task: Task) -> tuple[Evaluation, list[int]]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with a small data set for every task but house-numbers."""
-    return small_sequences(small_cifar(small_mnist(small_images(small_table(tmp_path_factory.mktemp("data"))))))
+    folder = small_spoken_digits(tmp_path_factory.mktemp("data"))
+    return small_sequences(small_cifar(small_mnist(small_images(small_table(folder)))))
 
 
 @pytest.mark.parametrize("when", ["before prepare", "after it"])

@@ -391,3 +391,21 @@ def test_where_instances_are_is_drawn_in_the_gallery_and_by_predict(
     assert [path.name for path in sorted((tmp_path / "found-maps").iterdir())] == ["s1.png", "s2.png"]
     with Image.open(tmp_path / "found-maps/s1.png") as picture:
         assert min(picture.size) > 300
+
+
+def test_bags_with_more_classes_than_instances_are_left_out_of_every_part(tmp_path: Path) -> None:
+    """Every fifth bag has one instance and two classes; seeds go through all folds."""
+    table = tmp_path / "small.csv"
+    rows = [f"{bag},a;b,{bag}" if bag % 5 == 0 else f"{bag},a,{bag}\n{bag},a,{bag + 0.5}" for bag in range(40)]
+    table.write_text("\n".join(["bag,labels,x", *rows]) + "\n")
+    with pytest.raises(UsageError, match=r"8 have more classes than instances: 0, 5, .*small_bags = leave-out"):
+        load_task("feature-bags", table=str(table)).check_data(None)
+    tested = []
+    for seed in range(4):
+        task: Any = load_task("feature-bags", table=str(table), folds=4, small_bags="leave-out")
+        task.check_data(None)
+        task.seed = seed
+        task.prepare(None, torch.device("cpu"))
+        assert all(bags.labels.sum() == len(bags) for bags in task.train_batches(0, generator("t")))
+        tested += [float(x) for bags in task._eval_splits["test"].bags for x in bags.instances[:, 0, 0]]
+    assert sorted(tested) == [bag for bag in range(40) if bag % 5]

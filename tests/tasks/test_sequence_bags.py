@@ -255,3 +255,11 @@ def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milben
     assert "2 of 80 files cannot be read" in said
     assert "row 5: 003.wav: " in said
     assert "row 9: 007.wav: " in said
+
+
+def test_batches_hold_as_many_sequences_as_fit_a_number_of_frames(tmp_path: Path) -> None:
+    task = make(small_table(tmp_path, 24), batch_instances=130)  # a recording has 50 to 60 frames
+    sizes = [len(bags.labels) for bags in task.train_batches(0, generator("x"))]
+    assert max(sizes) == 2
+    assert len(sizes) == task.steps_per_epoch
+    assert {len(bags.labels) for bags in task._eval_splits["test"].bags} <= {1, 2}

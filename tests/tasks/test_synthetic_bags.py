@@ -287,3 +287,21 @@ def test_more_bags_than_memory_holds_are_refused_with_what_they_would_take() -> 
     task = load_task("synthetic-bags", training_bags=10_000_000, max_size=100_000)
     with pytest.raises(UsageError, match=r"10,000,000 bags of this size would take 32,000,000,000,000 bytes of memory"):
         task.check_data(None)
+
+
+def test_classes_that_overlap_share_a_position_and_leave_label_sets_as_they_are() -> None:
+    """With every instance moved, a bag of two classes has one position near the sum of their points, and no other."""
+    params = {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "separation": 60.0, "min_size": 8}
+    drawn = {}
+    for overlap in (0.0, 0.5, 1.0):
+        task: Any = load_task("synthetic-bags", **params, overlap=overlap)
+        task.prepare(None, torch.device("cpu"))
+        drawn[overlap] = task.draw(400, torch.Generator().manual_seed(1))
+    near = {overlap: bags.instances[..., :3] > 30 / 2**0.5 for overlap, bags in drawn.items()}
+    for overlap, bags in drawn.items():
+        assert torch.equal(near[overlap].any(dim=1), bags.labels)
+    two = drawn[1.0].labels.sum(dim=1) == 2
+    together = {overlap: (shown.sum(dim=2) == 2).any(dim=1)[two].double().mean() for overlap, shown in near.items()}
+    assert together[0.0] == 0
+    assert 0.5 <= together[0.5] < 0.9
+    assert together[1.0] == 1

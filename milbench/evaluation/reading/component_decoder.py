@@ -132,7 +132,7 @@ def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder 
         learnt: of which the rule for numbers from top to bottom applies; None: nothing was learnt.
 
     Returns:
-        One string an image.
+        A string for each image.
     """
     ordered = ordered_pieces(strongest, images, ComponentDecoder(tilt=learnt.tilt) if learnt else ComponentDecoder())
     return ["".join(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered]

@@ -1,16 +1,15 @@
 """Decoders: from the probabilities of positions to a string of digits.
 
 Probabilities are (B, C+1, h, w), background last, for images of any size; a string has one character a digit ("0" to
-"9"). The decoder `columns` is the rule behind the published numbers. The others are given the loss's own label set, the
-classes whose presence score is at or above its threshold. `strongest` writes each of them once, where its evidence is
-strongest. `posterior` applies the rule of `columns` to the posterior given that label set, and `components` reads
-connected components of that posterior, see `milbench.evaluation.reading.component_decoder`.
+"9"). The decoder `columns` is the rule behind the published numbers. The other two are given the loss's own label set,
+the classes whose presence score is at or above its threshold. `strongest` writes each of them once, where its evidence
+is strongest. `components` reads connected components of the posterior given that label set, see
+`milbench.evaluation.reading.component_decoder`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,32 +47,23 @@ def read_columns(classes: Tensor, background: int) -> list[str]:
     ]
 
 
-class PosteriorMap(NamedTuple):
-    """The posterior of every position given a label set.
-
-    Attributes:
-        classes: (B, h, w) int64, the class that each position shows, C for background.
-        probs: (B, C+1, h, w), Prb(position shows c | L, P), in the type of P.
-        labels: (B, C) bool, the label set L.
-    """
-
-    classes: Tensor
-    probs: Tensor
-    labels: Tensor
-
-
-def posterior_given(probs: Tensor, labels: Tensor) -> PosteriorMap:
-    """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool.
+def posterior_given(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the posterior of probs (B, C+1, h, w) given label sets (B, C) bool, and what each position shows by it.
 
     A position shows the class with the largest posterior. Each class of the label set occurs somewhere: a class that
     wins no position is given the position where it is most probable, among those that show background. No other class
     occurs, and with the empty set nothing does. For a label set of more than LARGEST_SET classes, and for one that the
     rounding of P rules out, P is taken instead, normalised over the label set and the background.
+
+    Returns:
+        (B, C+1, h, w), Prb(position shows c | L, P) in the type of P; and (B, h, w) int64, the class that each position
+        shows, C for background.
     """
     parts = []
     for part, sets in zip(_chunks(probs), _chunks(labels), strict=True):
         parts.append(_posterior(logarithms(part), sets, part.dtype))
-    return PosteriorMap(*(torch.cat(field) for field in zip(*parts, strict=True)))
+    given, classes = zip(*parts, strict=True)
+    return torch.cat(given), torch.cat(classes)
 
 
 def logarithms(probs: Tensor) -> Tensor:
@@ -82,7 +72,7 @@ def logarithms(probs: Tensor) -> Tensor:
     return (exact / exact.sum(dim=1, keepdim=True)).log()
 
 
-def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> PosteriorMap:
+def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     given = _within(log_probs.exp(), labels)
     few = labels.sum(dim=1) <= LARGEST_SET
     sharper = instance_posterior(log_probs[few], labels[few], validate=False)
@@ -94,7 +84,7 @@ def _posterior(log_probs: Tensor, labels: Tensor, dtype: torch.dtype) -> Posteri
         chance, best = given[bags, c].flatten(1).masked_fill(~free, -1).max(dim=1)
         bags, best = bags[chance >= 0], best[chance >= 0]
         classes.flatten(1)[bags, best] = c
-    return PosteriorMap(classes, given.to(dtype), labels)
+    return given.to(dtype), classes
 
 
 def _within(probs: Tensor, labels: Tensor) -> Tensor:

@@ -1,18 +1,16 @@
-"""Examples of misread bags for the gallery, in one pass over the bags; only the maps of the examples are kept."""
+"""Examples of misread bags for the gallery."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.gallery import Misread
-from milbench.api.task import ScoreFunction
-from milbench.evaluation.reading.batches import read_bags
-from milbench.evaluation.reading.components import class_map
+from milbench.evaluation.reading.batches import ReadBatch
 from milbench.evaluation.reading.error_patterns import PATTERNS, error_patterns
 from milbench.evaluation.reading.reader import Reader
 
@@ -22,55 +20,46 @@ _WHITE = 256
 """Instances are pixels divided by this."""
 
 
-def collect_misread(score: ScoreFunction, batches: Iterable[Bags], reader: Reader, examples: int = EXAMPLES) -> Misread:
+def misread_examples(
+    read: ReadBatch, reader: Reader, batches: Sequence[Bags], classes: int = 10, examples: int = EXAMPLES
+) -> Misread:
     """Count the bags that a run misreads, by error pattern, and return the first examples of each.
 
     Args:
-        score: the scores of a batch of bags.
-        batches: bags with their truth, images of one size.
-        reader: learnt and chosen by other bags than these.
+        read: the images, of one size.
+        reader: learnt and chosen by other images than these.
+        batches: the same images as bags, in the same order.
+        classes: C, the background not counted.
         examples: how many examples of each pattern are kept at most.
-
-    Returns:
-        The number of bags, the counts by pattern, and the images and maps of the examples.
-
-    Raises:
-        ValueError: a batch has no truth, or the threshold of the reader is not known.
     """
-    if reader.threshold is None:
-        raise ValueError("the loss's label sets need a threshold on presence scores")
-    rescored_by = score if reader.chosen == "rescored" else None
-    number, counts = 0, Counter[str]()
-    misread: list[tuple[str, str, str]] = []
-    images, class_maps, strengths = [], [], []
-    for bags in batches:
-        scores = score(bags)
-        probs = scores.instances.detach().cpu()
-        batch = read_bags(bags, scores, reader.threshold, rescored_by=rescored_by)
-        read = reader.read(batch)
-        chosen = []
-        for i, name in enumerate(error_patterns(read, batch.truth, batch.vertical, batch.winning)):
-            if name is not None:
-                counts[name] += 1
-                if counts[name] <= examples:
-                    chosen.append(i)
-                    misread.append((name, batch.truth[i], read[i]))
-        number += len(batch)
-        images.append(_pixels(bags.instances[chosen]))
-        class_maps.append(class_map(probs[chosen]).byte())
-        strengths.append(probs[chosen].amax(dim=1).half())
-    names, truth, read_as = zip(*misread, strict=True) if misread else ((), (), ())
+    strings, counts = reader.read(read), Counter[str]()
+    patterns = error_patterns(strings, read.truth, read.vertical, read.winning(classes))
+    shown: list[tuple[int, str]] = []
+    for i, pattern in enumerate(patterns):
+        if pattern is not None:
+            counts[pattern] += 1
+            if counts[pattern] <= examples:
+                shown.append((i, pattern))
+    which = [i for i, _ in shown]
+    empty = torch.empty(0, *read.class_maps[0].shape)
     return Misread(
-        bags=number,
+        bags=len(read),
         counts={name: counts[name] for name in PATTERNS if counts[name]},
-        patterns=names,
-        truth=truth,
-        read=read_as,
-        images=torch.cat(images).numpy(),
-        class_maps=torch.cat(class_maps).numpy(),
-        strengths=torch.cat(strengths).numpy(),
+        patterns=tuple(pattern for _, pattern in shown),
+        truth=tuple(read.truth[i] for i in which),
+        read=tuple(strings[i] for i in which),
+        images=_pixels(batches, which).numpy(),
+        class_maps=(torch.stack([read.class_maps[i] for i in which]) if which else empty.byte()).numpy(),
+        strengths=(torch.stack([read.strengths[i] for i in which]) if which else empty.half()).numpy(),
     )
 
 
-def _pixels(instances: Tensor) -> Tensor:
-    return (instances.detach().cpu() * _WHITE).round().clamp(0, 255).byte()
+def _pixels(batches: Sequence[Bags], which: Sequence[int]) -> Tensor:
+    """Return the images of the bags of these indices, (n, N, H, W) uint8."""
+    parts, first = [], 0
+    for n in range(len(batches)):  # batches may be made when they are accessed
+        bags = batches[n]
+        instances = bags.instances[[i - first for i in which if first <= i < first + len(bags)]]
+        parts.append((instances.detach().cpu() * _WHITE).round().clamp(0, 255).byte())
+        first += len(bags)
+    return torch.cat(parts)

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from milbench.api.bags import Bags
-from milbench.api.task import Evaluation, ScoreFunction, Scores
+from milbench.api.decoder import DECODERS
+from milbench.api.task import Evaluation, Scores
 from milbench.evaluation.evaluate import Centres
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
 from milbench.evaluation.reading.batches import ReadBatch, join_batches, read_bags
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
 from milbench.evaluation.reading.error_patterns import error_patterns, pattern_shares
-from milbench.evaluation.reading.reader import (
-    CHOICES,
-    Reader,
-    best_decoder,
-    read_strings,
-    string_error,
-    wrong_strings,
-)
+from milbench.evaluation.reading.examples import misread_examples
+from milbench.evaluation.reading.reader import Reader, best_decoder, read_strings, string_error, wrong_strings
 
 
 class ReadingMetrics:
@@ -31,19 +26,18 @@ class ReadingMetrics:
 
     In the method `evaluate` of a task::
 
-        reading = ReadingMetrics(self.centres, score)
+        reading = ReadingMetrics(self.centres)
         metrics = evaluate_splits(score, splits, calibration, self.centres, reading)
-        found = reading.evaluation()
+        found = reading.evaluation(splits["test"].bags)
     """
 
-    def __init__(self, centres: Centres, score: ScoreFunction | None = None) -> None:
+    def __init__(self, centres: Centres) -> None:
         """Create a hook that has read no batch yet.
 
         Args:
             centres: from height and width of an image to the centres of its positions, in pixels.
-            score: the score function, with which images are rescored; None: no image is rescored.
         """
-        self._centres, self._score = centres, score
+        self._centres = centres
         self._threshold: float | None = None
         self._test_items = ItemsDigest()
         self.batches: dict[str, list[ReadBatch]] = {}
@@ -54,17 +48,25 @@ class ReadingMetrics:
         Raises:
             ValueError: the bags have no truth.
         """
-        read = read_bags(bags, scores, threshold, self._centres(*bags.instances.shape[-2:]), self._score)
+        read = read_bags(bags, scores, threshold, self._centres(*bags.instances.shape[-2:]))
         self.batches.setdefault(split, []).append(read)
         self._threshold = threshold
         if split == "test":
             self._test_items.add(bags)
 
-    def evaluation(self) -> Evaluation:
-        """Return the metrics of all batches read, the reader that was learnt and chosen, and what it reads wrongly."""
+    def evaluation(self, test_bags: Sequence[Bags] = ()) -> Evaluation:
+        """Return the metrics of all batches read, the reader that was learnt and chosen, and what it reads wrongly.
+
+        Args:
+            test_bags: those that were read, of one size, for examples of misread ones; empty: no examples.
+        """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
         calibration = splits.pop("calibration", None)
-        return evaluate_reading(splits, calibration, self._threshold, str(self._test_items))
+        found = evaluate_reading(splits, calibration, self._threshold, str(self._test_items))
+        if not test_bags or found.decoder is None:
+            return found
+        reader = Reader.from_json(found.decoder)
+        return dataclasses.replace(found, misread=misread_examples(splits["test"], reader, test_bags))
 
 
 def evaluate_reading(
@@ -119,9 +121,6 @@ def split_metrics(batch: ReadBatch, reader: Reader, classes: int = 10) -> dict[s
     Returns:
         Shares in [0, 1] by the name of the metric, without the split.
 
-    Raises:
-        ValueError: the reader rescores images, and these were not rescored.
-
     Examples:
         One image of the number 3: the middle one of three positions shows a 3, the others show background.
 
@@ -140,11 +139,10 @@ def split_metrics(batch: ReadBatch, reader: Reader, classes: int = 10) -> dict[s
     """
     chosen = reader.read(batch)
     values = {"transcription_error": string_error(chosen, batch.truth)}
-    for choice in CHOICES:
-        read = read_strings(batch, choice, reader.learnt)
-        if read is not None:
-            values[f"transcription_error_{choice}"] = string_error(read, batch.truth)
-    wrong = error_patterns(chosen, batch.truth, batch.vertical, batch.winning)
+    for decoder in DECODERS:
+        read = read_strings(batch, decoder, reader.learnt)
+        values[f"transcription_error_{decoder}"] = string_error(read, batch.truth)
+    wrong = error_patterns(chosen, batch.truth, batch.vertical, batch.winning(classes))
     values |= {f"error_{name}": share for name, share in pattern_shares(wrong).items()}
     if batch.detections is not None:
         boxes = with_margin(batch.detections, reader.learnt.margin)

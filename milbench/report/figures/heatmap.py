@@ -1,4 +1,4 @@
-"""Heat maps: losses by tests with the distance from their marks, losses by many tasks, and differences of pairs."""
+"""Heat maps: losses by tests with the distance from their marks, losses by tasks, differences, and equivalence."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from milbench.api.metric_info import Metric, describe
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.formatting import decimals, number, scaled
 from milbench.report.marks import bound_in_words, marks_frame
+from milbench.report.statistics.differences import pair_parts
+from milbench.report.statistics.equivalence import verdict
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import pairs_frame
 
@@ -26,21 +28,28 @@ PAIRS = (
     "interval of this pair; red: it is worse. Each pair is judged alone, and contenders by all at once: one "
     "of them may be worse in a pair."
 )
+EQUIVALENCE = (
+    "The first loss less the other one, means over common seeds in the unit of the metric. Green ✓: the first is "
+    "better; red ✗: it is worse (95 % interval); yellow ≈: equivalent within the margin of the spec (two one-sided "
+    "tests at 5 %); grey: not settled. Each cell is judged alone."
+)
 TASKS = "Means over seeds. Green: the loss may be the best on that task."
 MOST_PAIRS = 20
 _CODES = {"pass": 1.0, "open": 2.0, "fail": 3.0}
+_VERDICTS = {"better": (1.0, "✓"), "equivalent": (2.0, "≈"), "worse": (3.0, "✗"), "open": (4.0, "")}
 _SIGNS = {"pass": "✓", "open": "", "fail": "✗"}
 
 
 def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0.27) -> Figure:
-    """Draw codes 0 (none), 1 (good), 2 (open) and 3 (bad) as colours, and text on them."""
+    """Draw codes 0 (none), 1 (good), 2 (open, equivalent), 3 (bad), 4 (not settled) as colours, and text on them."""
     figure = Figure(figsize=(width, 0.9 + cell * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)),
                     layout=ConstrainedLayoutEngine(h_pad=0.15))  # fmt: skip
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
+    colours = ListedColormap(["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT, LINE])
     sns.heatmap(
-        codes, annot=text.to_numpy(), fmt="", cmap=ListedColormap(["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT]), vmin=-0.5,
-        vmax=3.5, cbar=False, ax=axes, linewidths=0.8, linecolor=LINE, annot_kws={"size": size, "color": INK},
+        codes, annot=text.to_numpy(), fmt="", cmap=colours, vmin=-0.5, vmax=4.5, cbar=False,
+        ax=axes, linewidths=0.8, linecolor=LINE, annot_kws={"size": size, "color": INK},
     )  # fmt: skip
     axes.set(xlabel="", ylabel="")
     axes.grid(visible=False)
@@ -111,3 +120,43 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
     figure = _draw(codes, text, min(WIDTH, 3.4 + 0.52 * len(order)))
     figure.axes[0].tick_params(axis="x", colors=MUTED)
     return figure
+
+
+def equivalence_figure(study: Study) -> Figure | None:
+    """Draw the first loss against each other one on tasks that cross parameters, by the margin of the spec.
+
+    Rows are the pairs of losses under the first half of the parameters, columns the combinations of the others. None
+    without a margin for the primary metric, with one loss, or where no two parameters are crossed.
+    """
+    cells = {cell.id: cell for cell in study.plan.cells}
+    params = {
+        task: cells[first].task_params
+        for task, first in study.cells.groupby("task", sort=False)["cell"].first().items()
+    }
+    names = {study.primary(task) for task in study.tasks}
+    varied = [key for key in next(iter(params.values())) if len({str(p.get(key)) for p in params.values()}) > 1]
+    name, order = min(names), list(study.supervision)
+    if len(names) > 1 or name not in study.plan.margin or len(varied) < 2 or len(order) < 2:
+        return None
+    margin, metric, half = study.plan.margin[name], describe(name), len(varied) // 2
+    places = {task: [", ".join(f"{k}={p[k]}" for k in keys) for keys in (varied[:half], varied[half:])]
+              for task, p in params.items()}  # fmt: skip
+    rows = [
+        f"{order[0]} less {other}, {row}" for other in order[1:] for row in dict.fromkeys(p[0] for p in places.values())
+    ]
+    columns = list(dict.fromkeys(column for _, column in places.values()))
+    codes, text = pd.DataFrame(0.0, index=rows, columns=columns), pd.DataFrame("", index=rows, columns=columns)
+    for task in study.tasks:
+        row, column = places[task]
+        table, overlap = study.table(task), study.info(task).overlap
+        noise = study.noise(task, name, table)
+        for other in order[1:]:
+            if not {order[0], other} <= {*table.index}:
+                continue
+            first, second = ([*table.index].index(variant) for variant in (order[0], other))
+            parts = pair_parts(table.to_numpy(), noise, first, second)
+            code, sign = _VERDICTS[verdict(parts, margin, metric.lower_is_better, overlap)]
+            if parts.seeds:
+                place = f"{order[0]} less {other}, {row}", column
+                codes.loc[place], text.loc[place] = code, f"{_shown(parts.difference, metric)}{sign}"
+    return _draw(codes, text, WIDTH)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.transforms import Bbox, BboxBase
+from numpy.typing import NDArray
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench.api.metric_info import describe
@@ -72,11 +77,29 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     axes.set(xlabel="training step (ms)")
     on_front = set(front.index)
     middle = 0.6 * float(data["ms"].max())
+    labels = []
     for row in rows_of(data[data["variant"].isin(on_front)]):
         left = row.ms > middle  # the label stays inside the figure
-        axes.annotate(literal(row.variant), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5, color=INK,
-                      textcoords="offset points", ha="right" if left else "left")  # fmt: skip
+        labels.append(axes.annotate(
+            literal(row.variant), (row.ms, row.mean), xytext=(-5 if left else 5, 5), fontsize=7.5, color=INK,
+            textcoords="offset points", ha="right" if left else "left",
+        ))  # fmt: skip
+    _move_apart(axes, labels, data[["ms", "mean"]].to_numpy())
     return figure
+
+
+def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float64]) -> None:
+    """Move labels up or down, by as little as is needed, until none covers a dot (x, y) or an earlier label."""
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then extents are known
+    taken: list[BboxBase] = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in axes.transData.transform(dots)]
+    for label in labels:
+        across, _ = label.xyann
+        for down in (5, -11, 15, -21, 25, -31, 35):
+            label.xyann = (across, down)
+            extent = label.get_window_extent()
+            if not any(extent.overlaps(other) for other in taken):
+                break
+        taken.append(extent)
 
 
 def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) -> Figure:

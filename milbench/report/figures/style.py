@@ -46,7 +46,7 @@ STYLE: Any = {
     "svg.hashsalt": "milbench",
 }
 GREY = "#8b95a1"
-"""Of losses that are no contenders: seen on white and on black."""
+"""Of losses that are not contenders: seen on white and on black."""
 _TICKS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 

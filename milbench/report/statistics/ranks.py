@@ -33,7 +33,7 @@ class Ranks:
 def rank_losses(values: pd.DataFrame, level: float = 0.05) -> Ranks:
     """Rank losses on every block and test whether their ranks differ.
 
-    A block has one value a loss, and blocks are independent: seeds of one task share their data and are no blocks, and
+    A block has one value a loss, and blocks are independent: seeds of one task share data and are not blocks, and
     neither are variants of one task (Demsar, Journal of Machine Learning Research 7, 2006, pp. 1-30).
 
     Args:

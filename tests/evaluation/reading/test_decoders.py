@@ -23,7 +23,7 @@ from milbench.evaluation.reading.component_decoder import (
     read_components,
 )
 from milbench.evaluation.reading.components import find_components
-from milbench.evaluation.reading.decoders import PosteriorMap, columns, logarithms, posterior_given, read_columns
+from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.reader import read_strings
 from milbench.evaluation.reading.strings import strings
 from milbench.likelihood import best_label_set, instance_posterior
@@ -34,20 +34,19 @@ torch.set_num_threads(1)
 DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
 
 
-def given_best_set(probs: Tensor) -> PosteriorMap:
-    """The posterior for a loss whose own label set is the most probable one."""
+def given_best_set(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """The posterior and its map for a loss whose own label set is the most probable one."""
     return posterior_given(probs, best_label_set(logarithms(probs))[0])
 
 
 def posterior(probs: Tensor) -> list[str]:
-    """The strings that the decoder `posterior` reads."""
-    return read_columns(given_best_set(probs).classes, probs.shape[1] - 1)
+    """The strings that columns of the posterior spell."""
+    return read_columns(given_best_set(probs)[1], probs.shape[1] - 1)
 
 
 def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
     """The strings that the decoder `components` reads."""
-    given = given_best_set(probs)
-    return read_components(find_components(given.probs, given.classes), len(probs), decoder)
+    return read_components(find_components(*given_best_set(probs)), len(probs), decoder)
 
 
 def column_rule(class_map: list[list[int]], background: int) -> str:
@@ -126,11 +125,11 @@ def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_labe
     log_probs = logits.log_softmax(dim=1)
     best, _ = best_label_set(log_probs)
     given = instance_posterior(log_probs, best)
-    shown = posterior_given(log_probs.exp(), best)
-    assert torch.allclose(shown.probs, given)
-    wins = torch.stack([(shown.classes == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
+    probs, shown = posterior_given(log_probs.exp(), best)
+    assert torch.allclose(probs, given)
+    wins = torch.stack([(shown == c).flatten(1).any(dim=1) for c in range(4)], dim=1)
     assert torch.equal(wins, best)  # every class of the set is shown, and no other
-    moved = shown.classes != given.argmax(dim=1)
+    moved = shown != given.argmax(dim=1)
     assert moved.flatten(1).sum(dim=1).max() <= 4
 
 
@@ -142,19 +141,19 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     """The map is sure of a 1 and a 7, and nearly sure that there is no 4; the loss names other sets."""
     probs = 0.9 * draw("1...7... 1...7... ........", sure=0.999) + 0.1 * draw("........ " * 3, sure=0.999)
     for labels, read in (({1, 7}, "17"), ({1}, "1"), ({7}, "7"), (set(), "")):
-        given = posterior_given(probs, sets(labels))
-        assert read_columns(given.classes, 10) == [read]
-        assert {*given.classes.unique().tolist()} == labels | {10}
-        assert torch.allclose(given.probs.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
+        given, classes = posterior_given(probs, sets(labels))
+        assert read_columns(classes, 10) == [read]
+        assert {*classes.unique().tolist()} == labels | {10}
+        assert torch.allclose(given.sum(dim=1), torch.ones(1, 3, 8, dtype=torch.float64))
     probs[0, 4, 0, 6] *= 2
-    assert read_columns(posterior_given(probs, sets({1, 4, 7})).classes, 10) == ["174"]
+    assert read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10) == ["174"]
 
 
 def test_an_empty_label_set_reads_as_nothing_even_where_no_position_can_be_background() -> None:
     certain = draw("11 11", sure=1.0)
-    assert posterior_given(certain, sets(set())).classes.tolist() == [[[10, 10], [10, 10]]]
+    assert posterior_given(certain, sets(set()))[1].tolist() == [[[10, 10], [10, 10]]]
     many = torch.full((1, 11, 3, 12), 1 / 11)  # more classes than the posterior is computed for
-    shown = posterior_given(many, sets(set(range(8)))).classes
+    shown = posterior_given(many, sets(set(range(8))))[1]
     assert {*shown.unique().tolist()} <= {*range(8), 10}
 
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from milbench import load_task
 from milbench.api.bags import Bags, Truth, label_matrix
-from milbench.api.task import ScoreFunction, Scores
+from milbench.api.gallery import Misread
+from milbench.api.task import Scores
+from milbench.evaluation.reading.batches import join_batches, read_bags
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
-from milbench.evaluation.reading.examples import collect_misread
+from milbench.evaluation.reading.examples import misread_examples
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
 
@@ -44,20 +46,18 @@ def bags_and_maps(names: list[str]) -> tuple[Bags, Tensor]:
     return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), maps
 
 
-def score_by(*batches: tuple[Bags, Tensor]) -> ScoreFunction:
-    known = {id(bags): probs for bags, probs in batches}
-
-    def score(bags: Bags) -> Scores:
-        highest = known[id(bags)][:, :-1].flatten(2).amax(dim=2)
-        return Scores(highest, highest, known[id(bags)])
-
-    return score
+def misread(*batches: tuple[Bags, Tensor], reader: Reader = READER, examples: int = 8) -> Misread:
+    read = []
+    for bags, probs in batches:
+        highest = probs[:, :-1].flatten(2).amax(dim=2)
+        read.append(read_bags(bags, Scores(highest, highest, probs), threshold=0.5))
+    return misread_examples(join_batches(read), reader, [bags for bags, _ in batches], examples=examples)
 
 
 def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
     first = bags_and_maps(["right", "other", "edge_or_one", "no_detection", "clustering"])
     second = bags_and_maps(["substitution", "right", "orientation", "no_detection"])
-    found = collect_misread(score_by(first, second), [first[0], second[0]], READER)
+    found = misread(first, second)
     assert found.bags == 9
     expected = {"no_detection": 2, "orientation": 1, "clustering": 1, "edge_or_one": 1, "substitution": 1, "other": 1}
     assert found.counts == expected
@@ -77,30 +77,19 @@ def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
 
 def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
     batches = [bags_and_maps(["no_detection", "right", "no_detection"]) for _ in range(4)]
-    found = collect_misread(score_by(*batches), [bags for bags, _ in batches], READER, examples=3)
+    found = misread(*batches, examples=3)
     assert (found.bags, found.counts, len(found)) == (12, {"no_detection": 8}, 3)
     assert found.images[:, 0, 0, 0].tolist() == [0, 20, 0]
     right = bags_and_maps(["right"])
-    assert len(collect_misread(score_by(right), [right[0]], READER)) == 0
-
-
-def test_bags_without_truth_cannot_be_misread() -> None:
-    bags, maps = bags_and_maps(["right"])
-    with pytest.raises(ValueError, match="truth"):
-        collect_misread(lambda _: Scores(maps, maps[:, :, 0, 0], maps), [replace(bags, truth=None)], READER)
+    assert len(misread(right)) == 0
 
 
 def test_what_is_misread_is_what_the_chosen_decoder_misreads() -> None:
     """The strongest positions have no digit twice, and no reach by which one digit becomes two."""
     batch = bags_and_maps(["right", "clustering", "substitution"])
-    by_choice = {
-        choice: collect_misread(score_by(batch), [batch[0]], replace(READER, chosen=choice))
-        for choice in ("components", "strongest")
-    }
-    assert by_choice["components"].counts == {"clustering": 1, "substitution": 1}
-    assert by_choice["strongest"].counts == {"substitution": 1}
-    with pytest.raises(ValueError, match="threshold"):
-        collect_misread(score_by(batch), [batch[0]], replace(READER, threshold=None))
+    found = {decoder: misread(batch, reader=replace(READER, chosen=decoder)) for decoder in ("components", "strongest")}
+    assert found["components"].counts == {"clustering": 1, "substitution": 1}
+    assert found["strongest"].counts == {"substitution": 1}
 
 
 def test_house_numbers_are_read_by_the_learnt_decoder_on_test_crops(street_data: Path) -> None:
@@ -112,7 +101,7 @@ def test_house_numbers_are_read_by_the_learnt_decoder_on_test_crops(street_data:
         probs[:, 10] = 1
         return Scores(probs.amax(dim=(2, 3)), probs[:, :-1].amax(dim=(2, 3)), probs)
 
-    found = task.misread(blind, task.evaluate(blind).decoder)
+    found = task.evaluate(blind).misread
     assert found is not None
     assert (found.bags, found.counts, len(found)) == (20, {"no_detection": 20}, 8)
     assert set(found.read) == {""}
@@ -121,4 +110,3 @@ def test_house_numbers_are_read_by_the_learnt_decoder_on_test_crops(street_data:
     classes = [[c for c in row if c >= 0] for row in truth.classes.tolist()]
     assert found.truth == tuple("".join(map(str, row)) for row in classes)
     assert torch.equal(torch.from_numpy(found.images).float() / 256, task.gallery().instances)
-    assert load_task("extended-digits").misread(blind, None) is None

@@ -1,0 +1,25 @@
+"""Libraries that an extra of milbench brings (`pip install "milbench[h5]"`), imported where they are needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from milbench.errors import UsageError
+
+
+def load(module: str, extra: str, purpose: str) -> Any:
+    """Import a library of an extra.
+
+    Args:
+        module: to import.
+        extra: of milbench that installs it.
+        purpose: what needs it, for the message.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise UsageError(f'{purpose} needs the extra {extra!r}: pip install "milbench[{extra}]"') from None

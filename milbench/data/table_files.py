@@ -1,0 +1,228 @@
+"""Files of tables: read in chunks of rows, with messages that name the row of a mistake; and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from milbench._utils import extras
+from milbench._utils.files import write_atomically
+from milbench.errors import UsageError, closest
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+ENDINGS = (*SEPARATORS, ".parquet", ".arrow", ".feather")
+_KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
+CHUNK = 1 << 23
+"""Fields of a table that are in memory together, of text files."""
+WIDE = 1000
+"""Columns; pandas keeps each one of a wider table for itself, and a copy has them together. To name types of some takes
+longer there than to convert their fields one by one."""
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file has the ending of a table."""
+    return path.suffix.lower() in ENDINGS
+
+
+def check_kind(path: Path) -> None:
+    """Raise UsageError where a name has no ending of a table, or one that needs an extra which is not installed."""
+    if not is_table(path):
+        raise UsageError(f"{path}: expected a table {_KINDS}, got a file {path.suffix or 'without an ending'}")
+    if path.suffix.lower() not in SEPARATORS:
+        extras.load("pyarrow", "parquet", str(path))
+
+
+def row_name(path: Path, row: int) -> str:
+    """Return how a message names a row, counted from 0 below the header: as an editor shows it, else from 1."""
+    return f"{path}, row {row + (2 if path.suffix.lower() in SEPARATORS else 1)}"
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a table; of text the header alone is read."""
+    _check_file(path)
+    if (separator := SEPARATORS.get(path.suffix.lower())) is None:
+        return list(next(read_chunks(path, ())).columns)
+    with _as_table(path):
+        return [name.strip() for name in _header(path, separator)]
+
+
+def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a table, in which some columns hold text, and never numbers; indices are numbers of rows.
+
+    Raises:
+        UsageError: the file is missing, a folder, empty or damaged, or of another kind.
+    """
+    _check_file(path)
+    count = 0
+    with _as_table(path):
+        for frame in _frames(path, text):
+            frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+            if len(twice := frame.columns[frame.columns.duplicated()]):
+                raise UsageError(f"{path}: several columns are named {twice[0]!r}, expected one")
+            count += len(frame)
+            if len(frame):
+                yield frame
+    if not count:
+        raise UsageError(f"{path} has no rows below its header")
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table, without its index, whole or not at all; its folder is made if there is none.
+
+    Raises:
+        UsageError: the name ends in nothing that is read.
+    """
+    check_kind(path)
+    write = {
+        ".csv": partial(frame.to_csv, index=False), ".tsv": partial(frame.to_csv, index=False, sep="\t"),
+        ".parquet": partial(frame.to_parquet, index=False),
+    }.get(path.suffix.lower(), frame.to_feather)  # fmt: skip
+    write_atomically(path, write)
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}")
+    if not path.is_file():
+        near = closest(path.name, [other.name for other in path.parent.glob("*") if is_table(other)])
+        raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
+    check_kind(path)
+
+
+@contextmanager
+def _as_table(path: Path) -> Iterator[None]:
+    """Turn what readers of tables raise in a block into a UsageError that names the table."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except UnicodeDecodeError as error:
+        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
+    except pd.errors.EmptyDataError:
+        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
+    except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
+        raise UsageError(f"{path} cannot be read as a table: {error}") from None
+
+
+def _format(path: Path) -> str:
+    return "parquet" if path.suffix.lower() == ".parquet" else "feather"
+
+
+def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
+    if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
+        yield from _csv(path, text, separator)
+    else:
+        frame = pd.read_parquet(path) if _format(path) == "parquet" else pd.read_feather(path)
+        yield frame.reset_index(drop=True)
+
+
+class _CountingFile(io.FileIO):
+    """A file that counts its lines while it is read."""
+
+    lines = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self.lines += bytes(memoryview(buffer)[:count]).count(b"\n")
+        return count
+
+
+def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataFrame]:
+    header = _header(path, separator)
+    for name, count in Counter(map(str.strip, header)).items():
+        if name and count > 1:  # pandas would rename the second
+            raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+    wide = len(header) > WIDE
+    kinds = {name: str for name in header if name.strip() in text}
+    raw = _CountingFile(path)
+    rows, checked, lines = 0, False, []
+    with warnings.catch_warnings(), io.BufferedReader(raw, 1 << 20) as file:
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is looked at later
+        chunks = pd.read_csv(
+            file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True,
+            chunksize=max(64, CHUNK // max(1, len(header))), low_memory=False,
+            dtype=None if wide else kinds, converters=kinds if wide else None,
+        )  # fmt: skip
+        for chunk in chunks:
+            frame = chunk.copy() if wide else chunk
+            last = frame.iloc[:, -1]
+            numbers = pd.RangeIndex(rows, rows + len(frame))
+            # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
+            if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
+                checked = True
+                _check_fields(path, separator, len(header))
+            frame.index = numbers
+            rows += len(frame)
+            lines += _of_several_lines(frame, separator)
+            yield frame
+    if raw.lines > rows + 1:
+        _check_quotes(path, separator, lines)
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
+
+
+def _check_fields(path: Path, separator: str, expected: int) -> None:
+    """Raise UsageError for a row with more or fewer fields than the header. It takes as long as to read the table."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True))
+        next(rows)
+        for row, fields in enumerate(rows):
+            if len(fields) != expected:
+                found = f"got {len(fields)} fields, expected {expected} as in the header"
+                raise UsageError(f"{row_name(path, row)}: {found}")
+
+
+def _of_several_lines(frame: pd.DataFrame, separator: str) -> list[int]:
+    """Return the rows with a field that seems to hold rows: its quotation mark is closed by one of a later row."""
+    numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
+    found = []
+    for at in (at for at, is_number in enumerate(numeric) if not is_number):
+        for row, field in frame.iloc[:, at].items():
+            if "\n" in (text := str(field)) and _holds_rows(text, separator, numeric, at):
+                found.append(int(str(row)))
+    return found
+
+
+def _holds_rows(text: str, separator: str, numeric: Sequence[bool], at: int) -> bool:
+    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
+    first, *whole, last = text.split("\n")
+    pieces: list[str] = []
+    for line, expected in [(first, numeric[at:]), *((line, numeric) for line in whole), (last, numeric[: at + 1])]:
+        found = line.rstrip("\r").split(separator)
+        if len(found) != len(expected):
+            return False
+        pieces += [piece for piece, is_number in zip(found, expected, strict=True) if is_number]
+    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
+
+
+def _check_quotes(path: Path, separator: str, wrong: list[int]) -> None:
+    """Raise UsageError for rows whose quotation mark is closed in a later row; some are known to be `wrong`."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space behind it is no mistake
+        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+        number = -2  # the header comes first
+        try:
+            for fields in rows:
+                number += bool(fields)
+        except csv.Error as error:
+            if "expected after" in str(error):  # something stands between a quotation mark and the next field
+                wrong = [*wrong, number + 1]
+    if wrong:
+        raise UsageError(
+            f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
+            'is part of a text is written twice, in quotation marks, as in "5"" wide"'
+        )

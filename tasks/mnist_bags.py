@@ -1,0 +1,204 @@
+"""MNIST-bags, sets of digits of which some hold a nine: M. Ilse, J. Tomczak and M. Welling, ICML 2018, Section 4.2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from milbench._utils.devices import to_device
+from milbench._utils.seeding import generator
+from milbench.api.bags import Bags, Truth, label_matrix
+from milbench.api.recipe import Recipe
+from milbench.api.task import Evaluation, Network, Published, ScoreFunction, Split, Task
+from milbench.data import mnist
+from milbench.data.labelled_images import LabelledImages
+from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.batches import LazyBatches
+from milbench.networks.initialisation import initialise
+
+VALIDATION_IMAGES = 5000
+"""The last training images, of which validation bags are made."""
+NINE = 9
+SIDE = mnist.MNIST_SIDE
+ILSE_2018 = "M. Ilse, J. Tomczak and M. Welling, ICML 2018, arXiv:1802.04712, MNIST-bags"
+_SINGLE_AT_ONCE, _BAGS_AT_ONCE = 500, 50
+_SMALLEST = {"task.bag_size": 10, "task.train_bags": 50, "task.labels": "nine", "task.data": "mnist"}
+_NOTE = "Mean AUC of 10 instances a bag and 50 training bags; another network and recipe, see the task"
+
+
+class LeNet(Network):
+    """The embedding of LeNet-5 for every image of a set (B, K, 784), then its class: logits (B, C+1, K).
+
+    Y. LeCun et al., "Gradient-based learning applied to document recognition", Proceedings of the IEEE, 1998, with the
+    widths of Ilse et al.: 20 and 50 channels, 500 features.
+
+    Args:
+        outputs: C + 1.
+        seed: decides the initial weights.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, outputs: int, seed: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(500, outputs)
+        initialise(self, seed)
+
+    def forward(self, instances: Tensor) -> Tensor:
+        """Return the logits (B, C+1, K) of images (B, K, 784)."""
+        images = instances.reshape(-1, 1, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self.head(self.body(images))
+        return logits.view(*instances.shape[:2], -1).transpose(1, 2)
+
+
+class MNISTBags(Task):
+    """Find whether a set of digits holds a nine, or which digits it holds.
+
+    As in Ilse, Tomczak and Welling (ICML 2018): the size of a bag is normally distributed with a standard deviation of
+    a fifth of its mean (2, 10 and 20 for means of 10, 50 and 100), rounded, and 1 at least; images are drawn with
+    replacement, from the training images for training bags and from the test images for 1,000 test bags, the same for
+    all seeds. Half of the bags of each kind are positive, as in the authors' loader of balanced bags: a positive one is
+    drawn until it holds a nine, and a negative one is drawn from the other digits.
+
+    It differs in this: 200 validation bags are made of the last 5,000 training images, which no training bag has, to
+    choose thresholds on; a batch has several bags; images are in [0, 1]; and losses learn from the class of each image,
+    not from an embedding of the bag.
+
+    Args:
+        bag_size: the mean number of images in a bag.
+        train_bags: the number of training bags, drawn once a seed; published are 50 to 500.
+        labels: `nine`: the one class is the nine, all else is background. `all`: which of the ten classes occur; there
+            is no background, and bags are not balanced. Single images are then evaluated as well.
+        data: whose images: `mnist`, `fashion-mnist` or `kmnist`, see `extended-mnist`; "nine" is the last class.
+        batch_bags: the number of bags in a training batch.
+        any_data: accept other images in such files; the results are then named non-canonical.
+    """
+
+    name = "mnist-bags"
+    amount = "train_bags"
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 200, "test": 1000}
+    published = (
+        Published("", "auroc", 0.768, ILSE_2018, method="attention, Ilse et al.", protocol=_SMALLEST, note=_NOTE),
+        Published("", "auroc", 0.553, ILSE_2018, method="instance + max, Ilse et al.", protocol=_SMALLEST, note=_NOTE),
+    )
+
+    def __init__(
+        self,
+        bag_size: Annotated[int, Field(ge=1, le=10_000)] = 10,
+        train_bags: Annotated[int, Field(ge=2)] = 200,
+        labels: Literal["nine", "all"] = "nine",
+        data: mnist.Name = "mnist",
+        batch_bags: Annotated[int, Field(ge=1)] = 4,
+        any_data: bool = False,
+    ) -> None:
+        self.bag_size = self.positions = bag_size
+        self.train_bags = train_bags
+        self.nine = labels == "nine"
+        self.num_classes = 1 if self.nine else 10
+        self.chance = 0.5 if self.nine else None
+        self.data: mnist.Name = data
+        self.batch_bags = batch_bags
+        self.any_data = any_data
+
+    @property
+    def class_names(self) -> list[str]:
+        """Return the names of the classes."""
+        return mnist.class_names(self.data)[-self.num_classes :]
+
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the files, downloaded where they are missing."""
+        return mnist.check(data_dir, self.any_data, self.data)
+
+    def prepare(self, data_dir: Path | None, device: torch.device) -> None:
+        """Load the images onto `device` and draw the bags."""
+        train, test = mnist.load(data_dir, self.data)
+        kept = min(VALIDATION_IMAGES, len(train) // 2)
+        parts: dict[Split, LabelledImages] = {
+            "validation": train[len(train) - kept :].to(device),
+            "test": test.to(device),
+        }
+        self._images = train[: len(train) - kept].to(device)
+        self._bags = self.draw(self._images, self.train_bags, "train", self.seed)
+        self.max_labels = int(max(self._filled(self._images, [bag]).labels.sum() for bag in self._bags))
+        self._eval_splits: dict[Split, EvalSplit] = {}
+        for split, images in parts.items():
+            count = len(range(self.eval_bags[split])[: self.evaluation_limit])
+            self._eval_splits[split] = self._evaluated(images, self.draw(images, count, split))
+
+    def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
+        """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
+        rng = generator(self.name, self.revision, self.bag_size, self.nine, *axes)
+        is_nine = images.classes.cpu() == NINE
+        everything, others = torch.arange(len(images)), (~is_nine).nonzero().flatten()
+        bags: list[Tensor] = []
+        for number in range(count):
+            size = max(1, round(float(self.bag_size * (1 + torch.randn((), generator=rng) / 5))))
+            positive = self.nine and number % 2 == 0
+            source = everything if positive or not self.nine else others
+            while True:
+                bag = source[torch.randint(len(source), (size,), generator=rng)]
+                if not positive or is_nine[bag].any():
+                    break
+            bags.append(bag)
+        return bags
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the number of batches that hold every bag once; the last one may be smaller."""
+        return -(-self.train_bags // self.batch_bags)
+
+    def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
+        """Yield every training bag once, in random order."""
+        for which in torch.randperm(len(self._bags), generator=rng).split(self.batch_bags):
+            yield self._filled(self._images, [self._bags[n] for n in which.tolist()])
+
+    def network(self, seed: int) -> Network:
+        """Return a LeNet-5 for each image."""
+        return self.encoder(self.num_classes + 1, seed)
+
+    def encoder(self, width: int, seed: int) -> Network:
+        """Return a LeNet-5 with `width` outputs for each image."""
+        return LeNet(width, seed)
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW, with the epochs of the authors' program; nothing was searched."""
+        return Recipe(lr=1e-3, weight_decay=1e-2, epochs=20, evaluate_every=20, precision="float32")
+
+    def evaluate(self, score: ScoreFunction) -> Evaluation:
+        """Return the metrics of bags, those of their images, and where there are ten classes those of single images."""
+        return evaluate_bags(score, self._eval_splits, limit=self.evaluation_limit)
+
+    def gallery(self) -> Bags:
+        """Return the first eight test bags."""
+        return self._eval_splits["test"].bags[0].part(0, 8)
+
+    def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
+        fill = partial(self._filled, images)
+        single = [] if self.nine else [torch.tensor([n]) for n in range(len(images))[: self.evaluation_limit]]
+        alone = LazyBatches([single[n : n + _SINGLE_AT_ONCE] for n in range(0, len(single), _SINGLE_AT_ONCE)], fill)
+        parts = [bags[n : n + _BAGS_AT_ONCE] for n in range(0, len(bags), _BAGS_AT_ONCE)]
+        return EvalSplit(alone, LazyBatches(parts, fill))
+
+    def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
+        """Return bags of the images with these numbers as one batch, the smaller ones padded."""
+        index = to_device(pad_sequence(list(bags), batch_first=True, padding_value=-1), images.classes.device)
+        there = index >= 0
+        drawn = images[index.clamp(min=0)]
+        pixels = drawn.scaled().flatten(2) * there.unsqueeze(2)
+        known = torch.where(drawn.classes == NINE, 0, 1) if self.nine else drawn.classes
+        known = known.masked_fill(~there, self.num_classes)
+        classes = known.masked_fill(known == self.num_classes, -1)
+        labels = label_matrix(classes, self.num_classes)
+        mask = None if bool(there.all()) else there
+        return Bags(pixels, labels, mask, Truth(classes, position_classes=known))

@@ -1,0 +1,200 @@
+"""Which digits are spoken in a recording, and when: real recordings, one after the other, in silence."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from milbench._utils import digests
+from milbench._utils.seeding import generator
+from milbench.api.bags import Truth, label_matrix
+from milbench.api.recipe import Recipe
+from milbench.api.task import Split
+from milbench.data.catalog import data_dir as default_data_dir
+from milbench.data.catalog import require
+from milbench.data.log_mel import LogMel
+from milbench.data.spoken_digits import SAMPLE_RATE, digest_of, read_all, wav_files
+from milbench.errors import UsageError, as_usage
+from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
+
+DIGITS = 10
+FRAMES = LogMel(SAMPLE_RATE, hop=128, window=256, bands=32)
+TAKES = {"test": range(5), "validation": range(5, 10), "train": range(10, 1 << 31)}
+"""Which recordings of every speaker and digit each split has; those of the test set are the official ones."""
+GAP = 0.1, 0.5
+"""The shortest and the longest silence before, between and after digits, in seconds."""
+NOISE = 1e-3
+"""The standard deviation of the white noise in the whole recording, 60 dB below the loudest possible sound."""
+_AT_ONCE = 50
+"""Waveforms that become frames together."""
+MISSING = (
+    "point --data-dir or MILBENCH_DATA at a folder with spoken-digits/recordings, or fetch it with `milbench data "
+    "fetch spoken-digits`; the task sound-events needs no download"
+)
+
+
+class SpokenDigits(SequenceTask):
+    """Find which digits are spoken in a recording, and when, given the set of them; real recordings of six speakers.
+
+    The Free Spoken Digit Dataset (Z. Jackson et al., 2016-2024): 3,000 recordings of one digit each. A bag has two
+    to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, and faint
+    white noise in all of it. What a network gets are frames of 32 log-mel bands, 62.5 a second. Single recordings, for
+    the one-instance error, have the same noise and no silence around them. Test bags, and single recordings, are made
+    of the official test set (0 to 4 of every speaker and digit), validation bags of 5 to 9, training bags of 10 to 49.
+    Training bags are drawn once a seed, test and validation bags once for all; every recording is used before any is
+    used again.
+
+    Args:
+        network: `conv`, all-convolutional, where a position depends on 30 frames at a stride of 4, or `gru`, gated
+            recurrent units in both directions, where it depends on all.
+        least: the smallest number of digits in a bag.
+        most: the largest number, all from the smallest on equally frequent.
+        train_bags: the number of training bags.
+        bags_per_epoch: how many bags an epoch has, all of them in turn, again and again; None: each once.
+        any_data: accept other recordings in such files; the results are then named non-canonical.
+    """
+
+    name = "spoken-digits"
+    amount = "train_bags"
+    instances_are_ordered = True
+    num_classes = DIGITS
+    frames_per_second = FRAMES.frames_per_second
+    eval_bags: ClassVar[dict[Split, int]] = {"validation": 500, "test": 1000}
+
+    def __init__(
+        self,
+        network: Architecture = "conv",
+        least: Annotated[int, Field(ge=1, le=16)] = 2,
+        most: Annotated[int, Field(ge=1, le=16)] = 4,
+        train_bags: Annotated[int, Field(ge=1)] = 600,
+        bags_per_epoch: Annotated[int, Field(ge=1, le=10_000_000)] | None = None,
+        any_data: bool = False,
+    ) -> None:
+        if least > most:
+            raise UsageError(f"{self.name}: least = {least} is more than most = {most}")
+        super().__init__(network, stride=4, batch_bags=32, bags_per_epoch=bags_per_epoch)
+        self.least, self.most = least, most
+        self.train_bags = train_bags
+        self.any_data = any_data
+        self.features = FRAMES.bands
+
+    def recipe(self) -> Recipe:
+        """Return one-cycle AdamW; the rate was chosen of three on validation bags, for all losses together."""
+        return Recipe(lr=1e-2, epochs=20, evaluate_every=10, precision="float32")
+
+    @as_usage()
+    def check_data(self, data_dir: Path | None) -> str:
+        """Return a digest of the recordings, downloaded where they are missing."""
+        root = default_data_dir(data_dir)
+        if not self.any_data:
+            return f"Free Spoken Digit Dataset, sha256 {require(self.name, root, MISSING).identity(root)}"
+        if not (paths := wav_files(root)):
+            raise UsageError(f"no recordings found; {MISSING}")
+        return (
+            f"non-canonical spoken digits, sha256 {digests.remembered(self.name, paths, lambda: digest_of(paths))[:16]}"
+        )
+
+    def load(self, data_dir: Path | None) -> SequenceSplits:
+        """Read the recordings and make the bags."""
+        root, digest = default_data_dir(data_dir), self.check_data(data_dir)
+
+        def mixtures(split: str, count: int, *axes: object) -> Sequences:
+            return _mixtures(root, digest, split, len(range(count)[: self.limit(split)]), self.least, self.most, axes)
+
+        return SequenceSplits(
+            mixtures("train", self.train_bags, self.revision, self.seed),
+            {split: mixtures(split, count, self.revision) for split, count in self.eval_bags.items()},
+            {split: _singles(root, digest, split, self.evaluation_limit, self.revision) for split in self.eval_bags},
+        )
+
+    def limit(self, split: str) -> int | None:
+        """Return at most how many bags of a split are needed."""
+        return None if split == "train" else self.evaluation_limit
+
+
+@lru_cache(maxsize=8)  # cells of one process share their bags
+def _mixtures(
+    root: Path, digest: str, split: str, count: int, least: int, most: int, axes: tuple[object, ...]
+) -> Sequences:
+    """Return bags of `least` to `most` recordings of a split, one after the other, with silence around each."""
+    rng = generator("spoken-digits", split, least, most, *axes)
+    numbers = torch.randint(least, most + 1, (count,), generator=rng).tolist()
+    chosen = iter(_in_turn(_recordings(root, digest, split), sum(numbers), rng))
+    return _placed(root, digest, [[next(chosen) for _ in range(number)] for number in numbers], GAP, rng)
+
+
+@lru_cache(maxsize=4)
+def _singles(root: Path, digest: str, split: str, limit: int | None, revision: int) -> Sequences:
+    """Return recordings of a split by themselves, those that a limit leaves drawn from all of them."""
+    rng = generator("spoken-digits", split, "single", revision)
+    recordings = _recordings(root, digest, split)
+    return _placed(root, digest, [[n] for n in _in_turn(recordings, len(recordings), rng)[:limit]], (0, 0), rng)
+
+
+def _recordings(root: Path, digest: str, split: str) -> list[int]:
+    found = [n for n, take in enumerate(read_all(root, digest).takes) if take in TAKES[split]]
+    if not found:
+        raise UsageError(f"{root} has no spoken digits for the {split} split, numbered {TAKES[split].start} and up")
+    return found
+
+
+def _in_turn(items: list[int], count: int, rng: torch.Generator) -> list[int]:
+    """Return `count` of the items in random order, every one before any again."""
+    rounds = -(-count // len(items))
+    order = torch.cat([torch.randperm(len(items), generator=rng) for _ in range(rounds)])[:count]
+    return [items[n] for n in order.tolist()]
+
+
+def _placed(
+    root: Path, digest: str, bags: list[list[int]], gap: tuple[float, float], rng: torch.Generator
+) -> Sequences:
+    """Return bags of recordings, given by their numbers, with when each of them is heard as truth."""
+    known, most = read_all(root, digest), max(map(len, bags))
+    classes, boxes = torch.full((len(bags), most), -1), torch.zeros(len(bags), most, 4)
+    waveforms = []
+    for bag, members in enumerate(bags):
+        silences = (gap[0] + (gap[1] - gap[0]) * torch.rand(len(members) + 1, generator=rng)) * SAMPLE_RATE
+        starts, waveform = place([known.waveforms[n] for n in members], silences.round().int().tolist())
+        waveforms.append(torch.from_numpy(waveform) + NOISE * torch.randn(len(waveform), generator=rng))
+        for slot, (number, start) in enumerate(zip(members, starts, strict=True)):
+            end = start + len(known.waveforms[number])
+            classes[bag, slot] = known.digits[number]
+            boxes[bag, slot] = torch.tensor([start / FRAMES.hop, 0, end / FRAMES.hop, FRAMES.bands])
+    return Sequences(_frames(waveforms), label_matrix(classes, DIGITS), Truth(classes, boxes))
+
+
+def _frames(waveforms: list[Tensor]) -> list[Tensor]:
+    """Return the frames (F, T_i) of each waveform (S_i,)."""
+    frames: list[Tensor] = []
+    for first in range(0, len(waveforms), _AT_ONCE):
+        some = waveforms[first : first + _AT_ONCE]
+        together = FRAMES(pad_sequence(some, batch_first=True))  # a frame past the end of a waveform is silence
+        frames += [one[:, : FRAMES.count(len(own))].clone() for one, own in zip(together, some, strict=True)]
+    return frames
+
+
+def place(recordings: list[NDArray[np.int16]], silences: list[int]) -> tuple[list[int], NDArray[np.float32]]:
+    """Return where each recording begins, and all of them in one waveform in [-1, 1].
+
+    Args:
+        recordings: M waveforms.
+        silences: M + 1 numbers of samples, before the first, between them and after the last.
+
+    Examples:
+        >>> place([np.array([1 << 14], np.int16), np.array([-(1 << 15)], np.int16)], [1, 2, 0])
+        ([1, 4], array([ 0. ,  0.5,  0. ,  0. , -1. ], dtype=float32))
+    """
+    lengths = [len(recording) for recording in recordings]
+    starts = [int(n) for n in np.cumsum(silences[:-1]) + np.cumsum([0, *lengths[:-1]])]
+    waveform = np.zeros(sum(lengths) + sum(silences), np.float32)
+    for start, recording in zip(starts, recordings, strict=True):
+        waveform[start : start + len(recording)] = recording / np.float32(1 << 15)
+    return starts, waveform

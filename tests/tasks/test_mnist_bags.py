@@ -1,0 +1,81 @@
+"""MNIST-bags: what bags are made of, counted by the images themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from milbench import generator, load_task
+from tests._helpers.idx_files import small_mnist, write_idx
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory whose images tell what they are: pixel 0 is the class, pixel 1 the split, 2 and 3 the number."""
+    folder = small_mnist(tmp_path_factory.mktemp("data"), 400, 200)
+    for split, (name, count) in enumerate((("train", 400), ("t10k", 200))):
+        images = torch.zeros(count, 784)
+        images[:, 0], images[:, 1] = torch.arange(count) % 10, split
+        images[:, 2], images[:, 3] = torch.arange(count) // 200, torch.arange(count) % 200
+        write_idx(folder / f"MNIST/raw/{name}-images-idx3-ubyte", images.view(count, 28, 28))
+    return folder
+
+
+def make(root: Path, seed: int = 0, **params: Any) -> Any:
+    task = load_task("mnist-bags", any_data=True, **params)
+    task.seed = seed
+    task.prepare(root, CPU)
+    return task
+
+
+def contents(batches: Any) -> list[tuple[set[int], torch.Tensor]]:
+    """Return the label set of each bag, and what its images say they are."""
+    found = []
+    for bags in batches:
+        mask = torch.ones(bags.instances.shape[:2], dtype=torch.bool) if bags.mask is None else bags.mask
+        for labels, images, there in zip(bags.labels, bags.instances, mask, strict=True):
+            found.append((set(labels.nonzero().flatten().tolist()), (images[there, :4] * 255).round().int()))
+    return found
+
+
+def test_half_of_the_bags_hold_a_nine_and_sizes_are_normal(root: Path) -> None:
+    task = make(root, train_bags=400)
+    train = contents(task.train_batches(0, generator("t")))
+    test = contents(task._eval_splits["test"].bags)
+    for bags, count, split in (
+        (train, 400, 0),
+        (test, 1000, 1),
+        (contents(task._eval_splits["validation"].bags), 200, 0),
+    ):
+        assert len(bags) == count
+        assert sum(bool(labels) for labels, _ in bags) == count // 2
+        assert all(({0} if (images[:, 0] == 9).any() else set()) == labels for labels, images in bags)
+        assert all((images[:, 1] == split).all() for _, images in bags)
+    sizes = torch.tensor([float(len(images)) for _, images in test])
+    assert float(sizes.mean()) == pytest.approx(10, abs=0.5)  # a positive bag is a little larger than any
+    assert float(sizes.std()) == pytest.approx(2, abs=0.3)
+    validation = contents(task._eval_splits["validation"].bags)
+    used = [{tuple(row[2:].tolist()) for _, images in bags for row in images} for bags in (train, validation)]
+    assert not used[0] & used[1]
+
+
+def test_all_classes(root: Path) -> None:
+    task = make(root, labels="all", bag_size=3, train_bags=50)
+    for labels, images in contents(task._eval_splits["test"].bags):
+        assert labels == set(images[:, 0].tolist())
+    single = contents(task._eval_splits["test"].single_instance)
+    assert [labels for labels, _ in single] == [{n % 10} for n in range(200)]
+    assert task.max_labels <= 10
+
+
+def test_training_bags_depend_on_the_seed_and_test_bags_do_not(root: Path) -> None:
+    one, again, other = make(root, 1, train_bags=20), make(root, 1, train_bags=20), make(root, 2, train_bags=20)
+    train = [next(task.train_batches(0, generator("t"))).instances for task in (one, again, other)]
+    assert torch.equal(train[0], train[1])
+    assert train[0].shape != train[2].shape or not torch.equal(train[0], train[2])
+    assert torch.equal(one._eval_splits["test"].bags[0].instances, other._eval_splits["test"].bags[0].instances)
