@@ -182,3 +182,35 @@ def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:
         call()
     assert naming in str(error.value)
     assert "\n" not in str(error.value)
+
+
+GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
+SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "mask", "naming"),
+    [
+        (some_logits(K), LABELS[:, :2], None, "labels must have shape (4, 3)"),
+        (some_logits(K), LABELS[:1], None, "labels must have shape (4, 3)"),
+        (some_logits(K), LABELS / 2, None, "labels must be 0 and 1, got values from 0 to 0.5"),
+        (some_logits(K), -LABELS.long(), None, "labels must be 0 and 1, got values from -1 to 0"),
+        (GARBAGE, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)"),
+        (some_logits(K).long(), LABELS, None, "logits must be floating point of shape (B, C+1, *positions)"),
+        (some_logits(0), LABELS, None, "logits have no positions"),
+        (torch.zeros(B), LABELS, None, "logits must be floating point"),
+        (torch.zeros(B, 1, K), LABELS, None, "logits must be floating point"),
+        (some_logits(2), LABELS, None, "bag 3 has 3 classes in its label set and only 2 positions"),
+        (some_logits(K), LABELS, SMALL, "bag 3 has 3 classes in its label set and only 2 positions"),
+        (some_logits(K), LABELS, MASK[:, :-1], "mask must be bool of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.reshape(B, 2, 3), "mask must be bool of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.float(), "mask must be bool of shape (4, 6)"),
+    ],
+)
+def test_an_argument_of_another_shape_or_kind_is_one_line(
+    logits: Tensor, labels: Tensor, mask: Tensor | None, naming: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        load_loss("noisy-or")(logits, labels, mask)
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)

@@ -110,11 +110,10 @@ CASES = (
     Case("exponential-softmax", weighted(lambda p, _: exactly.exp(p))),
     Case("auto-pool", weighted(lambda p, alpha: exactly.exp(alpha * p)), weights=(-1.0, 0.5, 6.0)),
     Case("isr", isr),
-    Case("top-k", top_k(8)),
     Case("top-k", top_k(2), {"one_in": 2}),
     Case("top-k", top_k(1), {"one_in": 1}),
-    *(Case("generalised-mean", generalised_mean(r), {"exponent": r}) for r in (0.4, 1.0, 2.5, 20.0)),
-    *(Case("noisy-and", noisy_and(a), {"slope": a}, weights=(0.0, -3.0, 1.0)) for a in (0.3, 10.0, 40.0)),
+    *(Case("generalised-mean", generalised_mean(r), {"exponent": r}) for r in (0.4, 20.0)),
+    *(Case("noisy-and", noisy_and(a), {"slope": a}, weights=(0.0, -3.0, 1.0)) for a in (0.3, 40.0)),
     Case("log-sum-exp", log_sum_exp(5.0), weights=(-0.3,)),
     Case("log-sum-exp", log_sum_exp(0.2), {"sharpness": 0.2, "learn": False}),
 )
