@@ -54,6 +54,7 @@ def files() -> dict[str, str | bytes]:
     }
     for name in losses().names():
         loss = losses().create(name, {})
+        loss.reduction = "none"
         made[_path(name)] = _page(name, loss)
         made[f"reference/losses/{name}.png"] = picture(loss)
     return made
