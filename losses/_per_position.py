@@ -7,7 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, bag_sizes
+from milbench.errors import one_of
 from milbench.likelihood import EXACT_LABEL_LIMIT, bag_log_prob_bounds, bag_log_prob_from_logits, presence_log_odds
 
 from ._positions import expected_counts
@@ -21,14 +22,14 @@ class PerPosition(Loss):
 
     Args:
         divide_by: the divisor, see `exact`.
+        reduction: over the bags of a batch, see `Loss`.
     """
 
-    couples_bags = False
     presence_is_log_odds = True
 
-    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch") -> None:
-        super().__init__()
-        self.divide_by = divide_by
+    def __init__(self, divide_by: Literal["batch", "bag", "none"] = "batch", *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.divide_by = one_of(f"divide_by of {self.name}", divide_by, ("batch", "bag", "none"))
 
     @abstractmethod
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -41,10 +42,6 @@ class PerPosition(Loss):
             return loss
         sizes = bag_sizes(logits, mask)
         return loss / (sizes if self.divide_by == "bag" or mask is None else sizes.mean())
-
-    def couples(self, mask: Tensor | None) -> bool:
-        """Return whether the divisor of a bag depends on the sizes of the others."""
-        return self.divide_by == "batch" and mask is not None
 
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the expected number of positions of each class."""

@@ -26,7 +26,6 @@ class PooledLoss(Loss):
     """
 
     head = "sigmoid"
-    couples_bags = False
     presence_is_log_odds = True
 
     @abstractmethod

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, bag_sizes
+from milbench.errors import one_of, positive
 
 from ._positions import exclude_masked, presence_cross_entropy
 
@@ -50,19 +50,20 @@ class Attention(Loss):
 
     name = "attention"
     head = "sigmoid"
-    couples_bags = False
     presence_is_log_odds = True
 
     def __init__(
         self,
         attention: Literal["class", "shared"] = "class",
         gated: bool = False,
-        hidden: Annotated[int, Field(ge=1)] = 128,
+        hidden: int = 128,
+        *,
+        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
-        self.attention = attention
+        super().__init__(reduction=reduction)
+        self.attention = one_of("attention of attention", attention, ("class", "shared"))
         self.gated = gated
-        self.hidden = hidden
+        self.hidden = positive("hidden of attention", hidden, least=1)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         """Draw V and U as the networks draw theirs, normal / sqrt(fan in), and set w to 0."""

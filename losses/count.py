@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import Loss, UsageError
+from milbench import Loss, Reduction, UsageError
+from milbench.errors import one_of
 from milbench.likelihood import presence_log_odds
 
 from ._positions import expected_counts, flatten_positions
@@ -50,12 +51,11 @@ class Count(Loss):
     revision = 2
     supervision = "count"
     target_kind = "counts"
-    couples_bags = False
     presence_is_log_odds = True
 
-    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint") -> None:
-        super().__init__()
-        self.likelihood = likelihood
+    def __init__(self, likelihood: Literal["joint", "marginal"] = "joint", *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.likelihood = one_of("likelihood of count", likelihood, ("joint", "marginal"))
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), minus the log-likelihood of counts `target` (B, C) int64."""
@@ -64,7 +64,7 @@ class Count(Loss):
             return flat.sum(dim=(1, 2))
         sizes = target.new_full((len(flat),), flat.shape[2]) if flat_mask is None else flat_mask.sum(dim=1)
         states = (target + 1).double().prod(dim=1)
-        if self.validate and bool((target.sum(dim=1) > sizes).any()):
+        if self.checks_values and bool((target.sum(dim=1) > sizes).any()):
             bag = int((target.sum(dim=1) - sizes).argmax())
             raise UsageError(f"bag {bag} has {int(target[bag].sum())} instances and only {int(sizes[bag])} positions")
         impossible = target.sum(dim=1) > sizes

@@ -27,11 +27,10 @@ class CrossEntropy(Loss):
     name = "cross-entropy"
     supervision = "position"
     head = "class"
-    couples_bags = False
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), minus the log-probability of the class in the label set."""
-        if self.validate and bool((labels.sum(dim=1) != 1).any()):
+        if self.checks_values and bool((labels.sum(dim=1) != 1).any()):
             bag = int((labels.sum(dim=1) != 1).nonzero()[0])
             raise UsageError(
                 f"cross-entropy is for bags of one instance; bag {bag} has {int(labels[bag].sum())} classes in its "

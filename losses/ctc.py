@@ -39,7 +39,6 @@ class Ctc(Loss):
     name = "ctc"
     supervision = "order"
     target_kind = "order"
-    couples_bags = False
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), -log Prb of the sequences `target` (B, M) int64; -1 is padding, anywhere in a row."""
@@ -53,7 +52,7 @@ class Ctc(Loss):
         repeats = (target[:, 1:] == target[:, :-1]) & (target[:, 1:] >= 0)
         lengths = (target >= 0).sum(dim=1)
         short = occupied.sum(dim=1) < lengths + repeats.sum(dim=1)
-        if self.validate and bool(short.any()):
+        if self.checks_values and bool(short.any()):
             bag = int(short.nonzero()[0])
             raise UsageError(
                 f"ctc: bag {bag} has {int(occupied[bag].sum())} columns, too few for its sequence of "

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from milbench import UsageError
+from milbench import Reduction, UsageError
+from milbench.errors import positive
 from milbench.likelihood import EXACT_LABEL_LIMIT, instance_posterior
 
 from ._per_position import PerPosition
 from ._positions import complete_data_cost
+
+_SHARPEST = 1000
 
 
 class ExactEM(PerPosition):
@@ -48,14 +50,18 @@ class ExactEM(PerPosition):
     def __init__(
         self,
         divide_by: Literal["batch", "bag", "none"] = "batch",
-        sharpness: Annotated[float, Field(gt=0, le=1000)] = 1.0,
+        sharpness: float = 1.0,
+        *,
+        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(divide_by)
-        self.sharpness = sharpness
+        super().__init__(divide_by, reduction=reduction)
+        self.sharpness = positive("sharpness of exact-em", sharpness)
+        if sharpness > _SHARPEST:
+            raise UsageError(f"sharpness of exact-em must be at most {_SHARPEST}, got {sharpness:g}")
 
     def total(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the expected negative log-likelihood."""
-        if self.validate and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
+        if self.checks_values and (largest := int(labels.sum(dim=1).max()) if len(labels) else 0) > EXACT_LABEL_LIMIT:
             raise UsageError(
                 f"exact-em: a label set of {largest} classes exceeds the limit of the exact posterior, "
                 f"{EXACT_LABEL_LIMIT} classes; hard-em and exact have no limit"

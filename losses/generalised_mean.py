@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
+
+from milbench import Reduction
+from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
 
@@ -37,9 +37,9 @@ class GeneralisedMean(PooledLoss):
 
     name = "generalised-mean"
 
-    def __init__(self, exponent: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.5) -> None:
-        super().__init__()
-        self.exponent = exponent
+    def __init__(self, exponent: float = 2.5, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.exponent = positive("exponent of generalised-mean", exponent)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the log-odds of the generalised mean."""

@@ -42,6 +42,10 @@ class HardEM(PerPosition):
         """Return (B,), the negative log-likelihood of the best assignment."""
         return complete_data_cost(logits, best_assignment(logits.detach(), labels, mask), labels, mask)
 
+    def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = 0.0) -> Tensor:
+        """Return the label set of the most probable assignment, (B, C) bool: see `Loss.predict`."""
+        return super().predict(logits, mask, threshold)
+
     def scores(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), how much more probable the best assignment of class and background is than background."""
         return _best_difference(logits[:, :-1] - logits[:, -1:], mask)

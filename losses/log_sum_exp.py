@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
+
+from milbench import Reduction
+from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
 
@@ -35,9 +35,9 @@ class LogSumExp(PooledLoss):
 
     name = "log-sum-exp"
 
-    def __init__(self, sharpness: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0, learn: bool = True) -> None:
-        super().__init__()
-        self.sharpness = sharpness
+    def __init__(self, sharpness: float = 5.0, learn: bool = True, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.sharpness = positive("sharpness of log-sum-exp", sharpness)
         self.log_factor = torch.nn.Parameter(torch.zeros(())) if learn else None
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milbench import Loss, bag_sizes
+from milbench import Loss, Reduction, bag_sizes
+from milbench.errors import one_of
 
 from ._positions import exclude_masked, softmax_log_odds
 
@@ -61,10 +62,11 @@ class MaxPooling(Loss):
     name = "max-pooling"
     revision = 4
 
-    def __init__(self, normalization: Literal["bag", "batch", "position"] = "bag") -> None:
-        super().__init__()
-        self.normalization = normalization
-        self.couples_bags = normalization == "batch"
+    def __init__(
+        self, normalization: Literal["bag", "batch", "position"] = "bag", *, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.normalization = one_of("normalization of max-pooling", normalization, ("bag", "batch", "position"))
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the cross-entropy of the largest probabilities: its mean over L, its sum with `batch`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
+
+from milbench import Reduction
+from milbench.errors import positive
 
 from ._pooling import PooledLoss, log_mean_exp
 
@@ -39,9 +40,9 @@ class NoisyAnd(PooledLoss):
 
     name = "noisy-and"
 
-    def __init__(self, slope: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0) -> None:
-        super().__init__()
-        self.slope = slope
+    def __init__(self, slope: float = 10.0, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.slope = positive("slope of noisy-and", slope)
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:  # noqa: ARG002 nothing is drawn
         """Set the thresholds, as log-odds (C,), to zeros."""

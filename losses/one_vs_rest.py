@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from milbench import Loss
+from milbench import Loss, Reduction
 
 from ._positions import exclude_masked, presence_cross_entropy
 
@@ -34,11 +34,15 @@ class OneVsRest(Loss):
     name = "one-vs-rest"
     revision = 2
     head = "sigmoid"
-    couples_bags = False
     presence_is_log_odds = True
 
-    def __init__(self, network: Literal["task", "gated-attention", "dsmil", "set-transformer"] = "task") -> None:
-        super().__init__()
+    def __init__(
+        self,
+        network: Literal["task", "gated-attention", "dsmil", "set-transformer"] = "task",
+        *,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
         self.network = network
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:

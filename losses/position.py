@@ -30,7 +30,6 @@ class Position(Loss):
     name = "position"
     supervision = "position"
     target_kind = "positions"
-    couples_bags = False
 
     def target_loss(self, logits: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B,), the mean cross-entropy over positions, from classes `target` (B, *positions), background C."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
-from milbench import bag_sizes
+from milbench import Reduction, bag_sizes
+from milbench.errors import positive
 
 from ._pooling import PooledLoss
 from ._positions import exclude_masked
@@ -35,9 +33,9 @@ class TopK(PooledLoss):
 
     name = "top-k"
 
-    def __init__(self, one_in: Annotated[int, Field(ge=1)] = 8) -> None:
-        super().__init__()
-        self.one_in = one_in
+    def __init__(self, one_in: int = 8, *, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.one_in = positive("one_in of top-k", one_in, least=1)
 
     def log_odds(self, detectors: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the mean of the k largest logits."""

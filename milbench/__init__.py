@@ -8,16 +8,16 @@ other large library.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from milbench._version import __version__
-from milbench.errors import UsageError
+from milbench.errors import UsageError, one_of
 
 if TYPE_CHECKING:
     from milbench._utils.seeding import generator
-    from milbench.api.bags import Bags, Truth, label_matrix
+    from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
     from milbench.api.gallery import Misread
-    from milbench.api.loss import Head, Loss, bag_sizes
+    from milbench.api.loss import Head, LabelSets, Loss, Reduction, bag_sizes
     from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from milbench.comparison.compare import compare, results
     from milbench.comparison.comparison import Comparison
     from milbench.data.labelled_images import ImageSplits, LabelledImages
-    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, evaluate_splits
+    from milbench.estimator import BagClassifier
+    from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
     from milbench.families.nested_digits import NestedDigits
     from milbench.families.single_image import OneInstanceImages
     from milbench.families.street_numbers import StreetNumbers
@@ -35,18 +36,19 @@ if TYPE_CHECKING:
     from milbench.networks.registry import load_network
 
 __all__ = [
-    "AllConvolutional", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits", "InstanceMLP",
-    "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network", "OneInstanceImages", "Outcomes",
-    "Published", "Recipe", "ScoreFunction", "Scores", "Split", "StreetNumbers", "Supervision", "TargetKind", "Task",
-    "Truth", "UsageError", "__version__", "bag_sizes", "compare", "evaluate_bags", "evaluate_splits",
-    "generator", "label_matrix", "load_loss", "load_network", "load_task", "results",
+    "AllConvolutional", "BagClassifier", "Bags", "Comparison", "EvalSplit", "Evaluation", "Head", "ImageSplits",
+    "InstanceMLP", "LabelSets", "LabelledImages", "Layer", "Loss", "Misread", "NestedDigits", "Network",
+    "OneInstanceImages", "Outcomes", "Published", "Recipe", "Reduction", "ScoreFunction", "Scores", "Split",
+    "StreetNumbers", "Supervision", "TargetKind", "Task", "Truth", "UsageError", "__version__", "bag_sizes",
+    "compare", "evaluate_bags", "generator", "label_matrix", "load_loss", "load_network",
+    "load_task", "pad_bags", "results",
 ]  # fmt: skip
 
 _HOMES = {
     "milbench._utils.seeding": ("generator",),
-    "milbench.api.bags": ("Bags", "Truth", "label_matrix"),
+    "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
     "milbench.api.gallery": ("Misread",),
-    "milbench.api.loss": ("Head", "Loss", "bag_sizes"),
+    "milbench.api.loss": ("Head", "LabelSets", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),
@@ -55,7 +57,8 @@ _HOMES = {
     "milbench.comparison.compare": ("compare", "results"),
     "milbench.comparison.comparison": ("Comparison",),
     "milbench.data.labelled_images": ("ImageSplits", "LabelledImages"),
-    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags", "evaluate_splits"),
+    "milbench.estimator": ("BagClassifier",),
+    "milbench.evaluation.evaluate": ("EvalSplit", "evaluate_bags"),
     "milbench.families.nested_digits": ("NestedDigits",),
     "milbench.families.single_image": ("OneInstanceImages",),
     "milbench.families.street_numbers": ("StreetNumbers",),
@@ -66,11 +69,12 @@ _HOMES = {
 """Where each public name that is imported on first use is defined."""
 
 
-def load_loss(name: str, **params: Any) -> Loss:
-    """Return a new loss.
+def load_loss(name: str, *, reduction: Reduction = "mean", **params: Any) -> Loss:
+    """Return a new loss, by its name: `load_loss("exact")` is `milbench.losses.Exact()`.
 
     Args:
         name: the name of a built-in or installed loss, or the path of a Python file that holds one.
+        reduction: of the losses of the bags of a batch: `mean`, `sum`, or `none`, one value a bag.
         params: arguments of the loss's constructor, checked against its annotations.
 
     Raises:
@@ -78,7 +82,7 @@ def load_loss(name: str, **params: Any) -> Loss:
 
     Examples:
         >>> import torch
-        >>> loss = load_loss("exact")
+        >>> loss = load_loss("exact", reduction="none")
         >>> logits = torch.zeros(2, 3 + 1, 5)  # two bags of five positions, three classes and the background
         >>> labels = torch.tensor([[True, False, False], [False, False, False]])
         >>> loss(logits, labels)  # log(4^5 / (2^5 - 1)) / 5 and log(4^5) / 5, as every label map is equally probable
@@ -89,10 +93,13 @@ def load_loss(name: str, **params: Any) -> Loss:
         Traceback (most recent call last):
         milbench.errors.UsageError: unknown loss 'exat'; did you mean 'exact'? ...
     """
+    from milbench.api.loss import Reduction
     from milbench.api.registry import losses
 
     losses().read_edited()
-    return losses().create(name, params)
+    loss = losses().create(name, params)
+    loss.reduction = one_of(f"reduction of {loss.name}", reduction, get_args(Reduction))
+    return loss
 
 
 def load_task(name: str, **params: Any) -> Task:

@@ -2,8 +2,13 @@
 
 import difflib
 import errno
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Word = TypeVar("Word", bound=str)
+Number = TypeVar("Number", int, float)
 
 
 class UsageError(ValueError):
@@ -35,6 +40,35 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     close = closest(name, choices)
     hint = f"; did you mean {close!r}?" if close else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (there are: {', '.join(choices) or 'none'})")
+
+
+def one_of(what: str, value: Word, choices: Iterable[str]) -> Word:
+    """Return a value that is one of the choices. Raises UsageError, with the closest one, where it is not.
+
+    Args:
+        what: the value is, such as "reduction of exact".
+        value: to be checked.
+        choices: the valid values.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise unknown(what, str(value), choices)
+    return value
+
+
+def positive(what: str, value: Number, *, least: int | None = None) -> Number:
+    """Return a finite number above 0. Raises UsageError where it is not.
+
+    Args:
+        what: the number is, such as "slope of noisy-and".
+        value: to be checked.
+        least: where the number must be a whole one, the smallest; None: any number above 0.
+    """
+    if least is not None and (not isinstance(value, int) or value < least):
+        raise UsageError(f"{what} must be a whole number from {least} on, got {value!r}")
+    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+        raise UsageError(f"{what} must be a number above 0, got {value!r}")
+    return value
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:

@@ -43,6 +43,8 @@ def test_every_block_runs(page: Path, folder: Path, milbench: Milbench) -> None:
     said = ""
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
+        for module in block.needs:
+            pytest.importorskip(module, reason=f"{where} shows how to use a loss with it")
         if block.language == "python":
             said = run_python(block, names, where)
         elif block.language == "toml":

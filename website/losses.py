@@ -93,6 +93,7 @@ def files() -> dict[str, str | bytes]:
     made: dict[str, str | bytes] = {"reference/losses/pictures.md": OVERVIEW.format(cards=cards)}
     for name in names:
         loss = losses().create(name, {})
+        loss.reduction = "none"
         made[_path(name)] = _page(name, loss)
         made[f"reference/losses/{name}.png"] = picture(loss)
         if standing.variants(name):

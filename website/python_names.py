@@ -9,10 +9,11 @@ from milbench import likelihood, testing
 
 GROUPS = {
     "Comparisons": ("compare", "results", "Comparison", "UsageError"),
-    "Losses": ("load_loss", "Loss", "Head", "Supervision", "TargetKind", "bag_sizes"),
-    "Bags": ("Bags", "Truth", "label_matrix", "generator"),
+    "Losses": ("load_loss", "Loss", "Head", "LabelSets", "Reduction", "Supervision", "TargetKind", "bag_sizes"),
+    "Estimator": ("BagClassifier",),
+    "Bags": ("Bags", "Truth", "label_matrix", "pad_bags", "generator"),
     "Tasks": ("load_task", "Task", "Recipe", "Published", "Misread"),
-    "Evaluation": ("EvalSplit", "evaluate_bags", "evaluate_splits", "Evaluation", "Outcomes", "Scores",
+    "Evaluation": ("EvalSplit", "evaluate_bags", "Evaluation", "Outcomes", "Scores",
                    "ScoreFunction", "Split"),
     "Families of tasks": ("NestedDigits", "OneInstanceImages", "StreetNumbers", "ImageSplits", "LabelledImages"),
     "Networks": ("load_network", "Network", "AllConvolutional", "Layer", "InstanceMLP"),

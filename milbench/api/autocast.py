@@ -1,4 +1,4 @@
-"""Methods whose precision is that of their tensors, whatever a training loop around them has switched on."""
+"""What a training loop has switched on around a call: autocast, which losses leave, and tracing."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
             return method(self, *args, **kwargs)
 
     return cast("AnyMethod", precise)
+
+
+def tracing() -> bool:
+    """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
+        return True
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 # PyTorch 2.10 cannot compile the call itself, and what is compiled runs on devices that have autocast. To mark the

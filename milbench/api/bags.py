@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from milbench._utils.devices import to_device
+from milbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 T = TypeVar("T")
 
@@ -125,6 +130,36 @@ def label_matrix(classes: Tensor, num_classes: int) -> Tensor:
     """
     one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), num_classes).bool()
     return (one_hot & (classes >= 0).unsqueeze(-1)).any(dim=1)
+
+
+def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
+    """Return bags of different sizes as one batch, with zeros after the smaller ones.
+
+    Args:
+        bags: of each the instances, (K_i, *instance), or whatever else it has a row an instance of.
+
+    Returns:
+        (B, K, *instance), K the size of the largest bag, and the mask (B, K), True where there is an instance.
+
+    Raises:
+        UsageError: there is no bag, or instances are not of one shape.
+
+    Examples:
+        >>> instances, mask = pad_bags([torch.ones(3, 2), torch.ones(1, 2)])
+        >>> instances.shape
+        torch.Size([2, 3, 2])
+        >>> mask
+        tensor([[ True,  True,  True],
+                [ True, False, False]])
+    """
+    parts = [torch.as_tensor(bag) for bag in bags]
+    shapes = {part.shape[1:] for part in parts if part.ndim}
+    if len(shapes) != 1 or not all(part.ndim for part in parts):
+        given = ", ".join(sorted({str(tuple(part.shape)) for part in parts})) or "no bag"
+        raise UsageError(f"bags must be arrays (K, *instance) with instances of one shape, got {given[:200]}")
+    sizes = torch.tensor([len(part) for part in parts], device=parts[0].device)
+    instances = pad_sequence(parts, batch_first=True)
+    return instances, torch.arange(instances.shape[1], device=sizes.device) < sizes.unsqueeze(1)
 
 
 def _of_each_part(value: T, change: Callable[[Tensor], Tensor]) -> T:

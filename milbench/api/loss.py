@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, Self, get_args
 
 import torch
@@ -10,17 +11,20 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
-from milbench.api.autocast import without_autocast
+from milbench.api.autocast import tracing, without_autocast
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
-from milbench.errors import UsageError, closest, unknown
+from milbench.errors import UsageError, closest, one_of, unknown
 
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
+Reduction = Literal["none", "mean", "sum"]
+LabelSets = Tensor | Sequence[Iterable[int]]
+"""Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
 
 
 class Loss(torch.nn.Module, ABC):
-    """Base class of losses: one value a bag, from the logits of a network and the label sets of the bags.
+    """Base class of losses: a criterion of the logits of a network and the label sets of a batch of bags.
 
     A subclass lives in a file of its own and sets `name` (the file's name with hyphens). It writes `bag_loss` and
     `scores` over flattened positions, and `presence`, `posterior` and `evidence` where the defaults do not fit: a loss
@@ -34,9 +38,13 @@ class Loss(torch.nn.Module, ABC):
     A loss with more supervision than the label sets names its target in `target_kind` and writes `target_loss` instead
     of `bag_loss`. `milbench.api.targets.make_target` describes the targets.
 
-    Callers pass logits (B, C+1, *positions) with the background last, labels (B, C) bool, and a mask (B, *positions)
-    bool or None. Subclasses receive logits (B, C+1, K) and a mask (B, K) or None, but for `target_loss`, which receives
-    the positions as they are, since its target may be by place.
+    Callers pass logits (B, C+1, *positions) with the background last, label sets, and a mask (B, *positions) bool or
+    None. Subclasses receive logits (B, C+1, K), labels (B, C) bool and a mask (B, K) or None, but for `target_loss`,
+    which receives the positions as they are, since its target may be by place.
+
+    Args:
+        reduction: of the losses of the bags of a batch: their mean, their sum, or none, (B,). It is no parameter of a
+            cell: milbench trains on the mean of what `none` returns.
 
     Examples:
         >>> import torch
@@ -50,11 +58,13 @@ class Loss(torch.nn.Module, ABC):
         ...
         ...     def scores(self, logits, mask):
         ...         return logits[:, :-1].sum(dim=2) / bag_sizes(logits, mask).unsqueeze(1)
-        >>> loss = MeanPooling()
+        >>> loss = MeanPooling(reduction="none")
         >>> logits = torch.zeros(2, 3, 4, 6)  # two bags, two classes and the background, 4 x 6 positions
         >>> labels = torch.tensor([[True, False], [True, True]])
         >>> loss(logits, labels)  # 2 log 2 each
         tensor([1.3863, 1.3863])
+        >>> MeanPooling()(logits, [[0], [0, 1]])  # their mean; the classes by their numbers
+        tensor(1.3863)
         >>> loss.instance_probs(logits).shape
         torch.Size([2, 3, 4, 6])
         >>> loss(logits, labels[:, :1])
@@ -77,8 +87,6 @@ class Loss(torch.nn.Module, ABC):
     presence_is_log_odds: bool = False
     """Whether `presence` is the log-odds that a class occurs in a bag, by the loss's own probabilities. It is then a
     forecast, 0 at even odds, that can be held against what occurs; otherwise it ranks bags and no more."""
-    couples_bags: bool = True
-    """Whether the loss of a bag may depend on the other bags of its batch; the contract tests hold a loss to it."""
     validate: bool = True
     """Whether values are checked as well as shapes (finite logits, no label set larger than its bag). On a GPU this
     waits for the device."""
@@ -87,6 +95,15 @@ class Loss(torch.nn.Module, ABC):
     With it an accelerator does not wait to find the largest. None: not known."""
     num_classes: int | None = None
     """C, for which `build` has made the weights; None: it was not called."""
+
+    def __init__(self, *, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, get_args(Reduction))
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether to look at values: where `validate` says so, and they are there, as not inside `torch.func`."""
+        return self.validate and not tracing()
 
     def build(self, num_classes: int, seed: int = 0) -> Self:
         """Make the weights that depend on the number of classes, anew, and return the loss.
@@ -128,13 +145,6 @@ class Loss(torch.nn.Module, ABC):
             num_classes: C, the background not counted.
             rng: for everything that is drawn, so that initial weights depend on the seed alone.
         """
-
-    def couples(self, mask: Tensor | None) -> bool:  # noqa: ARG002
-        """Return whether the loss of a bag depends on the other bags of a batch with this mask: `couples_bags`.
-
-        A loss that couples bags only by their sizes, which are equal where there is no mask, overrides this.
-        """
-        return self.couples_bags
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:  # noqa: ARG002
         """Return (B,), the loss of every bag.
@@ -208,36 +218,65 @@ class Loss(torch.nn.Module, ABC):
 
     @without_autocast
     def forward(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None = None, target: Tensor | None = None
+        self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None, target: Tensor | None = None
     ) -> Tensor:
-        """Return (B,), the loss of every bag.
+        """Return the loss of a batch, or with `reduction="none"` that of every bag.
 
         Args:
             logits: (B, C+1, *positions) floating point, background last.
-            labels: (B, C) bool or integers 0 and 1, the label sets.
+            labels: the label sets, (B, C) zeros and ones, or B lists of class numbers.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
-            target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels.
+            target: integers from `milbench.api.targets.make_target`, for a loss whose `target_kind` is not labels:
+                counts (B, C), positions (B, *positions) with C for background, order (B, M) padded with -1.
 
         Returns:
-            (B,) floating point: the loss of every bag, without reduction over the batch.
+            A scalar, the mean or the sum over the bags, or (B,), the loss of every bag, as `reduction` says.
 
         Raises:
             UsageError: an argument has the wrong shape or type, logits are not finite, or a label set is larger than
                 its bag; or the subclass returned something else than one value a bag, with a gradient where the
                 logits have one. It is a ValueError.
         """
-        flat, flat_mask = self._flatten(logits, mask)
-        values = self.validate and not torch.compiler.is_compiling()
-        _check_labels(flat, labels, flat_mask, values)
-        if self.target_kind == "labels":
-            return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels.bool(), flat_mask), logits)
-        shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
-        if target is None or target.is_floating_point() or target.shape != shapes.get(self.target_kind, target.shape):
-            given = "nothing" if target is None else _kind(target)
-            raise UsageError(
-                f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, got {given}"
-            )
-        return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
+        values = self._of_bags(logits, labels, mask, target)
+        if self.reduction == "none":
+            return values
+        one_of(f"reduction of {self.name}", self.reduction, get_args(Reduction))  # it may have been set since
+        return values.mean() if self.reduction == "mean" else values.sum()
+
+    @without_autocast
+    def predict(self, logits: Tensor, mask: Tensor | None = None, threshold: float | None = None) -> Tensor:
+        """Return the label set that the loss reads from each bag.
+
+        Args:
+            logits: (B, C+1, *positions) floating point, background last.
+            mask: (B, *positions) bool, True where there is an instance; None: everywhere.
+            threshold: a class occurs where `presence_scores` are at least this. None: even odds. It is needed where
+                they are no log-odds, and is then best chosen on bags that were not trained on.
+
+        Returns:
+            (B, C) bool; one class where the loss is for bags of one class (`head` is class).
+
+        Raises:
+            UsageError: the scores of this loss are no log-odds, and no threshold is given.
+
+        Examples:
+            >>> import torch
+            >>> from milbench import load_loss
+            >>> logits = torch.tensor([[[4.0, -4.0], [-4.0, -4.0], [0.0, 0.0]]])  # one bag of two positions
+            >>> load_loss("exact").predict(logits)
+            tensor([[ True, False]])
+        """
+        if self.head == "class":
+            scores = self.class_scores(logits, mask)
+            return torch.zeros_like(scores, dtype=torch.bool).scatter(1, scores.argmax(dim=1, keepdim=True), True)
+        if threshold is None:
+            if not self.presence_is_log_odds:
+                raise UsageError(
+                    f"the presence scores of {self.name} are no log-odds: predict needs a threshold, such as the best "
+                    "one of the presence_scores of validation bags"
+                )
+            threshold = 0.0
+        return self.presence_scores(logits, mask) >= threshold
 
     @without_autocast
     def class_scores(self, logits: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -255,12 +294,12 @@ class Loss(torch.nn.Module, ABC):
         return self._one_score_a_class(method, self.presence(*self._flatten(logits, mask)), logits)
 
     @without_autocast
-    def label_log_prob(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor | None:
+    def label_log_prob(self, logits: Tensor, labels: LabelSets, mask: Tensor | None = None) -> Tensor | None:
         """Return the log-probability of a label set for each bag, by the model of this loss.
 
         Args:
             logits: (B, C+1, *positions) floating point, background last.
-            labels: (B, C) bool or integers 0 and 1, any sets of classes.
+            labels: (B, C) zeros and ones, or B lists of class numbers, any sets of classes.
             mask: (B, *positions) bool, True where there is an instance; None: everywhere.
 
         Returns:
@@ -285,8 +324,7 @@ class Loss(torch.nn.Module, ABC):
             True
         """
         flat, flat_mask = self._flatten(logits, mask)
-        _check_labels(flat, labels, flat_mask, values=False)
-        found = self.set_log_prob(flat, labels.bool(), flat_mask)
+        found = self.set_log_prob(flat, _multi_hot(labels, flat, flat_mask, values=False), flat_mask)
         return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
 
     @without_autocast
@@ -334,6 +372,23 @@ class Loss(torch.nn.Module, ABC):
         if flat_mask is not None:
             found = found.masked_fill(~flat_mask.unsqueeze(1), -torch.inf)
         return found.reshape(len(logits), shape[1], *logits.shape[2:])
+
+    def _of_bags(self, logits: Tensor, labels: LabelSets, mask: Tensor | None, target: Tensor | None) -> Tensor:
+        """Return (B,), the loss of every bag."""
+        flat, flat_mask = self._flatten(logits, mask)
+        labels = _multi_hot(labels, flat, flat_mask, self.checks_values)
+        if self.target_kind == "labels":
+            return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels, flat_mask), logits)
+        shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
+        shape = shapes.get(self.target_kind)
+        if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
+            given = "nothing" if target is None else _kind(target)
+            wanted = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
+            raise UsageError(
+                f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, integers "
+                f"of shape {wanted}, got {given}"
+            )
+        return self._one_value_a_bag("target_loss", self.target_loss(flat.view(logits.shape), target, mask), logits)
 
     def _missing(self, method: str) -> UsageError:
         """Return the error that the class lacks a method, with the one of its own whose name is closest."""
@@ -396,21 +451,23 @@ def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)
 
 
-def _check_labels(logits: Tensor, labels: Tensor, mask: Tensor | None, values: bool) -> None:
+def _multi_hot(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: bool) -> Tensor:
+    """Return label sets as (B, C) bool, checked against flattened logits and, where `values`, against the bags."""
     batch, channels, positions = logits.shape
+    if not isinstance(labels, Tensor):
+        is_array = hasattr(labels, "__array__")
+        labels = torch.as_tensor(labels) if is_array else _from_lists(labels, batch, channels - 1)
+        labels = labels.to(logits.device)
     if labels.shape != (batch, channels - 1):
         raise UsageError(
             f"labels must have shape {(batch, channels - 1)} beside logits of {channels} channels "
             f"(the last is the background), got {_kind(labels)}"
         )
-    if labels.dtype != torch.bool and labels.is_floating_point():
-        raise UsageError(f"labels must be bool or integers 0 and 1, got {_kind(labels)}")
     if not values:
-        return
+        return labels.bool()
     if labels.dtype != torch.bool and not bool(((labels == 0) | (labels == 1)).all()):
-        raise UsageError(
-            f"labels must be bool or integers 0 and 1, got values from {int(labels.min())} to {int(labels.max())}"
-        )
+        raise UsageError(f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}")
+    labels = labels.bool()
     if not bool(torch.isfinite(logits).all()):
         bad = (~torch.isfinite(logits)).flatten(1).any(dim=1).nonzero().flatten().tolist()
         raise UsageError(f"logits are not finite in bag {bad[0]} ({len(bad)} of {batch} bags)")
@@ -422,6 +479,24 @@ def _check_labels(logits: Tensor, labels: Tensor, mask: Tensor | None, values: b
             f"bag {bag} has {int(labels[bag].sum())} classes in its label set and only "
             f"{int(sizes[bag])} positions: no instance for every class"
         )
+    return labels
+
+
+def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
+    """Return (B, C) bool from the numbers of the classes of every bag."""
+    if len(labels) != batch:
+        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {len(labels)}")
+    found = torch.zeros(batch, num_classes, dtype=torch.bool)
+    for bag, classes in enumerate(labels):
+        numbers = classes.tolist() if hasattr(classes, "tolist") else classes
+        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+            raise UsageError(f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}")
+        for number in numbers:
+            if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
+                expected = f"class numbers from 0 to {num_classes - 1}"
+                raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
+            found[bag, number] = True
+    return found
 
 
 def _kind(tensor: Tensor) -> str:

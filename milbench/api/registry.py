@@ -174,7 +174,8 @@ class Registry(Names[type[T]]):
         self.base = base
         self._classes: dict[str, type[T]] = {}
         package = f"milbench.{plural}"
-        modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+        found = importlib.util.find_spec(package)  # importing milbench.losses imports torch
+        modules = pkgutil.iter_modules(found.submodule_search_locations if found else None)
         names = [module.name for module in modules if not module.name.startswith("_")]
         super().__init__(kind, plural, (self._built_in(f"{package}.{name}", name) for name in names))
 
@@ -463,7 +464,10 @@ def _named(cls: type) -> str:
 
 
 def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the keyword parameters of a constructor, by name, with their annotations evaluated."""
+    """Return the keyword parameters of a constructor, by name, with their annotations evaluated.
+
+    The `reduction` of a loss is left out: it belongs to who calls the loss, and training always takes the mean.
+    """
     try:
         found = inspect.signature(cls.__init__, eval_str=True).parameters.values()  # type: ignore[misc]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:  # of what the type checker alone imports
@@ -471,7 +475,11 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
             f"{_named(cls)}: its parameters have annotations that cannot be evaluated ({error}); import what they name "
             "at the top of the file"
         ) from None
-    return {p.name: p for p in found if p.name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {
+        p.name: p
+        for p in found
+        if p.name not in ("self", "reduction") and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
 
 
 def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -501,4 +509,6 @@ def check_params(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, 
             f"{_named(cls)}: a parameter has an annotation that no value can be checked against; a cell stores its "
             f"parameters as JSON, of {kinds} ({str(error).splitlines()[0]})"
         ) from None
+    if not inspect.isabstract(cls):
+        cls(**complete)  # it checks what its annotations do not say
     return complete

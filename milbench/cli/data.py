@@ -100,7 +100,7 @@ def check(
 
     Example: milbench data check birds.csv --labels 'has_*' --features 'f*'
     """
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from milbench._utils.console import console
     from milbench.data.checks import check_bags, fatal
@@ -123,9 +123,8 @@ def check(
         _refuse(table, "bags of features", of_sequences)
         columns = Columns(bag, labels, features, classes, key, coords)
         found = check_bags(load_features(table, columns), "features")
-    shown = Table(title=str(table), title_justify="left")
-    for heading in ("", "what", "found"):
-        shown.add_column(heading, overflow="fold")
+    shown = Table(*(Column(heading, overflow="fold") for heading in ("", "what", "found")), title=str(table))
+    shown.title_justify = "left"
     for finding in found:
         shown.add_row("" if finding.level == "fact" else finding.level, finding.what, finding.found)
     console.print(shown, markup=False)
@@ -195,9 +194,7 @@ def _print_states(data_dir: Path | None) -> list[str]:
 
     with as_usage():
         rows = catalog.status(catalog.data_dir(data_dir))
-    table = Table()
-    for heading in ("data", "state", "where", "digest", "note"):
-        table.add_column(heading)
+    table = Table("data", "state", "where", "digest", "note")
     for row in rows:
         table.add_row(row.dataset, row.state, str(row.path), row.digest, row.note)
     console.print(table, markup=False)

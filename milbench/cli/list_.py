@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,12 +11,11 @@ from milbench.cli import options
 from milbench.engine.folders import Root
 from milbench.errors import UsageError
 
+Kind = Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"]
+
 
 def list_(
-    what: Annotated[
-        Literal["losses", "tasks", "optimizers", "networks", "specs", "runs"],
-        typer.Argument(help="What to list; runs are comparisons."),
-    ],
+    what: Annotated[Kind, typer.Argument(help="What to list; runs are comparisons.")],
     root: options.RootOption = options.HERE,
 ) -> int:
     """List what there is to choose from, and what was run.
@@ -29,69 +28,49 @@ def list_(
 
     from milbench._utils.console import console
 
-    table = Table()
     if what == "runs":
-        _add_comparisons(table, root)
+        table, rows = Table("comparison", "cells", "done", "launched"), _comparisons(Root(root))
     elif what == "specs":
-        _add_specs(table)
-    elif what == "losses" or what == "tasks":
-        _add_classes(table, what)
+        table, rows = Table("spec", "what it compares"), _specs()
     else:
-        _add_functions(table, what)
+        parameters = ["parameters"] if what in ("losses", "tasks") else []
+        table, rows = Table({"losses": "loss"}.get(what, what[:-1]), "what it is", *parameters, "from"), _entries(what)
+    for row in rows:
+        table.add_row(*row)
     console.print(table, markup=False)
     return 0
 
 
-def _add_comparisons(table: Any, root: Path) -> None:
-    place = Root(root)
-    for heading in ("comparison", "cells", "done", "launched"):
-        table.add_column(heading)
+def _comparisons(place: Root) -> Iterator[tuple[str, ...]]:
     for name in place.names():
         plan = place.plan(name)
         done = sum(place.cell(cell.id).is_done for cell in plan.cells)
-        table.add_row(name, str(len(plan.cells)), str(done), plan.launched)
+        yield name, str(len(plan.cells)), str(done), plan.launched
 
 
-def _add_specs(table: Any) -> None:
+def _specs() -> Iterator[tuple[str, ...]]:
     from milbench.engine.spec import built_in_specs, read_spec
 
-    for heading in ("spec", "what it compares"):
-        table.add_column(heading)
     for name in built_in_specs():
-        table.add_row(name, read_spec(name).title)
+        yield name, read_spec(name).title
 
 
-def _add_classes(table: Any, what: Literal["losses", "tasks"]) -> None:
+def _entries(what: Kind) -> Iterator[tuple[str, ...]]:
+    """Yield what a registry holds: names, summaries, parameters with their defaults, and origins."""
     from milbench.api.registry import constructor_parameters, losses, tasks
-
-    registry: Any = losses() if what == "losses" else tasks()
-    for heading in (registry.kind, "what it is", "parameters", "from"):
-        table.add_column(heading)
-    for name in registry.names():
-        try:
-            cls = registry.cls(name)
-        except UsageError as error:
-            table.add_row(name, f"broken: {error}", "", registry.entry(name).origin)
-            continue
-        defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(cls).values())
-        table.add_row(name, _summary(cls.__doc__), defaults, registry.entry(name).origin)
-
-
-def _add_functions(table: Any, what: Literal["optimizers", "networks"]) -> None:
     from milbench.engine.optimizers import optimizers
     from milbench.networks.registry import networks
 
-    registry: Any = optimizers() if what == "optimizers" else networks()
-    for heading in (registry.kind, "what it is", "from"):
-        table.add_column(heading)
+    registry: Any = {"losses": losses, "tasks": tasks, "optimizers": optimizers, "networks": networks}[what]()
+    of_classes = what in ("losses", "tasks")
     for name in registry.names():
+        defaults = ""
         try:
-            function = registry.function(name)
-            summary = _summary(getattr(function, "func", function).__doc__)  # of a partial its function's
+            found = registry.cls(name) if of_classes else registry.function(name)
+            doc = getattr(found, "func", found).__doc__ or ""  # of a partial its function's
+            summary = doc.strip().partition("\n")[0]
+            if of_classes:
+                defaults = ", ".join(f"{p.name}={p.default}" for p in constructor_parameters(found).values())
         except UsageError as error:
             summary = f"broken: {error}"
-        table.add_row(name, summary, registry.entry(name).origin)
-
-
-def _summary(docstring: str | None) -> str:
-    return ((docstring or "").strip().splitlines() or [""])[0]
+        yield (name, summary, *([defaults] if of_classes else []), registry.entry(name).origin)

@@ -153,9 +153,8 @@ def write_predictions(request: PredictRequest, root: Path) -> int:
         _check_out(request, names)
     for path in request.images:
         _check_size(model, request, path, scale)
-    table = Table(title=f"{model.name}, cell {model.cell_id}", title_justify="left")
-    for heading in ("image", "read at", "reads", "label set", "probability", "written"):
-        table.add_column(heading)
+    headings = "image", "read at", "reads", "label set", "probability", "written"
+    table = Table(*headings, title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     correct = []
     for path, name in zip(request.images, names, strict=True):
         row, reading = _write_prediction(model, request, path, name, scale, truth.get(path.name))

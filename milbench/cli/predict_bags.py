@@ -80,10 +80,9 @@ def _summary(model: Trained, found: pd.DataFrame) -> object:
     """Return the first rows for the terminal."""
     from rich.table import Table
 
-    table = Table(title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     kind = str(found.columns[0])
-    for heading in (kind, "label set", "probability"):
-        table.add_column(heading)
+    title = f"{model.name}, cell {model.cell_id}"
+    table = Table(kind, "label set", "probability", title=title, title_justify="left")
     for name, labels, probability in found[[kind, "labels", "probability"]].head(SHOWN).itertuples(index=False):
         table.add_row(str(name), "{" + ", ".join(filter(None, labels.split(";"))) + "}", f"{probability:.3g}")
     if len(found) > SHOWN:

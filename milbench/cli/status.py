@@ -88,9 +88,8 @@ def _table(plan: Plan, states: Mapping[str, State], *, running_alone: bool) -> T
     from milbench.engine.display import where
 
     title = f"{plan.name}: {_summary(states)}" if running_alone else f"{plan.name}, launched {plan.launched}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("task", "loss", "recipe", "seed", "cell", "status", "how far, or why"):
-        table.add_column(heading)
+    headings = "task", "loss", "recipe", "seed", "cell", "status", "how far, or why"
+    table = Table(*headings, title=title, title_justify="left")
     for cell in plan.cells:
         loss, task, recipe = plan.labels[cell.id]
         state = states[cell.id]

@@ -16,6 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from milbench._utils import extras
 from milbench._utils.files import folder_digest, scratch_folder
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
@@ -59,6 +60,7 @@ def make(root: Path, seed: int = 0, train: int = TRAIN_PICTURES, test: int = TES
     """
     from joblib import Parallel, delayed
 
+    extras.load("h5py", "h5", NAME)
     place, pictures = root / NAME, {"train": train, "test": test}
     about = {"revision": REVISION, "seed": seed, "pictures": pictures}
     try:

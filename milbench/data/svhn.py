@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from milbench._utils import extras
 from milbench._utils.digests import read_digest
 from milbench._utils.files import scratch_folder
 from milbench.data import number_pictures
@@ -61,6 +62,7 @@ def fetch(root: Path, address: str = ADDRESS, archives: Mapping[str, Archive] = 
         UsageError: a part or an archive that exists is not the expected one; no part is ever replaced.
         OSError: the network or the disk failed.
     """
+    extras.load("h5py", "h5", "SVHN")
     place = root / NAME
     for part, archive in archives.items():
         if (place / part).exists():

@@ -104,21 +104,17 @@ class Mirror:
     def _mirror(self) -> None:
         """Bring what is behind up to date, one process of a root at a time: two would make two runs of a cell."""
         with locks.lock(self.root.runs / "mlflow.lock"):
-            self._mirror_alone()
-
-    def _mirror_alone(self) -> None:
-        self._moved = time.monotonic()
-        behind = self.behind()
-        if not behind:
-            return
-        client = _client(self.root, self.uri)
-        experiment = _experiment(client, self.plan.name, self.uri.startswith("sqlite:"))
-        self._moved = time.monotonic()
-        for cell in behind:
-            if self._given_up.is_set():
-                return
-            _Run(client, self.root, self.uri, experiment, cell, self.plan.label(cell)).bring_up_to_date(self.log_models)
             self._moved = time.monotonic()
+            if not (behind := self.behind()):
+                return
+            client = _client(self.root, self.uri)
+            experiment = _experiment(client, self.plan.name, self.uri.startswith("sqlite:"))
+            for cell in behind:
+                self._moved = time.monotonic()
+                if self._given_up.is_set():
+                    return
+                run = _Run(client, self.root, self.uri, experiment, cell, self.plan.label(cell))
+                run.bring_up_to_date(self.log_models)
 
 
 def address(root: Root) -> str:
@@ -300,6 +296,7 @@ def _client(root: Root, uri: str) -> Any:
 
     for name in ("mlflow", "alembic", "urllib3", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what they say is in the one line of the mirror
+    logging.getLogger("alembic.runtime.migration").addFilter(_silent)  # whose level older MLflow sets anew
     if uri == address(root) and uri.startswith("sqlite:") and not root.database.exists():
         # A database that was killed while MLflow made its tables would never be opened again.
         scratch = root.database.with_name(f".{root.database.name}.{os.getpid()}")
@@ -307,6 +304,10 @@ def _client(root: Root, uri: str) -> Any:
         with suppress(FileNotFoundError):  # another launch has made it in the meantime
             scratch.replace(root.database)
     return mlflow.MlflowClient(uri)
+
+
+def _silent(_: logging.LogRecord) -> bool:
+    return False
 
 
 def _experiment(client: Any, name: str, is_local: bool) -> str:

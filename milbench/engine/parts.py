@@ -26,6 +26,7 @@ def task_for(cell: Cell) -> Task:
 def loss_for(cell: Cell, task: Task) -> Loss:
     """Return the loss of a cell for a prepared task, with the initial weights that it has of its own, on the CPU."""
     loss: Loss = losses().create(cell.loss_file or cell.loss, cell.loss_params)
+    loss.reduction = "none"
     return loss.build(task.num_classes, cell.seed)
 
 

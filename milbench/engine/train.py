@@ -199,7 +199,10 @@ def batch_generator(it: Setup, epoch: int) -> torch.Generator:
 def set_up(cell: Cell, device: torch.device, data_dir: Path | None) -> Setup:
     """Return what the training of a cell is made of, before its first step. Raises UsageError as `build` does."""
     recipe = Recipe(**cell.recipe)
-    task, loss, network = build(cell, recipe, device, data_dir)
+    return _assembled(cell, recipe, *build(cell, recipe, device, data_dir), device)
+
+
+def _assembled(cell: Cell, recipe: Recipe, task: Task, loss: Loss, network: Network, device: torch.device) -> Setup:
     model = torch.nn.ModuleDict({"network": network, "loss": loss})
     steps = min(recipe.steps_per_epoch or task.steps_per_epoch, task.steps_per_epoch)
     return Setup(
@@ -233,11 +236,44 @@ def build(cell: Cell, recipe: Recipe, device: torch.device, data_dir: Path | Non
     # No built-in loss draws from the global generator, but a plug-in may: it too must depend on the seed alone.
     torch.manual_seed(cell.seed)
     loss = loss_for(cell, task).to(device)
+    return task, loss, _new_network(task, loss, recipe, cell.seed).move_to(device)
+
+
+def _new_network(task: Task, loss: Loss, recipe: Recipe, seed: int) -> Network:
+    """Return the network of a training with its initial weights, and tell the loss how large label sets are."""
     loss.max_labels = task.max_labels
-    torch.manual_seed(cell.seed)  # again: what the loss has drawn must not change the network
-    network = network_for(loss, task, cell.seed)
+    torch.manual_seed(seed)  # again: what the loss has drawn must not change the network
+    network = network_for(loss, task, seed)
     start_network(network, loss, task, recipe.head_init)
-    return task, loss, network.move_to(device)
+    return network
+
+
+def fit(task: Task, loss: Loss, recipe: Recipe, seed: int, device: torch.device, scratch: Path) -> tuple[Network, Loss]:
+    """Train as a cell is trained, without its evaluations and results, and return the network and the loss.
+
+    Args:
+        task: prepared; its training bags, its network and its number of classes are used.
+        loss: with label sets for its target; its weights are made anew.
+        recipe: of the training.
+        seed: of the initial weights and of the order of bags.
+        device: of the network, the loss and the task's bags.
+        scratch: an empty folder, in which progress is written.
+
+    Raises:
+        FloatingPointError: logits or loss are not finite; the message names the epoch and the step.
+    """
+    cell = Cell(loss.name, {}, "", loss.supervision, task.name, {}, "", "", recipe.model_dump(), seed)
+    torch.manual_seed(seed)
+    loss = loss.build(task.num_classes, seed).to(device)
+    loss.reduction = "none"
+    it = _assembled(cell, recipe, task, loss, _new_network(task, loss, recipe, seed).move_to(device), device)
+    folder, at = CellFolder(scratch), Counters()
+    progress = Progress(folder, recipe.epochs, it.steps, at)
+    for at.epoch in range(recipe.epochs):
+        train_epoch(it, at, folder, progress)
+        at.step, at.loss_sum, at.clipped, at.seconds = 0, 0.0, 0.0, 0.0
+    it.averaging.apply()
+    return it.network.eval(), loss
 
 
 def score_function(it: Setup, progress: Progress | None = None, *, half: bool = False) -> ScoreFunction:

@@ -87,43 +87,6 @@ class Predictions:
         return set_forecasts(self.even_odds_log_prob, ~metrics.wrong_sets(self.presence, self.labels, EVEN_ODDS))
 
 
-def evaluate_splits(
-    score: ScoreFunction,
-    splits: Mapping[Split, EvalSplit],
-    calibration: Sequence[Bags] | None = None,
-    centres: Centres | None = None,
-    hook: Hook | None = None,
-    limit: int | None = None,
-) -> dict[str, float]:
-    """Return the metrics of `evaluate_bags` alone, without the outcomes of the test items; it takes the same arguments.
-
-    Args:
-        score: see `evaluate_bags`, as for the arguments that follow.
-        splits: the bags of each split.
-        calibration: bags to choose the threshold on.
-        centres: for images, the centres of the positions.
-        hook: called once with every batch.
-        limit: how many bags of each kind are used.
-
-    Examples:
-        Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
-
-        >>> import torch
-        >>> from milbench import Bags, Scores, Truth
-        >>> position_classes = torch.tensor([[0, 2], [0, 1]])  # 2 is background
-        >>> truth = Truth(torch.tensor([[0, -1], [0, 1]]), position_classes=position_classes)
-        >>> bags = Bags(torch.zeros(2, 2, 1), torch.tensor([[True, False], [True, True]]), truth=truth)
-        >>> def score(bags):
-        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.1]])
-        ...     instances = torch.tensor([[[0.9, 0.1], [0.0, 0.1], [0.1, 0.8]], [[0.8, 0.6], [0.1, 0.3], [0.1, 0.1]]])
-        ...     return Scores(presence, presence, instances)
-        >>> found = evaluate_splits(score, {"validation": EvalSplit(single_instance=(), bags=[bags])})
-        >>> found["validation/set_error"], found["validation/posterior_error"]
-        (0.5, 0.25)
-    """
-    return evaluate_bags(score, splits, calibration, centres, hook, limit).metrics
-
-
 def evaluate_bags(
     score: ScoreFunction,
     splits: Mapping[Split, EvalSplit],
@@ -152,16 +115,20 @@ def evaluate_bags(
         are none.
 
     Examples:
+        Two bags of two instances: {0} and {0, 1}. The scores miss class 1 of the second bag.
+
         >>> import torch
         >>> from milbench import Bags, Scores, Truth
-        >>> truth = Truth(torch.tensor([[0], [1]]), position_classes=torch.tensor([[0], [1]]))
-        >>> bags = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]), truth=truth)
+        >>> position_classes = torch.tensor([[0, 2], [0, 1]])  # 2 is background
+        >>> truth = Truth(torch.tensor([[0, -1], [0, 1]]), position_classes=position_classes)
+        >>> bags = Bags(torch.zeros(2, 2, 1), torch.tensor([[True, False], [True, True]]), truth=truth)
         >>> def score(bags):
-        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.7]])  # no threshold is right for both bags
-        ...     return Scores(presence, presence, torch.full((2, 3, 1), 1 / 3))
-        >>> found = evaluate_bags(score, {"test": EvalSplit((), [bags])}, calibration=[bags])
-        >>> found.metrics["test/set_error"], found.outcomes["set_error"].sums
-        (0.5, array([0., 1.], dtype=float32))
+        ...     presence = torch.tensor([[0.9, 0.2], [0.8, 0.1]])
+        ...     instances = torch.tensor([[[0.9, 0.1], [0.0, 0.1], [0.1, 0.8]], [[0.8, 0.6], [0.1, 0.3], [0.1, 0.1]]])
+        ...     return Scores(presence, presence, instances)
+        >>> found = evaluate_bags(score, {"validation": EvalSplit(single_instance=(), bags=[bags])})
+        >>> found.metrics["validation/set_error"], found.metrics["validation/posterior_error"]
+        (0.5, 0.25)
     """
     splits = limited_splits(splits, limit)
     chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)

@@ -1,12 +1,14 @@
-"""Batches of bags that are made when they are accessed, since all together may not fit into memory."""
+"""Batches of bags: made when they are accessed, or drawn again and again from a fixed number of bags."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar, overload
 
+import torch
 from torch import Tensor
 
+from milbench._utils.devices import to_device
 from milbench.api.bags import Bags
 
 
@@ -54,3 +56,21 @@ class LazyBatches(Sequence[Bags]):
     def __getitem__(self, n: slice) -> LazyBatches: ...
     def __getitem__(self, n: int | slice) -> Bags | LazyBatches:
         return LazyBatches(self.parts[n], self.make) if isinstance(n, slice) else self.make(self.parts[n])
+
+
+def batches_from(pool: Bags, count: int, size: int, rng: torch.Generator) -> Iterator[Bags]:
+    """Yield `count` bags of a pool in batches of `size`, the last one perhaps smaller.
+
+    The pool is gone through in random order, and again in another one, until there are enough: the number of steps
+    does not depend on that of the bags.
+
+    Args:
+        pool: the bags.
+        count: how many bags to yield, which may be more or fewer than there are.
+        size: of a batch.
+        rng: a generator on the CPU.
+    """
+    passes = -(-count // len(pool))
+    order = torch.cat([torch.randperm(len(pool), generator=rng) for _ in range(passes)])[:count]
+    for which in order.split(size):
+        yield pool.selected(to_device(which, pool.labels.device))

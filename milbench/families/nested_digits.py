@@ -40,32 +40,15 @@ FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.
 SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
-def nest(patches: Tensor, tops: Tensor, lefts: Tensor, height: int, width: int) -> Tensor:
-    """Put patches onto canvases; where patches overlap their pixels add up, to 1 at most.
-
-    Args:
-        patches: (B, M, h, w) in [0, 1].
-        tops: (B, M) int64, the rows of the upper edges.
-        lefts: (B, M) int64, the columns of the left edges.
-        height: of a canvas, in pixels.
-        width: of a canvas, in pixels.
-
-    Returns:
-        (B, 1, height, width), in [0, 1].
-    """
-    (canvases,) = nest_batches(patches, tops, lefts, [len(patches)], [(height, width)])
-    return canvases
-
-
-def nest_batches(
+def nest(
     patches: Tensor, tops: Tensor, lefts: Tensor, counts: Sequence[int], sizes: Sequence[tuple[int, int]]
 ) -> list[Tensor]:
-    """Put patches onto the canvases of several batches, as `nest` does for one.
+    """Put patches onto the canvases of several batches; where patches overlap their pixels add up, to 1 at most.
 
     Args:
         patches: (B, M, h, w) in [0, 1], those of all batches.
-        tops: (B, M) int64.
-        lefts: (B, M) int64.
+        tops: (B, M) int64, the rows of the upper edges.
+        lefts: (B, M) int64, the columns of the left edges.
         counts: how many of the B canvases each batch has, one after the other.
         sizes: height and width of the canvases of each batch, in pixels.
 
@@ -90,35 +73,22 @@ def nest_batches(
     return [part.view(count, 1, *size) for part, count, size in zip(parts, counts, sizes, strict=True)]
 
 
-def draw_canvases(digits: LabelledImages, index: Tensor, sizes: tuple[int, int], rng: torch.Generator) -> Bags:
-    """Return bags of digits at random places on canvases of one random size.
+def draw_canvases(
+    digits: LabelledImages, indices: Sequence[Tensor], sizes: tuple[int, int], rng: torch.Generator
+) -> list[Bags]:
+    """Return batches of bags, each of digits at random places on canvases of one random size.
 
     Height and width are independent and uniform on sizes[0]..sizes[1]. Each offset is uniform over those that keep the
     digit whole.
 
     Args:
         digits: the digits to choose from; the bags are made on their device.
-        index: (B, M) int64, the digits of each bag.
+        indices: of every batch, (B, M) int64, the digits of each bag.
         sizes: smallest and largest side of a canvas, in pixels.
         rng: a generator on the CPU.
 
     Returns:
-        B bags with instances (B, 1, height, width) in [0, 1] and the boxes of their digits.
-    """
-    (bags,) = draw_batches(digits, [index], sizes, rng)
-    return bags
-
-
-def draw_batches(
-    digits: LabelledImages, indices: Sequence[Tensor], sizes: tuple[int, int], rng: torch.Generator
-) -> list[Bags]:
-    """Return the bags that `draw_canvases` returns for each index in turn, in less time than these calls take.
-
-    Args:
-        digits: the digits to draw from.
-        indices: of every batch, (B, N), the digits of each bag.
-        sizes: the least and the largest side of a canvas, in pixels.
-        rng: a generator on the CPU.
+        For each batch B bags with instances (B, 1, height, width) in [0, 1] and the boxes of their digits.
     """
     h, w = digits.pixels.shape[-2:]
     sides, drawn_tops, drawn_lefts = [], [], []
@@ -132,7 +102,7 @@ def draw_batches(
     drawn = digits[index]
     boxes = torch.stack([lefts, tops, lefts + w, tops + h], dim=-1).float()
     counts = [len(index) for index in indices]
-    canvases = nest_batches(drawn.scaled().squeeze(2), tops, lefts, counts, sides)
+    canvases = nest(drawn.scaled().squeeze(2), tops, lefts, counts, sides)
     labels = label_matrix(drawn.classes, DIGITS)
     known = zip(canvases, labels.split(counts), drawn.classes.split(counts), boxes.split(counts), strict=True)
     return [Bags(canvas, label, truth=Truth(classes, box)) for canvas, label, classes, box in known]
@@ -224,7 +194,7 @@ class NestedDigits(Task):
         indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
         together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
         for start in range(0, len(indices), together):
-            yield from draw_batches(self._train, indices[start : start + together], self.sizes, rng)
+            yield from draw_canvases(self._train, indices[start : start + together], self.sizes, rng)
 
     def _bags(self) -> int:
         """Return the number of training bags of an epoch."""
@@ -291,7 +261,7 @@ class NestedDigits(Task):
         index = torch.randint(len(instances), (1, len(places)), generator=rng)
         tops, lefts = (torch.tensor([v]) for v in zip(*places, strict=True))
         boxes = torch.stack([lefts, tops, lefts + side, tops + side], dim=-1).float()
-        canvas = nest(instances[index.to(instances.device), 0].cpu(), tops, lefts, height, width)
+        (canvas,) = nest(instances[index.to(instances.device), 0].cpu(), tops, lefts, [1], [(height, width)])
         drawn = classes[index.to(classes.device)].cpu()
         return Bags(canvas, label_matrix(drawn, DIGITS), truth=Truth(drawn, boxes))
 
@@ -301,5 +271,4 @@ class NestedDigits(Task):
         count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
         rounds = -(-count // len(digits))
         order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
-        batches = torch.split(order.view(-1, self.digits_per_bag), self.eval_batches[1])
-        return [draw_canvases(digits, index, self.sizes, rng) for index in batches]
+        return draw_canvases(digits, order.view(-1, self.digits_per_bag).split(self.eval_batches[1]), self.sizes, rng)

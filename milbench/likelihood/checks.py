@@ -5,17 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from milbench.api.autocast import tracing as tracing  # noqa: PLC0414 re-exported
 from milbench.errors import UsageError
 
 _SLACK = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.2}
 """The largest |log sum_c p_{c,k}| that is accepted; that of a softmax in the same type is much smaller."""
-
-
-def tracing() -> bool:
-    """Return whether values are unavailable: inside torch.compile, torch.func transforms or a CUDA graph capture."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # noqa: SLF001
-        return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _checkable(values: Tensor, validate: bool | None) -> bool:

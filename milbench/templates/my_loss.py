@@ -12,7 +12,6 @@ class MyLoss(Loss):
     """A class occurs in a bag if the mean of its logits is positive."""
 
     name, head = "my-loss", "sigmoid"
-    couples_bags = False  # the loss of a bag does not depend on the other bags of its batch
 
     def bag_loss(self, logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         scores = self.scores(logits, mask)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import Loss, UsageError
+from milbench import Loss
 from milbench.testing.files import beside
 from milbench.testing.loss_inputs import (
     EVERY_SET,
@@ -183,7 +183,7 @@ class LossContract:
             alone = logits[i : i + 1, :, :size].clone().requires_grad_()
             for got, expected in zip(outputs(loss, alone), (scores[i], presence[i], probs[i, :, :size]), strict=True):
                 assert_close(got.squeeze(0), expected)
-            if not variant.couples():
+            if not variant.depends_on_batch:
                 own = loss(alone, labels[i : i + 1], None, target_for(loss, alone, labels[i : i + 1]))
                 (own_gradient,) = torch.autograd.grad(own.sum() * WEIGHTS[i], alone)
                 assert_close(own.squeeze(0), value[i])
@@ -363,52 +363,6 @@ class LossContract:
         for i, size in enumerate(SIZES):
             assert_close(loss.instance_evidence(logits[i : i + 1, :, :size])[0], evidence[i, :, :size])
 
-    def test_labels_may_be_integers(self, loss: Loss, labels: Tensor) -> None:
-        logits = some_logits(K)
-        target = target_for(loss, logits, labels)
-        assert torch.equal(loss(logits, labels.long(), None, target), loss(logits, labels, None, target))
-
-    @pytest.mark.parametrize(
-        ("labels", "naming"),
-        [
-            (LABELS[:, :2], "labels must have shape (4, 3)"),
-            (LABELS[:1], "labels must have shape (4, 3)"),
-            (LABELS.float(), "labels must be bool"),
-            (LABELS.long() * 2, "labels must be bool or integers 0 and 1, got values from 0 to 2"),
-            (-LABELS.long(), "labels must be bool or integers 0 and 1, got values from -1 to 0"),
-        ],
-    )
-    def test_wrong_labels(self, loss: Loss, labels: Tensor, naming: str) -> None:
-        self.refuses(loss, some_logits(K), labels, None, naming)
-
-    @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-    def test_logits_that_are_not_finite(self, loss: Loss, value: float) -> None:
-        logits = some_logits(K)
-        logits[2, 1, 3] = value
-        self.refuses(loss, logits, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)")
-
-    @pytest.mark.parametrize(
-        "logits", [some_logits(K).long(), some_logits(0), torch.zeros(B), torch.zeros(B, 1, K)], ids=lambda t: t.shape
-    )
-    def test_logits_of_the_wrong_kind(self, loss: Loss, logits: Tensor) -> None:
-        self.refuses(loss, logits, LABELS, None, "logits")
-
-    def test_a_label_set_larger_than_its_bag(self, loss: Loss) -> None:
-        naming = "bag 3 has 3 classes in its label set and only 2 positions"
-        self.refuses(loss, some_logits(2), LABELS, None, naming)
-        mask = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
-        self.refuses(loss, some_logits(K), LABELS, mask, naming)
-
-    @pytest.mark.parametrize("mask", [MASK[:, :-1], MASK[:1], MASK.reshape(B, 2, 3), MASK.float()], ids=str)
-    def test_a_wrong_mask(self, loss: Loss, mask: Tensor) -> None:
-        self.refuses(loss, some_logits(K), LABELS, mask, "mask must be bool of shape (4, 6)")
-
-    def refuses(self, loss: Loss, logits: Tensor, labels: Tensor, mask: Tensor | None, naming: str) -> None:
-        with pytest.raises(UsageError) as error:
-            loss(logits, labels, mask)
-        assert naming in str(error.value)
-        assert "\n" not in str(error.value)
-
     def test_a_bag_without_instances_and_classes_has_no_gradient(
         self, loss: Loss, labels: Tensor, variant: Variant
     ) -> None:
@@ -434,7 +388,7 @@ class LossContract:
         assert value[1:].isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient[0] == 0).all()
-        if not variant.couples():
+        if not variant.depends_on_batch:
             fine_value, fine_gradient = value_and_gradient(loss, logits, labels, MASK)
             assert_close(value[1:], fine_value[1:])
             assert_close(gradient[1:], fine_gradient[1:])

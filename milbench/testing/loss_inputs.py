@@ -31,13 +31,13 @@ class Variant:
     Args:
         loss: a name, or a path that ends in .py; a relative one is relative to the file of the test class.
         params: arguments of the constructor.
-        couples_bags: whether the loss of a bag depends on the other bags of its batch; None: as the loss says itself.
+        depends_on_batch: whether the loss of a bag depends on the other bags of a padded batch.
         one_class: whether the loss accepts only label sets of one class.
     """
 
     loss: str
     params: dict[str, Any] = field(default_factory=dict)
-    couples_bags: bool | None = None
+    depends_on_batch: bool = False
     one_class: bool = False
 
     def __str__(self) -> str:
@@ -45,11 +45,7 @@ class Variant:
 
     def load(self) -> Loss:
         """Return the loss, made anew, for C classes."""
-        return load_loss(self.loss, **self.params).build(C)
-
-    def couples(self) -> bool:
-        """Return whether the loss of a bag depends on the other bags of a padded batch."""
-        return self.load().couples(MASK) if self.couples_bags is None else self.couples_bags
+        return load_loss(self.loss, reduction="none", **self.params).build(C)
 
 
 def some_logits(*positions: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0) -> Tensor:

@@ -1,8 +1,9 @@
 """The fenced blocks of a page, and what the comment above one says about running it.
 
 `<!-- not run: REASON -->` above a block keeps it from being run: it is parsed then, and no more. `<!-- run with:
-WORDS -->`, on one line, adds words to its `milbench run` and `milbench tune`, such as fewer epochs. A reader of the
-page sees neither.
+WORDS -->`, on one line, adds words to its `milbench run` and `milbench tune`, such as fewer epochs. `<!-- needs:
+MODULES -->` names modules that a block imports and milbench does not: where one is missing, the page's test is skipped
+there. A reader of the page sees none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-COMMENT = re.compile(r"<!-- (not run|run with): (\S.*?) -->\s*$")
+COMMENT = re.compile(r"<!-- (not run|run with|needs): (\S.*?) -->\s*$")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Block:
         text: of the block.
         not_run: the reason why it is not run; "": it is.
         words: added to what it runs.
+        needs: modules that it imports and milbench does not need.
     """
 
     line: int
@@ -35,6 +37,7 @@ class Block:
     text: str
     not_run: str = ""
     words: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     @property
     def commands(self) -> list[list[str]]:
@@ -65,4 +68,5 @@ def _block(token: Any, before: Any) -> Block:
         text=token.content,
         not_run=rest if kind == "not run" else "",
         words=tuple(shlex.split(rest)) if kind == "run with" else (),
+        needs=tuple(rest.split(", ")) if kind == "needs" else (),
     )

@@ -22,6 +22,7 @@ def brings(extra: str) -> set[str]:
     [
         ("parquet", "pyarrow", "pyarrow", ("data", "check", "{}/t.parquet")),
         ("h5", "h5py", "h5py", ("data", "check", "{}/t.csv", "--features", "*.h5")),
+        ("h5", "h5py", "h5py", ("data", "make", "house-numbers", "--data-dir", "{}")),
         ("audio", "soundfile", "soundfile", ("data", "check", "{}/sounds.csv")),
         ("dask", "distributed", "distributed", ("run", "demo", "--cluster", "local:2")),
         ("ui", "mlflow", "flask", ("ui",)),

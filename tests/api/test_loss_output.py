@@ -13,7 +13,7 @@ LABELS = torch.tensor([[True, False, True], [False, True, False]])
 
 
 def faulty(fault: str) -> Loss:
-    return load_loss(str(SOURCE), fault=fault)
+    return load_loss(str(SOURCE), reduction="none", fault=fault)
 
 
 def some_logits() -> torch.Tensor:
@@ -72,7 +72,7 @@ def test_scores_that_serve_as_presence_are_named_themselves() -> None:
 
 
 def test_the_checks_pass_under_compilation_and_function_transforms() -> None:
-    loss, logits = load_loss(str(PLUGINS / "third_party_loss.py")), some_logits()
+    loss, logits = load_loss(str(PLUGINS / "third_party_loss.py"), reduction="none"), some_logits()
     value = loss(logits, LABELS)
     torch.testing.assert_close(torch.compile(loss, backend="eager", fullgraph=True)(logits, LABELS), value)
     (gradient,) = torch.autograd.grad(value.sum(), logits)

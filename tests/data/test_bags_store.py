@@ -95,6 +95,7 @@ def test_a_second_reader_reads_no_table_and_no_file(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(own_bags, "RECENT", -1e9)
     first = load_features(table, FILES)
     monkeypatch.setattr(own_bags, "read_table", None)
+    monkeypatch.setattr(own_bags, "read_chunks", None)
     monkeypatch.setattr(own_bags, "open_features", None)
     again = load_features(table, FILES)
     assert (again.digest, again.bags) == (first.digest, first.bags)

@@ -89,15 +89,6 @@ def test_all_images_that_cannot_be_read_are_named_and_no_cache_is_left(table: Pa
     assert not list(folder.rglob("*.npy"))
 
 
-def test_a_full_disk_is_one_line(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(UsageError, match=r"cannot keep .*pets.csv.*: No space left on device"):
-        load_images(table, size=32)
-
-
 def test_checks_name_equal_images_in_two_parts_of_a_split_and_plain_ones(table: Path) -> None:
     folder = table.parent
     Image.new("RGB", (20, 30), "green").save(folder / "plain.png")

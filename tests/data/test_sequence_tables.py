@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import soundfile
 import torch
@@ -121,13 +120,6 @@ def test_a_recording_of_silence_is_finite_and_one_of_many_lengths_keeps_its_own(
     assert len({bytes(digest) for digest in loaded.store.digests}) == 3
 
 
-def test_files_are_read_anew_where_one_has_changed(tmp_path: Path) -> None:
-    np.save(tmp_path / "f.npy", np.zeros((4, 3)))
-    assert load(tmp_path, "f.npy").digest == load(tmp_path, "f.npy").digest
-    np.save(tmp_path / "f.npy", np.ones((5, 3)))
-    assert frames(load(tmp_path, "f.npy"))[0].shape == (3, 5)
-
-
 def load_text(folder: Path, text: str, **columns: Any) -> OwnBags:
     """Return the table of a text, all of whose files are there."""
     (folder / "t.csv").write_text(text, "utf-8")
@@ -154,32 +146,6 @@ def test_a_table_is_read(tmp_path: Path) -> None:
     assert table.marks == [[(1, (0.5, 0.75)), (2, (1, 2.5)), (2, (3, 4))], [], []], "as they begin"
     assert table.marked().tolist() == [True, True, False]
     assert load_text(tmp_path, "file,labels\na.npy,x\n").marks is None
-
-
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow", ".feather"])
-def test_every_form_of_a_table_is_the_same_and_names_stay_text(tmp_path: Path, ending: str) -> None:
-    rows = {"file": ["007.npy", "1e3.npy"], "species": ["01", ""], "events": ['[["01", 0, 1]]', ""]}
-    frame, path = pd.DataFrame(rows), tmp_path / f"t{ending}"
-    if ending in (".csv", ".tsv"):
-        frame.to_csv(path, sep="," if ending == ".csv" else "\t", index=False)
-    elif ending == ".parquet":
-        frame.to_parquet(path)
-    else:
-        frame.to_feather(path)
-    for name in rows["file"]:
-        np.save(tmp_path / name, np.ones((3, 2)))
-    table = load_sequences(path, labels="species")
-    assert table.bags == ["007.npy", "1e3.npy"]
-    assert table.class_names == ["01"]
-    assert table.marks == [[(0, (0, 1))], []]
-
-
-def test_classes_are_those_of_columns_of_0_and_1_or_in_an_order_of_ones_own(tmp_path: Path) -> None:
-    table = load_text(tmp_path, "path,is_b,is_a\nx.npy,0,1\ny.npy,1,1\n", file="path", labels="is_*")
-    assert table.class_names == ["is_b", "is_a"]
-    assert table.labels.tolist() == [[False, True], [True, True]]
-    ordered = load_text(tmp_path, "file,labels\nx.npy,a\n", classes="b;a")
-    assert ordered.labels.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(("text", "complaint"), [

@@ -13,6 +13,7 @@ from milbench.inference.load import load_trained
 from tests._helpers import training
 from tests._helpers.command_line import PLUGINS
 from tests._helpers.optimizers import needs_muon
+from tests._helpers.per_bag import per_bag
 from tests._helpers.training import Stop, Trained, small_cell, stop_after
 
 WEIGHTED = str(PLUGINS / "weighted_loss.py")
@@ -40,7 +41,7 @@ def test_a_loss_that_was_not_built_or_for_other_classes_says_so() -> None:
         load_loss(WEIGHTED)(logits, labels)
     with pytest.raises(UsageError, match=r"weighted has weights for 3 classes: call build\(num_classes=4\)"):
         built(0).presence_scores(logits)
-    assert load_loss("exact").build(3)(logits, labels).shape == (2,), "a loss without such weights takes any number"
+    assert per_bag("exact").build(3)(logits, labels).shape == (2,), "a loss without such weights takes any number"
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", pytest.param("muon", marks=needs_muon)])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from milbench import Bags, EvalSplit, Scores, Truth, evaluate_bags, evaluate_splits, label_matrix
+from milbench import Bags, EvalSplit, Scores, Truth, evaluate_bags, label_matrix
 from milbench.api.task import Split
 from milbench.evaluation.items import ItemsDigest
 
@@ -37,9 +37,9 @@ def joined(batches: list[Bags], count: int) -> list[Bags]:
 @pytest.mark.parametrize("limit", [1, 5, 6, 7, 11, 40])
 def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
     lone, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
-    found = evaluate_splits(score, {"test": EvalSplit(lone, bags)}, calibration, limit=limit)
+    found = evaluate_bags(score, {"test": EvalSplit(lone, bags)}, calibration, limit=limit).metrics
     by_hand = EvalSplit(joined(lone, limit), joined(bags, limit))
-    assert found == evaluate_splits(score, {"test": by_hand}, joined(calibration, limit))
+    assert found == evaluate_bags(score, {"test": by_hand}, joined(calibration, limit)).metrics
 
 
 def test_bags_that_serve_for_instances_too_are_still_scored_once() -> None:
@@ -50,7 +50,7 @@ def test_bags_that_serve_for_instances_too_are_still_scored_once() -> None:
         return score(bags)
 
     bags = made([6, 5], 3)
-    evaluate_splits(counted, {"validation": EvalSplit(bags, bags)}, limit=8)
+    evaluate_bags(counted, {"validation": EvalSplit(bags, bags)}, limit=8)
     assert scored == [6, 2]
 
 
@@ -61,7 +61,7 @@ def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
     splits: dict[Split, EvalSplit] = {"test": EvalSplit((), [bags])}
     probs, presence = torch.tensor([[[0.9, 0.6], [0.1, 0.4]]]), torch.tensor([[1.0]])
     found = [
-        evaluate_splits(lambda bags, e=evidence: Scores(presence, presence, probs, e), splits, [bags])  # type: ignore[misc]
+        evaluate_bags(lambda bags, e=evidence: Scores(presence, presence, probs, e), splits, [bags]).metrics  # type: ignore[misc]
         for evidence in (None, torch.tensor([[[2.0, 3.0]]]))
     ]
     assert [values["test/hit_rate"] for values in found] == [0, 1]

@@ -262,10 +262,6 @@ def test_without_validation_the_threshold_comes_from_training_crops(root: Path) 
     assert not any(name.startswith("validation/") for name in values)
 
 
-def test_the_gallery_is_eight_test_crops(root: Path) -> None:
-    assert len(make(root).gallery()) == 8
-
-
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     caption = load_task("house-numbers").check_data(root)
     assert caption.startswith("house-numbers of seed 3, 60 train / 20 test, sha256 ")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from milbench import load_loss
 from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
 from tests._helpers.likelihood_paths import accelerator
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
@@ -85,7 +85,7 @@ def test_half_precision_gives_no_probability_above_one(dtype: torch.dtype) -> No
     assert torch.isfinite(bag_log_prob(masked, torch.tensor([[True]]), mask)).all()
 
 
-@pytest.mark.parametrize("function", [bag_log_prob_from_logits, of_softmax, load_loss("exact")])
+@pytest.mark.parametrize("function", [bag_log_prob_from_logits, of_softmax, per_bag("exact")])
 def test_autocast_does_not_lower_the_precision(function: Function) -> None:
     def both() -> tuple[Tensor, Tensor]:
         z = logits(50, dtype=torch.float32).requires_grad_()
@@ -201,7 +201,7 @@ def operators(size: int, masked: bool, second: bool) -> int:
     z = torch.empty(32, 11, 28, 28, device="meta", requires_grad=True)
     labels = torch.empty(32, 10, dtype=torch.bool, device="meta")
     mask = torch.empty(32, 28, 28, dtype=torch.bool, device="meta") if masked else None
-    loss = load_loss("exact")
+    loss = per_bag("exact")
     loss.validate, loss.max_labels = False, size
 
     def step() -> int:

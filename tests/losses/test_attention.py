@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import Loss, UsageError, load_loss
+from milbench import Loss
 from milbench.testing import LossContract, Variant
 from tests._helpers.label_maps import exactly, numbers
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 C, K, HIDDEN = 3, 4, 5
@@ -31,7 +32,7 @@ def bag(seed: int, scale: float = 2.0) -> Tensor:
 
 def trained(**params: Any) -> Loss:
     """Return the loss with an attention that is far from uniform."""
-    loss = load_loss("attention", **params).build(C)
+    loss = per_bag("attention", **params).build(C)
     with torch.no_grad():
         w = loss.get_parameter("w")
         w.copy_(random_logits(*w.shape, seed=11, scale=2.0))
@@ -127,7 +128,7 @@ def test_evidence_and_map_are_attention_times_detector(form: dict[str, Any]) -> 
 
 
 def test_attention_starts_uniform_so_that_presence_is_the_mean() -> None:
-    loss = load_loss("attention").build(C)
+    loss = per_bag("attention").build(C)
     assert_close(loss.presence_scores(bag(0)[None])[0].sigmoid(), bag(0)[:C].sigmoid().mean(dim=1))
     assert loss.get_parameter("v").std().item() == pytest.approx((C + 1) ** -0.5, rel=0.1)
 
@@ -156,7 +157,7 @@ def test_training_the_attention_alone_finds_the_position_that_counts() -> None:
     marked = torch.randint(K, (64,), generator=rng)
     logits[torch.arange(64), :C, marked] = 4.0 * (2.0 * labels - 1.0)
     logits[torch.arange(64), C, marked] = 4.0
-    loss = load_loss("attention", attention="shared", hidden=8).build(C)
+    loss = per_bag("attention", attention="shared", hidden=8).build(C)
     optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
     for _ in range(150):
         optimizer.zero_grad()
@@ -165,12 +166,6 @@ def test_training_the_attention_alone_finds_the_position_that_counts() -> None:
     strongest = loss.log_attention(logits, None)[:, 0].argmax(dim=1)  # type: ignore[operator]
     assert (strongest == marked).double().mean() > 0.95
     assert ((loss.presence_scores(logits) > 0) == labels).double().mean() > 0.95
-
-
-@pytest.mark.parametrize(("params", "named"), [({"hidden": 0}, "hidden"), ({"attention": "bag"}, "attention")])
-def test_parameters_are_checked(params: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError, match=f"loss attention: {named}"):
-        load_loss("attention", **params)
 
 
 OF_INITIAL_WEIGHTS = {

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import UsageError, load_loss
+from milbench import UsageError
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -38,7 +39,7 @@ def probabilities(logits: Tensor, counts: list[int], mask: Tensor) -> tuple[floa
 @pytest.mark.parametrize("scale", [1.0, 6.0])
 def test_it_is_the_sum_over_all_assignments(likelihood: str, mask: Tensor, scale: float) -> None:
     logits = scale * random_logits(B, C + 1, K, seed=1)
-    value = load_loss("count", likelihood=likelihood)(logits, COUNTS > 0, mask, COUNTS)
+    value = per_bag("count", likelihood=likelihood)(logits, COUNTS > 0, mask, COUNTS)
     for b in range(B):
         expected = probabilities(logits[b], COUNTS[b].tolist(), mask[b])[likelihood == "marginal"]
         assert value[b].item() == pytest.approx(-math.log(expected), rel=1e-10, abs=1e-10)
@@ -46,7 +47,7 @@ def test_it_is_the_sum_over_all_assignments(likelihood: str, mask: Tensor, scale
 
 @pytest.mark.parametrize("likelihood", ["joint", "marginal"])
 def test_gradients_are_those_of_finite_differences(likelihood: str) -> None:
-    loss = load_loss("count", likelihood=likelihood)
+    loss = per_bag("count", likelihood=likelihood)
     logits = random_logits(B, C + 1, K, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: loss(x, COUNTS > 0, MASK, COUNTS), (logits,))
     assert torch.autograd.gradgradcheck(lambda x: loss(x, COUNTS > 0, MASK, COUNTS), (logits,))
@@ -57,7 +58,7 @@ def test_all_counts_together_have_probability_one(likelihood: str) -> None:
     """Of one class both ways are the same, a Poisson-binomial distribution."""
     logits = random_logits(1, 2, K, seed=3).expand(K + 1, -1, -1)
     counts = torch.arange(K + 1).unsqueeze(1)
-    value = load_loss("count", likelihood=likelihood)(logits, counts > 0, None, counts)
+    value = per_bag("count", likelihood=likelihood)(logits, counts > 0, None, counts)
     assert (-value).exp().sum().item() == pytest.approx(1)
 
 
@@ -67,7 +68,7 @@ def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dt
     """A thousand positions that are sure of another class: e^-20,000, with finite gradients."""
     logits = (20 * random_logits(2, C + 1, 1000, seed=4)).to(dtype).requires_grad_()
     counts = torch.tensor([[3, 2, 5], [0, 0, 1]])
-    loss = load_loss("count", likelihood=likelihood)
+    loss = per_bag("count", likelihood=likelihood)
     value = loss(logits, counts > 0, None, counts)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     expected = loss(logits.detach().double(), counts > 0, None, counts)
@@ -78,20 +79,23 @@ def test_probabilities_that_no_float_holds_keep_their_digits(likelihood: str, dt
 def test_a_class_is_present_by_the_odds_of_one_position_at_least() -> None:
     logits = random_logits(B, C + 1, K, seed=5)
     absent = (1 - logits.softmax(dim=1)[:, :C]).prod(dim=2)
-    torch.testing.assert_close(load_loss("count").presence_scores(logits), ((1 - absent) / absent).log())
+    torch.testing.assert_close(per_bag("count").presence_scores(logits), ((1 - absent) / absent).log())
 
 
 @pytest.mark.parametrize(
     ("counts", "message"),
-    [([[5, 2, 1]] * B, "bag 0 has 8 instances and only 6 positions"), (None, "needs a target of counts, got nothing")],
+    [
+        ([[5, 2, 1]] * B, "bag 0 has 8 instances and only 6 positions"),
+        (None, "needs a target of counts"),
+    ],
 )
 def test_wrong_counts_are_named(counts: list[list[int]] | None, message: str) -> None:
     target = None if counts is None else torch.tensor(counts)
     with pytest.raises(UsageError, match=message):
-        load_loss("count")(random_logits(B, C + 1, K, seed=0), COUNTS > 0, None, target)
+        per_bag("count")(random_logits(B, C + 1, K, seed=0), COUNTS > 0, None, target)
 
 
 def test_counts_with_too_many_states_name_the_other_likelihood() -> None:
     counts = torch.tensor([[20, 20, 20]])
     with pytest.raises(UsageError, match=r"9,261 states are too many .* use loss.count.likelihood=marginal"):
-        load_loss("count")(random_logits(1, C + 1, 100, seed=0), counts > 0, None, counts)
+        per_bag("count")(random_logits(1, C + 1, 100, seed=0), counts > 0, None, counts)

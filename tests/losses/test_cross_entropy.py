@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milbench import UsageError, load_loss
+from milbench import UsageError
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -23,7 +24,7 @@ def some_logits(*positions: int) -> Tensor:
 
 def test_at_one_position_it_is_the_cross_entropy_of_torch() -> None:
     logits = some_logits(1, 1).requires_grad_()
-    value = load_loss("cross-entropy")(logits, LABELS)
+    value = per_bag("cross-entropy")(logits, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     own = logits.detach()[:, :C, 0, 0].requires_grad_()
     expected = F.cross_entropy(own, CLASSES, reduction="none")
@@ -37,14 +38,14 @@ def test_at_several_positions_it_is_that_of_their_mean_logits() -> None:
     logits = some_logits(2, 3)
     mask = torch.tensor([[[1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 0, 1]]] + [[[0, 1, 1], [0, 1, 0]]] * 3).bool()
     means = torch.stack([logits[b, :C, mask[b]].mean(dim=1) for b in range(B)])
-    loss = load_loss("cross-entropy")
+    loss = per_bag("cross-entropy")
     torch.testing.assert_close(loss(logits, LABELS, mask), F.cross_entropy(means, CLASSES, reduction="none"))
     torch.testing.assert_close(loss.class_scores(logits, mask), means)
     torch.testing.assert_close(loss.presence_scores(logits, mask).exp(), means.softmax(dim=1))
 
 
 def test_no_instance_is_background() -> None:
-    probs = load_loss("cross-entropy").instance_probs(some_logits(2, 3))
+    probs = per_bag("cross-entropy").instance_probs(some_logits(2, 3))
     assert (probs[:, C] == 0).all()
     torch.testing.assert_close(probs[:, :C], some_logits(2, 3)[:, :C].softmax(dim=1))
 
@@ -55,4 +56,4 @@ def test_bags_of_none_or_several_classes_are_refused(classes: list[int], count: 
     labels[3] = False
     labels[3, classes] = True
     with pytest.raises(UsageError, match=f"bag 3 has {count} classes in its label set"):
-        load_loss("cross-entropy")(some_logits(2, 2), labels)
+        per_bag("cross-entropy")(some_logits(2, 2), labels)

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from milbench import Loss, UsageError, label_matrix, load_loss
+from milbench import Loss, UsageError, label_matrix
 from tests._helpers.label_maps import LabelMaps
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -54,7 +55,7 @@ def by_enumeration(columns: list[list[float]], sequence: tuple[int, ...]) -> flo
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 5), (2, 4), (3, 3)])
 def test_value_is_the_sum_over_all_alignments(height: int, width: int) -> None:
-    loss = load_loss("ctc")
+    loss = per_bag("ctc")
     logits = some_logits(1, height, width, seed=height)
     columns = [column_prob(logits[0, :, :, t]) for t in range(width)]
     possible = {s: p for s in SEQUENCES if (p := by_enumeration(columns, s)) > 0}
@@ -66,7 +67,7 @@ def test_value_is_the_sum_over_all_alignments(height: int, width: int) -> None:
 
 def test_all_sequences_together_are_certain() -> None:
     logits = some_logits(1, 2, 4)
-    loss = load_loss("ctc")
+    loss = per_bag("ctc")
     loss.validate = False
     sequences = [s for n in range(5) for s in itertools.product(range(C), repeat=n)]
     values = call(loss, logits.expand(len(sequences), -1, -1, -1), padded(sequences))
@@ -75,7 +76,7 @@ def test_all_sequences_together_are_certain() -> None:
 
 
 def test_value_and_gradient_agree_with_torch() -> None:
-    loss = load_loss("ctc")
+    loss = per_bag("ctc")
     logits = some_logits(len(SEQUENCES), 28).requires_grad_()
     target = padded(SEQUENCES)
     # Columns of one position show what the position shows.
@@ -92,7 +93,7 @@ def test_value_and_gradient_agree_with_torch() -> None:
 
 
 def test_first_and_second_derivatives() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (1, 1), ()])
+    loss, target = per_bag("ctc"), padded([(0, 1), (1, 1), ()])
     mask = torch.tensor(
         [[[1, 1, 1, 1], [0, 1, 1, 0]], [[1, 0, 1, 1], [0, 0, 0, 1]], [[1, 0, 0, 0], [1, 1, 0, 0]]]
     ).bool()
@@ -104,7 +105,7 @@ def test_first_and_second_derivatives() -> None:
 
 
 def test_columns_have_an_order_and_rows_have_none() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 2, 3, 4)
     value = call(loss, logits, target)
     assert_close(call(loss, logits.flatten(2, 3)[:, :, [4, 0, 5, 2, 1, 3]], target), value)
@@ -118,7 +119,7 @@ def test_columns_have_an_order_and_rows_have_none() -> None:
 
 
 def test_no_class_is_preferred_and_padding_may_be_anywhere() -> None:
-    loss, target, order = load_loss("ctc"), padded([(0, 1), (2, 2)]), torch.tensor([2, 0, 1])
+    loss, target, order = per_bag("ctc"), padded([(0, 1), (2, 2)]), torch.tensor([2, 0, 1])
     logits = some_logits(2, 3, 4)
     renamed = torch.tensor([[1, 2], [0, 0]])  # channel i of the renamed logits is what was order[i]
     assert_close(call(loss, logits[:, [*order.tolist(), C]], renamed), call(loss, logits, target))
@@ -126,7 +127,7 @@ def test_no_class_is_preferred_and_padding_may_be_anywhere() -> None:
 
 
 def test_columns_without_instances_are_skipped() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
+    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2), ()])
     logits = some_logits(3, 2, 4)
     wide = torch.cat([logits[..., :2], some_logits(3, 2, 3, seed=1), logits[..., 2:]], dim=-1)
     mask = torch.zeros(3, 2, 7, dtype=torch.bool)
@@ -145,7 +146,7 @@ def test_columns_without_instances_are_skipped() -> None:
 
 
 def test_finite_at_extreme_logits() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2), ()])
+    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2), ()])
     mixed = 200 * some_logits(3, 28, 28).sign().float()
     background = torch.full((3, C + 1, 28, 28), -200.0)
     background[:, C] = 200
@@ -163,7 +164,7 @@ def test_finite_at_extreme_logits() -> None:
 
 
 def test_half_precision_empty_batches_and_repeated_calls() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
     half = some_logits(2, 3, 4).half()
     assert torch.equal(call(loss, half, target), call(loss, half.float(), target))
     assert torch.equal(call(loss, half, target), call(loss, half, target))
@@ -172,7 +173,7 @@ def test_half_precision_empty_batches_and_repeated_calls() -> None:
 
 
 def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> None:
-    loss, target = load_loss("ctc"), padded([(0, 1), (2, 2)])
+    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
     logits = some_logits(2, 3, 2).requires_grad_()
     with pytest.raises(UsageError, match="bag 1 has 2 columns"):
         call(loss, logits, target)
@@ -188,11 +189,11 @@ def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> Non
 @pytest.mark.parametrize("target", [None, torch.zeros(2), torch.zeros(3, 1).long(), torch.zeros(2).long()], ids=str)
 def test_it_needs_a_target_of_sequences(target: Tensor | None) -> None:
     with pytest.raises(UsageError, match="order"):
-        load_loss("ctc")(some_logits(2, 3, 4), torch.ones(2, C).bool(), None, target)
+        per_bag("ctc")(some_logits(2, 3, 4), torch.ones(2, C).bool(), None, target)
 
 
 def test_outputs_for_evaluation_come_from_the_softmax() -> None:
-    loss, logits = load_loss("ctc"), some_logits(2, 3, 4)
+    loss, logits = per_bag("ctc"), some_logits(2, 3, 4)
     mask = torch.ones(2, 3, 4).bool()
     mask[:, 0] = False
     probs = loss.instance_probs(logits, mask)

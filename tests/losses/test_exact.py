@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import UsageError, load_loss
+from milbench import UsageError
 from tests._helpers.label_maps import LabelMaps, exactly, softmax
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -35,7 +36,7 @@ def extreme_bags() -> list[Tensor]:
 def test_value_and_gradient_of_every_label_set(seed: int) -> None:
     maps, p = LabelMaps(bag(seed)), softmax(bag(seed))
     logits = bag(seed).repeat(len(ALL_SETS), 1, 1).requires_grad_()
-    value = load_loss("exact", divide_by="none")(logits, LABELS)
+    value = per_bag("exact", divide_by="none")(logits, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     for i, label_set in enumerate(ALL_SETS):
         assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-11)
@@ -49,7 +50,7 @@ def test_value_and_gradient_at_extreme_logits_in_float32(logits: Tensor) -> None
     logits = logits.float()
     maps, p = LabelMaps(logits), softmax(logits)
     leaf = logits.repeat(len(ALL_SETS), 1, 1).requires_grad_()
-    value = load_loss("exact", divide_by="none")(leaf, LABELS)
+    value = per_bag("exact", divide_by="none")(leaf, LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     for i, label_set in enumerate(ALL_SETS):
         assert value[i].item() == pytest.approx(float(-exactly.log(maps.set_prob[label_set])), rel=1e-6, abs=1e-6)
@@ -63,7 +64,7 @@ def test_the_divisor_of_the_negative_log_likelihood(divide_by: str, divisors: tu
     logits = torch.stack([bag(0), bag(1)])
     mask = torch.tensor([[True] * 4, [True, False, True, False]])
     labels = torch.tensor([[True, False, True], [False, True, False]])
-    value = load_loss("exact", divide_by=divide_by)(logits, labels, mask)
+    value = per_bag("exact", divide_by=divide_by)(logits, labels, mask)
     large, small = LabelMaps(bag(0)).set_prob[frozenset({0, 2})], LabelMaps(bag(1)[:, [0, 2]]).set_prob[frozenset({1})]
     expected = [float(-exactly.log(p) / divisor) for p, divisor in zip((large, small), divisors, strict=True)]
     assert value.tolist() == pytest.approx(expected)
@@ -73,14 +74,14 @@ def test_one_position_is_cross_entropy() -> None:
     logits = torch.stack([bag(seed)[:, 0] for seed in range(C + 1)])
     labels = torch.eye(C + 1, C, dtype=torch.bool)  # the last bag is background
     assert_close(
-        load_loss("exact")(logits, labels),
+        per_bag("exact")(logits, labels),
         torch.nn.functional.cross_entropy(logits, torch.arange(C + 1), reduction="none"),
     )
 
 
 @pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
 def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(divide_by: str) -> None:
-    loss = load_loss("exact", divide_by=divide_by)
+    loss = per_bag("exact", divide_by=divide_by)
     loss.validate = False
     logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
     value = loss(logits, torch.tensor([[True, True, True], [True, True, False]]))
@@ -93,7 +94,7 @@ def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(di
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
-    scores = load_loss("exact", rule="sum").class_scores(bag(seed).unsqueeze(0), mask)
+    scores = per_bag("exact", rule="sum").class_scores(bag(seed).unsqueeze(0), mask)
     p = softmax(bag(seed))
     assert scores[0].tolist() == pytest.approx([float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)])
 
@@ -103,7 +104,7 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
     """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
     maps = LabelMaps(bag(seed))
     log_alpha = [exactly.log(maps.set_prob[frozenset({c})] + maps.set_prob[frozenset()]) for c in range(C)]
-    scores = load_loss("exact", rule="exact").class_scores(bag(seed).unsqueeze(0))[0]
+    scores = per_bag("exact", rule="exact").class_scores(bag(seed).unsqueeze(0))[0]
     for c in range(C):
         assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
 
@@ -113,7 +114,7 @@ def test_the_exact_rule_distinguishes_classes_under_an_almost_certain_background
     logits[-1] += 40.0
     maps = LabelMaps(logits)
     alone = [maps.set_prob[frozenset({c})] for c in range(C)]
-    scores = load_loss("exact", rule="exact").class_scores(logits.unsqueeze(0))[0]
+    scores = per_bag("exact", rule="exact").class_scores(logits.unsqueeze(0))[0]
     assert scores.argsort().tolist() == sorted(range(C), key=alone.__getitem__)
     assert len(set(scores.tolist())) == C
 
@@ -122,26 +123,26 @@ def test_the_two_rules_may_prefer_different_classes() -> None:
     """Class 0 has a probability of 0.23 everywhere, class 1 one of 0.76 once: sum and likelihood differ in order."""
     p = torch.tensor([[0.30, 0.30, 0.30, 0.30], [0.99, 0.02, 0.02, 0.02], [0.0, 0.0, 0.0, 0.0]]) / 1.31
     logits = torch.cat([p, 1 - p.sum(dim=0, keepdim=True)]).clamp(min=1e-9).log().unsqueeze(0)
-    assert load_loss("exact", rule="sum").class_scores(logits).argmax() == 0
-    assert load_loss("exact", rule="exact").class_scores(logits).argmax() == 1
+    assert per_bag("exact", rule="sum").class_scores(logits).argmax() == 0
+    assert per_bag("exact", rule="exact").class_scores(logits).argmax() == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_presence_is_the_log_odds_of_the_marginal(seed: int) -> None:
     maps = LabelMaps(bag(seed))
-    presence = load_loss("exact").presence_scores(bag(seed).unsqueeze(0))
+    presence = per_bag("exact").presence_scores(bag(seed).unsqueeze(0))
     assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-9)
 
 
 def test_presence_does_not_saturate_in_float32() -> None:
     for logits in (bag(3).float(), bag(3).float() + torch.tensor([[30.0], [-30.0], [-60.0], [0.0]])):
-        presence = load_loss("exact").presence_scores(logits.unsqueeze(0))
+        presence = per_bag("exact").presence_scores(logits.unsqueeze(0))
         maps = LabelMaps(logits)
         assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-5)
 
 
 def test_instance_probs_are_the_softmax() -> None:
-    probs = load_loss("exact").instance_probs(bag(0).unsqueeze(0))[0]
+    probs = per_bag("exact").instance_probs(bag(0).unsqueeze(0))[0]
     assert_close(probs, torch.tensor([[float(v) for v in row] for row in softmax(bag(0))], dtype=torch.float64))
 
 
@@ -169,13 +170,13 @@ def by_recursion(logits: Tensor, classes: int) -> float:
 def test_bounds_replace_the_sum_for_large_label_sets() -> None:
     logits, labels = large_label_sets()
     truth = [-by_recursion(bag, int(chosen.sum())) for bag, chosen in zip(logits, labels, strict=True)]
-    found = {m: load_loss("exact", divide_by="none", method=m)(logits, labels) for m in ("auto", "lower", "upper")}
+    found = {m: per_bag("exact", divide_by="none", method=m)(logits, labels) for m in ("auto", "lower", "upper")}
     for i, exact in enumerate(truth):  # a lower bound of the likelihood is an upper one of the loss
         assert found["upper"][i].item() <= exact + 1e-9
         assert found["lower"][i].item() >= exact - 1e-9
     assert found["auto"][0].item() == pytest.approx(truth[0], rel=1e-11)
     assert found["auto"][1:].tolist() == found["lower"][1:].tolist()
-    assert load_loss("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
+    assert per_bag("exact", method="auto")(logits, labels).tolist() == pytest.approx((found["auto"] / 40).tolist())
 
 
 @pytest.mark.parametrize("method", ["auto", "lower", "upper"])
@@ -183,7 +184,7 @@ def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: s
     logits, labels = large_label_sets()
     sizes = [40, 25, 30]
     mask = torch.arange(40) < torch.tensor(sizes).unsqueeze(1)
-    loss = load_loss("exact", divide_by="none", method=method)
+    loss = per_bag("exact", divide_by="none", method=method)
     found, probs = loss(logits, labels, mask), loss.label_log_prob(logits, labels, mask)
     assert probs is not None
     for i, size in enumerate(sizes):
@@ -196,7 +197,7 @@ def test_a_large_label_set_in_a_padded_bag_is_the_one_in_the_bag_alone(method: s
 
 def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() -> None:
     logits, labels = large_label_sets()
-    exact = load_loss("exact", method="exact")
+    exact = per_bag("exact", method="exact")
     assert exact(logits[:1], labels[:1]).isfinite()
     with pytest.raises(
         UsageError, match=r"18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
@@ -208,7 +209,7 @@ def test_bounds_have_gradients() -> None:
     logits, labels = large_label_sets()
     for method in ("auto", "lower", "upper"):
         leaf = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(load_loss("exact", method=method)(leaf, labels).sum(), leaf)
+        (gradient,) = torch.autograd.grad(per_bag("exact", method=method)(leaf, labels).sum(), leaf)
         assert gradient.isfinite().all()
         assert (gradient[1] != 0).any()
 
@@ -216,14 +217,14 @@ def test_bounds_have_gradients() -> None:
 @pytest.mark.parametrize("name", ["exact", "superset", "exact-em", "hard-em"])
 def test_the_probability_of_a_label_set_is_that_of_the_label_maps(name: str) -> None:
     maps = LabelMaps(bag(6))
-    found = load_loss(name).label_log_prob(bag(6).repeat(len(ALL_SETS), 1, 1), LABELS)
+    found = per_bag(name).label_log_prob(bag(6).repeat(len(ALL_SETS), 1, 1), LABELS)
     assert found is not None
     for got, label_set in zip(found.tolist(), ALL_SETS, strict=True):
         assert got == pytest.approx(float(exactly.log(maps.set_prob[label_set])), abs=1e-12)
 
 
 def test_a_label_set_larger_than_its_bag_has_probability_zero() -> None:
-    found = load_loss("exact").label_log_prob(bag(0)[:, :2].repeat(len(ALL_SETS), 1, 1), LABELS)
+    found = per_bag("exact").label_log_prob(bag(0)[:, :2].repeat(len(ALL_SETS), 1, 1), LABELS)
     assert found is not None
     assert (found == -torch.inf).tolist() == [len(label_set) > 2 for label_set in ALL_SETS]
 
@@ -232,7 +233,7 @@ def test_the_probability_of_a_large_label_set_is_a_lower_bound_and_of_others_exa
     """Equal positions: by inclusion and exclusion over how many of the n classes do not occur, in fractions."""
     classes, positions = 18, 60
     labels = torch.arange(classes) < torch.tensor([[17], [16], [2]])
-    found = load_loss("exact").label_log_prob(torch.zeros(3, classes + 1, positions, dtype=torch.float64), labels)
+    found = per_bag("exact").label_log_prob(torch.zeros(3, classes + 1, positions, dtype=torch.float64), labels)
     assert found is not None
     for got, n in zip(found.tolist(), (17, 16, 2), strict=True):
         ways = sum((-1) ** j * math.comb(n, j) * (n + 1 - j) ** positions for j in range(n + 1))
@@ -245,7 +246,7 @@ def test_the_probability_of_a_large_label_set_is_a_lower_bound_and_of_others_exa
 
 def test_the_bound_that_training_sets_does_not_hold_for_other_label_sets() -> None:
     """Test bags, and sets that a network takes for likely, may have more classes than any training bag."""
-    loss = load_loss("exact")
+    loss = per_bag("exact")
     loss.max_labels = 1
     found = loss.label_log_prob(bag(0)[None], torch.tensor([[True, True, True]]))
     assert found is not None

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import UsageError, load_loss
+from milbench import UsageError
 from tests._helpers.label_maps import LabelMaps, exactly, softmax
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 C, K = 3, 4
@@ -46,7 +47,7 @@ def enumerated(logits: Tensor, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("seed", range(2))
 def test_value_and_gradient_are_those_of_the_enumerated_posterior(seed: int, sharpness: float) -> None:
     logits = bag(seed).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = load_loss("exact-em", divide_by="none", sharpness=sharpness)(logits, ALL_LABELS)
+    value = per_bag("exact-em", divide_by="none", sharpness=sharpness)(logits, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     expected, expected_gradient = enumerated(bag(seed), sharpness)
     assert_close(value, expected, rtol=1e-11, atol=1e-12)
@@ -62,7 +63,7 @@ def test_extreme_logits_in_float32(name: str) -> None:
         "background": torch.tensor([[-200.0] * K, [-190.0] * K, [-150.0] * K, [200.0] * K]),
     }[name].float()
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = load_loss("exact-em", divide_by="none")(leaf, ALL_LABELS)
+    value = per_bag("exact-em", divide_by="none")(leaf, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     expected, expected_gradient = enumerated(logits)
     assert_close(value, expected.float(), rtol=1e-5, atol=1e-6)
@@ -74,8 +75,8 @@ def test_the_gradient_is_that_of_the_exact_likelihood_and_the_value_is_not(divid
     """Fisher's identity, on bags of several sizes."""
     logits = torch.stack([bag(seed) for seed in range(8)]).requires_grad_()
     mask = torch.arange(K) < torch.tensor([4, 3, 3, 4, 3, 4, 4, 3]).unsqueeze(1)
-    value = load_loss("exact-em", divide_by=divide_by)(logits, ALL_LABELS, mask)
-    exact = load_loss("exact", divide_by=divide_by)(logits, ALL_LABELS, mask)
+    value = per_bag("exact-em", divide_by=divide_by)(logits, ALL_LABELS, mask)
+    exact = per_bag("exact", divide_by=divide_by)(logits, ALL_LABELS, mask)
     (gradient,), (expected,) = (torch.autograd.grad(v.sum(), logits) for v in (value, exact))
     assert_close(gradient, expected, rtol=1e-9, atol=1e-12)
     # The expectation of -log p over the posterior is the negative log-likelihood plus the entropy of the posterior,
@@ -95,7 +96,7 @@ def test_training_ends_with_the_weights_of_exact() -> None:
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.02)
         for _ in range(100):
             optimizer.zero_grad()
-            load_loss(name)(network(features).movedim(2, 1), labels).mean().backward()
+            per_bag(name)(network(features).movedim(2, 1), labels).mean().backward()
             optimizer.step()
         ends.append(network.weight.detach())
     assert_close(ends[1], ends[0], rtol=1e-8, atol=1e-9)
@@ -105,7 +106,7 @@ def test_training_ends_with_the_weights_of_exact() -> None:
 def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
     labels = torch.tensor([[True, False, True]])
     logits = bag(0).unsqueeze(0).requires_grad_()
-    value = load_loss("exact-em", divide_by="none")(logits, labels)
+    value = per_bag("exact-em", divide_by="none")(logits, labels)
     (gradient,) = torch.autograd.grad(value.sum(), logits, create_graph=True)
     direction = random_logits(1, C + 1, K, seed=7)
     (second,) = torch.autograd.grad((gradient * direction).sum(), logits)
@@ -115,12 +116,15 @@ def test_derivatives_are_those_of_the_cost_with_the_posterior_held() -> None:
 
 def test_sharpness_leads_from_all_assignments_alike_to_the_best_one() -> None:
     logits = torch.stack([bag(seed) for seed in range(8)])
-    hard = load_loss("hard-em")(logits, ALL_LABELS)
-    values = [load_loss("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)]
+    hard = per_bag("hard-em")(logits, ALL_LABELS)
+    values = [per_bag("exact-em", sharpness=s)(logits, ALL_LABELS) for s in (0.01, 1.0, 10.0, 1000.0)]
     assert_close(values[-1], hard, rtol=1e-9, atol=1e-12)
     for blunter, sharper in itertools.pairwise(values):
         assert (blunter >= sharper - 1e-12).all()
-    blunt, one_class = load_loss("exact-em", divide_by="none", sharpness=1e-6), torch.tensor([[True, False, False]])
+    blunt, one_class = (
+        per_bag("exact-em", divide_by="none", sharpness=1e-6),
+        torch.tensor([[True, False, False]]),
+    )
     (alike,) = blunt(bag(0).unsqueeze(0), one_class)
     q = 8 / 15  # of 2^4 - 1 maps of class 0 and background with class 0 somewhere, 8 have it at a position
     expected = -(q * bag(0).log_softmax(dim=0)[0] + (1 - q) * bag(0).log_softmax(dim=0)[C]).sum()
@@ -130,10 +134,4 @@ def test_sharpness_leads_from_all_assignments_alike_to_the_best_one() -> None:
 def test_more_classes_than_the_exact_posterior_takes() -> None:
     logits, labels = torch.zeros(1, 18, 20), torch.ones(1, 17, dtype=torch.bool)
     with pytest.raises(UsageError, match=r"exact-em: a label set of 17 classes exceeds .* 16 classes; hard-em"):
-        load_loss("exact-em")(logits, labels)
-
-
-@pytest.mark.parametrize("sharpness", [0.0, -1.0, 1001.0])
-def test_a_sharpness_out_of_range_is_refused(sharpness: float) -> None:
-    with pytest.raises(UsageError, match="loss exact-em: sharpness"):
-        load_loss("exact-em", sharpness=sharpness)
+        per_bag("exact-em")(logits, labels)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import UsageError, load_loss
+from milbench import UsageError
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 C, K = 3, 5
@@ -46,7 +47,7 @@ def held(labels: Tensor) -> frozenset[int]:
 
 def value_and_gradient(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     leaf = logits.clone().requires_grad_()
-    value = load_loss("hard-em", divide_by="none")(leaf, labels, mask)
+    value = per_bag("hard-em", divide_by="none")(leaf, labels, mask)
     return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
@@ -114,7 +115,7 @@ def test_masked_positions_hold_nothing_and_the_divisor_is_that_of_exact() -> Non
     labels = torch.tensor([[True, False, True], [True, True, True]])
     alone = [-best_maps(logits[0])[held(labels[0])][0], -best_maps(logits[1][:, mask[1]])[held(labels[1])][0]]
     for divide_by, sizes in (("none", (1, 1)), ("bag", (5, 3)), ("batch", (4, 4))):
-        value = load_loss("hard-em", divide_by=divide_by)(logits, labels, mask)
+        value = per_bag("hard-em", divide_by=divide_by)(logits, labels, mask)
         assert value.tolist() == pytest.approx([a / size for a, size in zip(alone, sizes, strict=True)], rel=1e-12)
     _, gradient = value_and_gradient(logits, labels, mask)
     assert not gradient[1][:, ~mask[1]].any()
@@ -134,7 +135,7 @@ def test_label_sets_have_no_limit() -> None:
 
 
 def test_a_label_set_larger_than_its_bag() -> None:
-    loss, logits = load_loss("hard-em"), bag(0)[None, :, :2]
+    loss, logits = per_bag("hard-em"), bag(0)[None, :, :2]
     with pytest.raises(UsageError, match="bag 0 has 3 classes in its label set and only 2 positions"):
         loss(logits, torch.ones(1, C, dtype=torch.bool))
     loss.validate = False
@@ -149,7 +150,7 @@ def test_a_label_set_larger_than_its_bag() -> None:
 def test_presence_and_scores_compare_best_assignments(seed: int, background: float) -> None:
     logits = bag(seed, background=background)
     best = {label_set: value for label_set, (value, _) in best_maps(logits).items()}
-    loss = load_loss("hard-em")
+    loss = per_bag("hard-em")
     presence, scores = loss.presence_scores(logits.unsqueeze(0))[0], loss.class_scores(logits.unsqueeze(0))[0]
     for c in range(C):
         with_it = max(value for label_set, value in best.items() if c in label_set)

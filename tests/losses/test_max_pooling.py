@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_loss
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -47,7 +47,7 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
 def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
     p = probabilities(logits, mask, [[b] for b in range(B)])
-    value = load_loss("max-pooling")(logits, LABELS, mask)
+    value = per_bag("max-pooling")(logits, LABELS, mask)
     for b in range(B):
         terms = [-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]]
         assert value[b].item() == pytest.approx(sum(terms) / len(terms) if terms else 0.0)
@@ -58,7 +58,7 @@ def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int
 def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
     p = probabilities(logits, mask, [list(range(B))])
-    value = load_loss("max-pooling", normalization="batch")(logits, LABELS, mask)
+    value = per_bag("max-pooling", normalization="batch")(logits, LABELS, mask)
     for b in range(B):
         assert value[b].item() == pytest.approx(sum(-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]))
 
@@ -71,7 +71,7 @@ def test_normalised_at_every_position_the_background_belongs_to_every_label_set(
     for b, k in mask.nonzero().tolist():
         odds = [math.exp(logits[b, c, k]) for c in range(C + 1)]
         p |= {(b, c, k): value / sum(odds) for c, value in enumerate(odds)}
-    loss = load_loss("max-pooling", normalization="position")
+    loss = per_bag("max-pooling", normalization="position")
     value, scores, presence = (
         loss(logits, LABELS, mask),
         loss.class_scores(logits, mask),
@@ -88,14 +88,14 @@ def test_normalised_at_every_position_classes_that_are_both_sure_are_told_apart(
     """In float32 both probabilities round to 1; class 2 is the surer one."""
     logits = torch.zeros(1, C + 1, 2)
     logits[0, 1, 0], logits[0, 2, 1] = 20.0, 25.0
-    assert load_loss("max-pooling", normalization="position").class_scores(logits).argmax(dim=1).tolist() == [2]
+    assert per_bag("max-pooling", normalization="position").class_scores(logits).argmax(dim=1).tolist() == [2]
 
 
 def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> None:
     logits = some_logits(0).requires_grad_()
     mask = MASK.clone()
     mask[2] = False
-    value = load_loss("max-pooling", normalization="position")(logits, LABELS, mask)
+    value = per_bag("max-pooling", normalization="position")(logits, LABELS, mask)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     assert value[2] == 0
     assert torch.isfinite(gradient).all()
@@ -105,7 +105,7 @@ def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> N
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 def test_an_empty_label_set_has_no_loss(normalization: str) -> None:
     logits = some_logits(0).requires_grad_()
-    value = load_loss("max-pooling", normalization=normalization)(logits, LABELS)
+    value = per_bag("max-pooling", normalization=normalization)(logits, LABELS)
     (gradient,) = torch.autograd.grad(value[2], logits, retain_graph=True)
     assert value[2] == 0
     assert (gradient == 0).all()
@@ -116,7 +116,7 @@ def test_an_empty_label_set_has_no_loss(normalization: str) -> None:
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 def test_positions_that_tie_share_the_gradient_of_the_maximum(normalization: str) -> None:
     logits = torch.zeros(1, 2, 2, requires_grad=True)
-    loss = load_loss("max-pooling", normalization=normalization)
+    loss = per_bag("max-pooling", normalization=normalization)
     (gradient,) = torch.autograd.grad(loss(logits, torch.tensor([[True]])).sum(), logits)
     assert gradient.tolist() == [[[-0.25, -0.25], [0.25, 0.25]]]
 
@@ -124,7 +124,7 @@ def test_positions_that_tie_share_the_gradient_of_the_maximum(normalization: str
 def test_the_bag_variant_scores_by_its_probabilities() -> None:
     logits = some_logits(1)
     p = probabilities(logits, MASK, [[b] for b in range(B)])
-    loss = load_loss("max-pooling")
+    loss = per_bag("max-pooling")
     scores, presence = loss.class_scores(logits, MASK), loss.presence_scores(logits, MASK)
     for b in range(B):
         for c in range(C):
@@ -139,7 +139,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
     a_tie = [[1.0, 3.0], [2.0, -1.0], [3.0, 0.0]]
     logits = torch.tensor([background_wins, background_wins, a_class_wins, a_tie])
     mask = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
-    loss = load_loss("max-pooling", normalization="batch")
+    loss = per_bag("max-pooling", normalization="batch")
     unnamed = [-math.inf, -math.inf]
     assert loss.class_scores(logits, mask).tolist() == [unnamed, unnamed, [4.0, 2.0], [3.0, 2.0]]
     assert loss.presence_scores(logits, mask).tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
@@ -148,7 +148,7 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
 def test_presence_does_not_depend_on_the_batch() -> None:
     logits = some_logits(2)
     for normalization in ("bag", "batch", "position"):
-        loss = load_loss("max-pooling", normalization=normalization)
+        loss = per_bag("max-pooling", normalization=normalization)
         assert torch.equal(loss.presence_scores(logits)[:1], loss.presence_scores(logits[:1]))
 
 
@@ -156,7 +156,7 @@ def test_only_the_batch_variant_depends_on_the_other_bags() -> None:
     logits, other = some_logits(3), some_logits(3)
     other[1] += 3.0
     for normalization in ("bag", "batch", "position"):
-        loss = load_loss("max-pooling", normalization=normalization)
+        loss = per_bag("max-pooling", normalization=normalization)
         same = bool(torch.isclose(loss(logits, LABELS)[0], loss(other, LABELS)[0]))
         assert same == (normalization != "batch")
 
@@ -165,7 +165,7 @@ def test_only_the_batch_variant_depends_on_the_other_bags() -> None:
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
     logits = some_logits(4)
-    probs = load_loss("max-pooling", normalization=normalization).instance_probs(logits, mask)
+    probs = per_bag("max-pooling", normalization=normalization).instance_probs(logits, mask)
     for b in range(B):
         places = mask[b].nonzero().flatten().tolist()
         total = sum(math.exp(logits[b, c, k]) for c in range(C) for k in places)
@@ -177,7 +177,7 @@ def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalizati
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 def test_evidence_and_map_do_not_use_the_background_that_the_cost_does_not_train(normalization: str) -> None:
-    loss, logits = load_loss("max-pooling", normalization=normalization), some_logits(5)
+    loss, logits = per_bag("max-pooling", normalization=normalization), some_logits(5)
     other = logits.clone()
     other[:, C] = torch.linspace(-20, 20, K)
     assert torch.equal(loss.instance_probs(other), loss.instance_probs(logits))
@@ -185,14 +185,17 @@ def test_evidence_and_map_do_not_use_the_background_that_the_cost_does_not_train
 
 
 def test_with_a_background_in_every_label_set_the_map_is_the_softmax() -> None:
-    loss, logits = load_loss("max-pooling", normalization="position"), some_logits(6)
+    loss, logits = per_bag("max-pooling", normalization="position"), some_logits(6)
     torch.testing.assert_close(loss.instance_probs(logits), logits.softmax(dim=1))
     torch.testing.assert_close(loss.instance_evidence(logits), logits.softmax(dim=1)[:, :C])
 
 
 def test_at_every_position_the_cost_does_not_ask_what_absent_classes_and_other_positions_show() -> None:
     """A bag of {0}: position 0 shows class 0 and position 1 background; elsewhere class 2 everywhere, or nothing."""
-    loss, labels = load_loss("max-pooling", normalization="position"), torch.tensor([[True, False, False]])
+    loss, labels = (
+        per_bag("max-pooling", normalization="position"),
+        torch.tensor([[True, False, False]]),
+    )
     blank = torch.full((1, C + 1, K), -20.0)
     blank[0, 0, 0] = blank[0, C, 1:] = 20.0
     full = blank.clone()
@@ -211,7 +214,10 @@ def test_at_every_position_the_cost_does_not_ask_what_absent_classes_and_other_p
 @pytest.mark.parametrize("offset", [-4.0, 0.0, 4.0])
 def test_at_every_position_no_constant_on_the_background_is_better_than_another(offset: float) -> None:
     """The cost falls towards 0 with any, as the network becomes surer at the positions that it asks for."""
-    loss, labels = load_loss("max-pooling", normalization="position"), torch.tensor([[True, False, False]])
+    loss, labels = (
+        per_bag("max-pooling", normalization="position"),
+        torch.tensor([[True, False, False]]),
+    )
     logits = torch.zeros(1, C + 1, K)
     logits[0, 0, 0] = logits[0, C, 1] = 1.0
     shift = torch.zeros(1, C + 1, 1)

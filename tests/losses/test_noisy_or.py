@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import load_loss
 from tests._helpers.label_maps import LabelMaps, exactly, numbers, softmax
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -62,7 +62,7 @@ def definition(logits: Tensor, labels: list[bool], head: Head) -> tuple[float, l
 @pytest.mark.parametrize("seed", range(4))
 def test_value_and_gradient_are_those_of_the_definition(seed: int, head: Head) -> None:
     logits = bag(seed).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = load_loss("noisy-or", head=head)(logits, ALL_LABELS)
+    value = per_bag("noisy-or", head=head)(logits, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     for i, labels in enumerate(ALL_LABELS.tolist()):
         expected, expected_gradient = definition(bag(seed), labels, head)
@@ -86,7 +86,7 @@ def test_extreme_logits_in_float32(name: str, head: Head) -> None:
     """Detectors keep the relative accuracy of gradients down to 1e-30; the softmax adds those of opposed classes."""
     logits = EXTREME[name].float()
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = load_loss("noisy-or", head=head)(leaf, ALL_LABELS)
+    value = per_bag("noisy-or", head=head)(leaf, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     for i, labels in enumerate(ALL_LABELS.tolist()):
         expected, expected_gradient = definition(logits, labels, head)
@@ -98,7 +98,7 @@ def test_extreme_logits_in_float32(name: str, head: Head) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sigmoid_presence_is_the_probability_that_any_detector_fires(seed: int) -> None:
-    presence = load_loss("noisy-or").presence_scores(bag(seed).unsqueeze(0))[0]
+    presence = per_bag("noisy-or").presence_scores(bag(seed).unsqueeze(0))[0]
     p = detectors(bag(seed), "sigmoid")
     for c in range(C):
         fires = sum(
@@ -112,7 +112,7 @@ def test_sigmoid_presence_is_the_probability_that_any_detector_fires(seed: int) 
 @pytest.mark.parametrize("seed", range(4))
 def test_softmax_presence_is_the_marginal_over_all_label_maps(seed: int) -> None:
     maps = LabelMaps(bag(seed))
-    presence = load_loss("noisy-or", head="softmax").presence_scores(bag(seed).unsqueeze(0))[0]
+    presence = per_bag("noisy-or", head="softmax").presence_scores(bag(seed).unsqueeze(0))[0]
     assert presence.tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-11)
 
 
@@ -122,19 +122,19 @@ def test_presence_and_scores_do_not_saturate(name: str, head: Head) -> None:
     logits = EXTREME[name].float()
     absent = [absent_prob(row) for row in detectors(logits, head)[:C]]
     expected = [float(exactly.log(1 - a) - exactly.log(a)) for a in absent]
-    loss = load_loss("noisy-or", head=head)
+    loss = per_bag("noisy-or", head=head)
     assert loss.presence_scores(logits.unsqueeze(0))[0].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert loss.class_scores(logits.unsqueeze(0))[0].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 def test_the_sigmoid_head_does_not_use_the_background() -> None:
     logits, labels = bag(0).unsqueeze(0).requires_grad_(), torch.tensor([[True, False, True]])
-    (gradient,) = torch.autograd.grad(load_loss("noisy-or")(logits, labels).sum(), logits)
+    (gradient,) = torch.autograd.grad(per_bag("noisy-or")(logits, labels).sum(), logits)
     assert (gradient[:, -1] == 0).all()
 
 
 def test_instance_probs_of_detectors_are_given_that_at_most_one_fires() -> None:
-    probs = load_loss("noisy-or").instance_probs(bag(0).unsqueeze(0))[0]
+    probs = per_bag("noisy-or").instance_probs(bag(0).unsqueeze(0))[0]
     p = detectors(bag(0), "sigmoid")
     for k in range(K):
         only = [p[c][k] * math.prod(1 - p[d][k] for d in range(C) if d != c) for c in range(C)]
@@ -143,13 +143,13 @@ def test_instance_probs_of_detectors_are_given_that_at_most_one_fires() -> None:
 
 
 def test_instance_probs_of_the_softmax_head_are_the_softmax() -> None:
-    probs = load_loss("noisy-or", head="softmax").instance_probs(bag(0).unsqueeze(0))[0]
+    probs = per_bag("noisy-or", head="softmax").instance_probs(bag(0).unsqueeze(0))[0]
     for c, k in itertools.product(range(C + 1), range(K)):
         assert float(probs[c, k]) == pytest.approx(float(softmax(bag(0))[c][k]))
 
 
 def test_the_evidence_of_a_detector_does_not_depend_on_the_other_detectors() -> None:
     logits = torch.tensor([[[4.0, 3.0], [5.0, -5.0], [0.0, 0.0]]])  # both classes fire at the first position
-    assert load_loss("noisy-or").instance_evidence(logits).tolist() == [[[4.0, 3.0], [5.0, -5.0]]]
-    assert load_loss("noisy-or").instance_probs(logits)[0, 0].argmax() == 1
-    assert load_loss("noisy-or", head="softmax").instance_evidence(logits)[0, 0].argmax() == 1
+    assert per_bag("noisy-or").instance_evidence(logits).tolist() == [[[4.0, 3.0], [5.0, -5.0]]]
+    assert per_bag("noisy-or").instance_probs(logits)[0, 0].argmax() == 1
+    assert per_bag("noisy-or", head="softmax").instance_evidence(logits)[0, 0].argmax() == 1

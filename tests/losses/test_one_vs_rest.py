@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_loss
 from tests._helpers.label_maps import exactly, numbers
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -40,7 +40,7 @@ def test_value_and_gradient_are_those_of_the_definition(dtype: torch.dtype, scal
     logits = bag(0, scale).clamp(-200, 200).to(dtype)
     rel = 1e-5 if dtype == torch.float32 else 1e-12
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    value = load_loss("one-vs-rest")(leaf, ALL_LABELS)
+    value = per_bag("one-vs-rest")(leaf, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     for i, labels in enumerate(ALL_LABELS.tolist()):
         expected, expected_gradient = definition(logits, labels)
@@ -52,19 +52,19 @@ def test_value_and_gradient_are_those_of_the_definition(dtype: torch.dtype, scal
 def test_scores_are_the_largest_logits() -> None:
     logits = torch.tensor([[[1.0, 5.0, 9.0], [4.0, 2.0, 0.0], [7.0, 7.0, 7.0]]])
     mask = torch.tensor([[True, True, False]])
-    loss = load_loss("one-vs-rest")
+    loss = per_bag("one-vs-rest")
     assert loss.class_scores(logits, mask).tolist() == [[5.0, 4.0]]
     assert loss.presence_scores(logits, mask).tolist() == [[5.0, 4.0]]
 
 
 def test_positions_that_tie_share_the_gradient() -> None:
     logits = torch.tensor([[[0.0, -1.0, 0.0], [-9.0, -9.0, -9.0]]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(load_loss("one-vs-rest")(logits, torch.tensor([[True]])).sum(), logits)
+    (gradient,) = torch.autograd.grad(per_bag("one-vs-rest")(logits, torch.tensor([[True]])).sum(), logits)
     assert gradient.tolist() == [[[-0.25, 0.0, -0.25], [0.0, 0.0, 0.0]]]
 
 
 def test_instance_probs_are_given_that_at_most_one_detector_fires() -> None:
-    probs = load_loss("one-vs-rest").instance_probs(bag(0).unsqueeze(0))[0]
+    probs = per_bag("one-vs-rest").instance_probs(bag(0).unsqueeze(0))[0]
     rows = numbers(bag(0))
     for k in range(K):
         odds = [*(exactly.exp(row[k]) for row in rows[:C]), exactly.mpf(1)]
@@ -72,5 +72,5 @@ def test_instance_probs_are_given_that_at_most_one_detector_fires() -> None:
 
 
 def test_the_evidence_is_the_logit_that_the_maximum_is_taken_of() -> None:
-    loss, logits = load_loss("one-vs-rest"), bag(0).unsqueeze(0)
+    loss, logits = per_bag("one-vs-rest"), bag(0).unsqueeze(0)
     assert torch.equal(loss.instance_evidence(logits).flatten(2).amax(dim=2), loss.presence_scores(logits))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import UsageError, load_loss
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 torch.set_num_threads(1)
@@ -42,7 +42,7 @@ def definition(logits: Tensor, target: Tensor, mask: Tensor) -> tuple[float, lis
 @pytest.mark.parametrize("mask", [MASK, None], ids=["masked", "full"])
 def test_value_and_gradient_are_those_of_the_definition(seed: int, mask: Tensor | None) -> None:
     logits = some_logits(seed).requires_grad_()
-    value = load_loss("position")(logits, LABELS, mask, TARGET)
+    value = per_bag("position")(logits, LABELS, mask, TARGET)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     everywhere = torch.ones(H, W, dtype=torch.bool)
     for b in range(B):
@@ -55,16 +55,4 @@ def test_scores_are_the_expected_counts() -> None:
     logits = some_logits(1)
     p = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
     expected = torch.stack([p[b, :C, MASK[b]].sum(dim=1) for b in range(B)])
-    torch.testing.assert_close(load_loss("position").class_scores(logits, MASK), expected)
-
-
-@pytest.mark.parametrize(
-    ("target", "got"),
-    [(None, "nothing"), (TARGET.float(), "float32"), (TARGET.flatten(1), r"int64 of shape \(3, 6\)")],
-    ids=["nothing", "floats", "flat"],
-)
-def test_it_needs_a_target_of_positions(target: Tensor | None, got: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"position has position supervision and needs a target of positions, got {got}"
-    ):
-        load_loss("position")(some_logits(0), LABELS, None, target)
+    torch.testing.assert_close(per_bag("position").class_scores(logits, MASK), expected)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from milbench import Loss, load_loss
+from milbench import Loss
 from milbench.api.registry import losses
+from tests._helpers.per_bag import per_bag
 
 C, K = 3, 8
 POSITION, SOFTMAX = {"normalization": "position"}, {"head": "softmax"}
@@ -37,7 +38,7 @@ ALL = [*((name, {}) for name in POOLINGS), ("max-pooling", POSITION), ("noisy-or
 
 
 def made(name: str, params: dict[str, Any]) -> Loss:
-    loss = load_loss(name, **params).double()
+    loss = per_bag(name, **params).double()
     loss.build(C, 0)
     generator = torch.Generator().manual_seed(1)
     for weight in loss.parameters():  # a loss may learn any weights

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from milbench import load_loss
 from tests._helpers.label_maps import LabelMaps, exactly
 from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.per_bag import per_bag
 from tests._helpers.random_logits import random_logits
 
 C, K = 3, 4
@@ -40,7 +40,7 @@ EXTREME = {
 @pytest.mark.parametrize("seed", range(3))
 def test_value_is_that_of_all_maps_without_another_class(seed: int) -> None:
     maps = LabelMaps(bag(seed))
-    value = load_loss("superset", divide_by="none")(bag(seed).repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    value = per_bag("superset", divide_by="none")(bag(seed).repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for got, labels in zip(value.tolist(), ALL_LABELS.tolist(), strict=True):
         assert got == pytest.approx(enumerated(maps, labels), rel=1e-12, abs=1e-15)
 
@@ -49,14 +49,14 @@ def test_value_is_that_of_all_maps_without_another_class(seed: int) -> None:
 def test_extreme_logits_in_float32(name: str) -> None:
     logits = EXTREME[name].float()
     maps = LabelMaps(logits)
-    value = load_loss("superset", divide_by="none")(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
+    value = per_bag("superset", divide_by="none")(logits.repeat(len(ALL_LABELS), 1, 1), ALL_LABELS)
     for got, labels in zip(value.tolist(), ALL_LABELS.tolist(), strict=True):
         assert got == pytest.approx(enumerated(maps, labels), rel=1e-5, abs=1e-30)
 
 
 def test_the_gradient_is_the_softmax_minus_its_share_inside_the_candidates() -> None:
     logits = bag(0).repeat(len(ALL_LABELS), 1, 1).requires_grad_()
-    (gradient,) = torch.autograd.grad(load_loss("superset", divide_by="none")(logits, ALL_LABELS).sum(), logits)
+    (gradient,) = torch.autograd.grad(per_bag("superset", divide_by="none")(logits, ALL_LABELS).sum(), logits)
     p = bag(0).softmax(dim=0)
     for got, labels in zip(gradient, ALL_LABELS.tolist(), strict=True):
         inside = torch.tensor([*labels, True]).unsqueeze(1) * p
@@ -71,7 +71,7 @@ def test_masked_positions_and_the_divisor() -> None:
         enumerated(LabelMaps(bag(1)[:, ::2]), labels[1].tolist()),
     ]
     for divide_by, sizes in (("none", (1, 1)), ("bag", (4, 2)), ("batch", (3, 3))):
-        value = load_loss("superset", divide_by=divide_by)(logits, labels, mask)
+        value = per_bag("superset", divide_by=divide_by)(logits, labels, mask)
         assert value.tolist() == pytest.approx([a / size for a, size in zip(alone, sizes, strict=True)], rel=1e-12)
 
 
@@ -80,16 +80,16 @@ def test_background_everywhere_is_an_optimum_for_every_label_set_and_has_no_grad
     logits = torch.full((len(ALL_LABELS), C + 1, K), -200.0)
     logits[:, C] = 200.0
     logits.requires_grad_()
-    value = load_loss("superset")(logits, ALL_LABELS)
+    value = per_bag("superset")(logits, ALL_LABELS)
     (gradient,) = torch.autograd.grad(value.sum(), logits)
     assert value.tolist() == [0.0] * len(ALL_LABELS)
     assert not gradient.any()
-    exact = load_loss("exact", divide_by="none")(logits, ALL_LABELS)
+    exact = per_bag("exact", divide_by="none")(logits, ALL_LABELS)
     assert exact.tolist() == pytest.approx((400.0 * ALL_LABELS.sum(dim=1)).tolist(), rel=0.02)
 
 
 def test_the_full_label_set_says_nothing_and_a_missing_class_something() -> None:
-    loss = load_loss("superset")
+    loss = per_bag("superset")
     everything = torch.ones(1, C, dtype=torch.bool)
     assert loss(bag(0).unsqueeze(0), everything).item() == 0
     for c, seed in itertools.product(range(C), range(3)):
@@ -101,7 +101,11 @@ def test_the_full_label_set_says_nothing_and_a_missing_class_something() -> None
 
 
 def test_scores_presence_and_map_are_those_of_exact() -> None:
-    logits, superset, exact = torch.stack([bag(0), bag(1)]), load_loss("superset"), load_loss("exact")
+    logits, superset, exact = (
+        torch.stack([bag(0), bag(1)]),
+        per_bag("superset"),
+        per_bag("exact"),
+    )
     assert torch.equal(superset.class_scores(logits), exact.class_scores(logits))
     assert torch.equal(superset.presence_scores(logits), exact.presence_scores(logits))
     assert_close(superset.instance_probs(logits), logits.softmax(dim=1))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import UsageError, generator, load_task
+from milbench import UsageError, load_task
 from milbench.data import catalog
 from tests._helpers.cifar_files import TEST, TRAIN, small_cifar, write_batch
 
@@ -90,20 +90,6 @@ def test_training_images_are_windows_of_the_padded_image_mirrored_or_not() -> No
         often = [sum(place[axis] == value for place in places) for value in range(count)]
         expected = 4000 / count
         assert sum((n - expected) ** 2 / expected for n in often) < 30  # chi-square, 8 degrees of freedom at most
-
-
-def test_batches_depend_on_the_generator_alone_and_hold_every_image_once(tmp_path: Path) -> None:
-    task = make(validation=20)
-    task.prepare(small_cifar(tmp_path), CPU)
-    one, two = (list(task.train_batches(0, generator("a", 1))) for _ in range(2))
-    other = next(iter(task.train_batches(0, generator("a", 2))))
-    assert [len(bags) for bags in one] == [32, 32, 32, 4]
-    assert task.steps_per_epoch == 4
-    assert all(torch.equal(a.instances, b.instances) for a, b in zip(one, two, strict=True))
-    assert not torch.equal(one[0].instances, other.instances)
-    shown = torch.cat([bags.truth.classes[:, 0] for bags in one])
-    assert torch.equal(shown.sort().values, task._splits.train.classes.sort().values)
-    assert all(bags.instances.min() >= 0 and bags.instances.max() <= 1 for bags in one)
 
 
 def test_test_images_are_not_augmented(tmp_path: Path) -> None:
@@ -221,11 +207,3 @@ def test_damaged_files_are_named_and_run_no_code(
         make().check_data(root)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "harmed").exists()
-
-
-def test_the_message_on_missing_data_names_the_path_and_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_task("cifar10").check_data(tmp_path)
-    for part in (str(tmp_path / TRAIN[0]), "no network here", "milbench data fetch cifar10", "--data-dir"):
-        assert part in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -195,10 +195,3 @@ def test_the_message_on_missing_data_names_the_path_and_the_remedy(tmp_path: Pat
         assert part in message
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_validation_must_leave_images_to_train_on(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="validation = 120 leaves none of 120 training images"):
-        make(validation=120).prepare(small_mnist(tmp_path, 120), CPU)
-    with pytest.raises(UsageError, match="validation = -1 is wrong"):
-        make(validation=-1)

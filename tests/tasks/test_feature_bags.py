@@ -89,12 +89,6 @@ def test_features_are_standardised_by_training_instances_alone(tmp_path: Path) -
     assert torch.allclose(shifted[0, :, 0], network.head(network.body(inner)), atol=1e-5)
 
 
-def test_a_seed_draws_the_split_the_same_for_every_run(tmp_path: Path) -> None:
-    path = write_table(tmp_path)
-    tests = [prepared(path, seed)._split.test.tolist() for seed in (0, 0, 1)]
-    assert tests[0] == tests[1] != tests[2]
-
-
 def test_seeds_are_the_folds_of_a_cross_validation(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     tested = [prepared(path, seed, folds=4, repeats=2)._split.test.tolist() for seed in range(8)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from collections import defaultdict
@@ -262,28 +261,6 @@ def test_with_the_prior_of_independent_instances_the_optimum_is_that_of_independ
         assert conditioned.bayes_errors(evaluated) == task.bayes_errors(evaluated)
 
 
-def test_bags_and_their_optimum_are_those_of_before_there_was_a_course() -> None:
-    """Numbers computed by the version before. Classes to the bit; instances as near as processors agree."""
-    params = {"num_classes": 3, "min_size": 2, "max_size": 5, "class_rate": 0.2, "bags_per_epoch": 700}
-    task = make(500, **params)
-    drawn = {"train": list(task.train_batches(0, generator("before"))), "test": task._eval_splits["test"].bags}
-    before = {
-        "train": ("758a629933a7a9d5", 3038.7600695433503, 28525.761402862274),
-        "test": ("b9495171e65c3545", 1933.4990666147787, 20265.799772043654),
-    }
-    for split, batches in drawn.items():
-        digest, values = hashlib.sha256(), torch.cat([bags.instances.flatten() for bags in batches]).double()
-        for bags in batches:
-            for part in (bags.labels, bags.mask, bags.truth.position_classes):
-                digest.update(part.contiguous().numpy().tobytes())
-        wanted, total, squares = before[split]
-        assert digest.hexdigest()[:16] == wanted
-        assert float(values.sum()) == pytest.approx(total, rel=1e-6)
-        assert float(values.square().sum()) == pytest.approx(squares, rel=1e-6)
-    errors = [task._bayes[f"test/bayes_{metric}"] for metric in ("instance_error", "set_error", "posterior_error")]
-    assert errors == pytest.approx([0.09, 0.398, 0.23921568627450981])
-
-
 def test_test_bags_alone_have_other_sizes() -> None:
     task = make(200, num_classes=2, label_sets="exclusive", class_rate=0.05, test_sizes="6-9", training_bags=50)
     sizes = {split: set(bags.mask.sum(dim=1).tolist()) for split, (bags,) in evaluated_bags(task).items()}
@@ -354,21 +331,6 @@ def test_a_fixed_number_of_training_bags_is_the_same_in_every_epoch_and_another_
     assert set(first) == set(later)
     assert first != later
     assert not set(first) & set(other)
-
-
-def test_the_optimum_is_computed_once_for_bags_that_differ_in_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make(num_classes=2, separation=2.75)
-    expected = first._bayes
-
-    def again(*_: Any) -> Any:
-        raise AssertionError("computed again")
-
-    monkeypatch.setattr(type(first), "bayes_errors", again)
-    for params in ({"training_bags": 7}, {"labels_added": 0.1}, {"bags_per_epoch": 50}):
-        task: Any = load_task("synthetic-bags", **SMALL | {"num_classes": 2, "separation": 2.75, **params})
-        task.seed, task.evaluation_limit = 5, 40
-        task.prepare(None, CPU)
-        assert task._bayes == expected
 
 
 def test_the_errors_of_fixed_training_bags_are_fixed() -> None:

@@ -223,13 +223,6 @@ def test_the_digest_is_that_of_the_table_and_every_file(table: Path, tmp_path: P
     assert digest() != before
 
 
-def test_shares_that_leave_nothing_are_refused(table: Path) -> None:
-    with pytest.raises(UsageError, match=r"test = 0.6 and validation = 0.5 leave no bag to train on"):
-        load_task("sequence-bags", table="t.csv", test=0.6, validation=0.5)
-    with pytest.raises(UsageError, match="needs a value for 'table'"):
-        load_task("sequence-bags")
-
-
 @pytest.mark.drawn
 def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milbench) -> None:
     """Two pitches and silence are told apart, and found at their time, by the command line."""

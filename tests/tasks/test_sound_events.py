@@ -176,14 +176,6 @@ def test_a_step_of_position_supervision_has_a_target_in_time(network: str) -> No
             assert inside.any()
 
 
-def test_the_gallery_shows_test_bags_with_classes(task: Any) -> None:
-    bags = task.gallery()
-    assert len(bags) == 8
-    assert bags.labels.any(dim=1).all()
-    assert task.class_names[0] == "tone"
-    assert len(task.class_names) == task.num_classes == 8
-
-
 @pytest.mark.parametrize(("params", "complaint"), [
     ({"network": "lstm"}, "network = 'lstm' is wrong"),
     ({"snr_db": 100}, "snr_db = 100 is wrong"),

@@ -225,14 +225,6 @@ def test_an_epoch_has_bags_per_epoch_new_bags() -> None:
     assert not torch.equal(first[0].instances, later[0].instances)
 
 
-def test_network_and_gallery_fit(task: Any) -> None:
-    bags = task.gallery()
-    assert len(bags) == 8
-    assert task.network(0)(bags.instances).shape == (8, 4, 5)
-    assert task.positions == 3
-    assert task.check_data(None) == "generated, revision 2"
-
-
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [

@@ -22,12 +22,12 @@ from milbench.evaluation.reading.reader import Reader, best_decoder, read_string
 
 
 class ReadingMetrics:
-    """A hook of `milbench.evaluation.evaluate.evaluate_splits`: one pass through the network then serves all metrics.
+    """A hook of `milbench.evaluation.evaluate.evaluate_bags`: one pass through the network then serves all metrics.
 
     In the method `evaluate` of a task::
 
         reading = ReadingMetrics(self.centres)
-        metrics = evaluate_splits(score, splits, calibration, self.centres, reading)
+        evaluated = evaluate_bags(score, splits, calibration, self.centres, reading)
         found = reading.evaluation(splits["test"].bags)
     """
 

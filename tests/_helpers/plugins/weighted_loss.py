@@ -14,7 +14,6 @@ class WeightedLoss(Loss):
 
     name = "weighted"
     head = "sigmoid"
-    couples_bags = False
 
     def make_weights(self, num_classes: int, rng: torch.Generator) -> None:
         self.scale = torch.nn.Parameter(1 + 0.1 * torch.rand(num_classes, generator=rng))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from milbench import Bags, Truth, generator
-from milbench.families.bag_pool import batches_from
+from milbench.families.batches import batches_from
 
 NUMBERS = torch.arange(5)
 POOL = Bags(

@@ -1,0 +1,216 @@
+"""Losses as criteria of somebody else's training loop: reductions, label sets, copies, transforms, messages."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from milbench import Loss, UsageError, load_loss, pad_bags
+from milbench.api.registry import losses
+from milbench.likelihood import bag_log_prob_from_logits
+from milbench.testing.loss_inputs import LABELS, MASK, ONE_CLASS, B, C, K, some_logits, target_for
+
+library: Any = importlib.import_module("milbench.losses")
+NAMES = [name for name in losses().names() if losses().entry(name).origin == "milbench"]
+LISTS = [[0, 2], [1], [], [0, 1, 2]]
+
+
+def made(name: str, **params: Any) -> tuple[Loss, tuple[Tensor, Tensor, None, Tensor | None]]:
+    """Return a loss, and arguments for it."""
+    loss = load_loss(name, **params).build(C)
+    logits, labels = some_logits(K, dtype=torch.float32), ONE_CLASS if name == "cross-entropy" else LABELS
+    order = torch.tensor([[0, 2, -1], [1, -1, -1], [-1, -1, -1], [0, 1, 2]])
+    return loss, (logits, labels, None, order if name == "ctc" else target_for(loss, logits, labels))
+
+
+def test_every_built_in_loss_is_imported_by_its_name() -> None:
+    classes = {name: losses().cls(name) for name in NAMES}
+    assert {getattr(library, name) for name in library.__all__ if name != "pad_bags"} == {*classes.values()}
+    assert all(type(load_loss(name)) is cls is getattr(library, cls.__name__) for name, cls in classes.items())
+
+
+def test_importing_the_losses_imports_torch_and_the_likelihood_alone() -> None:
+    code = "import sys, torch; known = {*sys.modules}; import milbench.losses; print(*{*sys.modules} - known)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {*done.stdout.split()}
+    assert {name.partition(".")[0] for name in found} == {"milbench"}
+    rooms = {name.split(".")[1] for name in found if "." in name}
+    assert rooms == {"_utils", "_version", "api", "errors", "likelihood", "losses"}
+    assert len(found) < 60
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reductions_are_those_of_torch(name: str) -> None:
+    loss, arguments = made(name)
+    each = made(name, reduction="none")[0](*arguments)
+    assert each.shape == (B,)
+    assert_close(loss(*arguments), each.mean())
+    assert_close(made(name, reduction="sum")[0](*arguments), each.sum())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_and_replicas_give_the_same_values(name: str) -> None:
+    loss, arguments = made(name)
+    replica: Loss = loss._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+    for key, value in loss.named_parameters():
+        setattr(replica, key, value.clone())  # as DataParallel does
+    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), replica):
+        assert torch.equal(other(*arguments), loss(*arguments))
+
+
+HOST = {"hard-em": "it assigns classes to positions by scipy", "count": "its tables are as large as the counts"}
+COMPILED = [n for n in NAMES if n not in HOST]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_and_transformed_it_gives_the_same_gradients(name: str) -> None:
+    loss, (logits, labels, mask, target) = made(name)
+
+    def value(z: Tensor) -> Tensor:
+        found: Tensor = loss(z, labels, mask, target)
+        return found
+
+    leaf = logits.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(value(leaf), leaf)
+    assert_close(torch.func.grad(value)(logits), expected)
+    torch.compiler.reset()  # it counts the compilations of a function
+    (compiled,) = torch.autograd.grad(torch.compile(value, backend="eager", fullgraph=True)(leaf), leaf)
+    assert_close(compiled, expected)
+
+
+@pytest.mark.parametrize("name", ["exact", "noisy-or", "max-pooling", "top-k"])
+def test_gradients_of_every_bag_at_once(name: str) -> None:
+    loss, (logits, labels, _, _) = made(name, reduction="none")
+
+    def one(z: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = loss(z.unsqueeze(0), y.unsqueeze(0))[0]
+        return found
+
+    leaf = logits.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf, labels).sum(), leaf)
+    assert_close(torch.func.vmap(torch.func.grad(one))(logits, labels), expected)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        LISTS,
+        [np.array(classes, int) for classes in LISTS],
+        [torch.tensor(classes, dtype=torch.int64) for classes in LISTS],
+        [{*classes} for classes in LISTS],
+        LABELS.float(),
+        LABELS.long(),
+        LABELS.numpy(),
+    ],
+    ids=lambda labels: type(labels).__name__,
+)
+def test_label_sets_may_be_lists_of_classes_or_numbers_of_any_type(labels: Any) -> None:
+    loss, logits = load_loss("exact"), some_logits(K)
+    assert torch.equal(loss(logits, labels), loss(logits, LABELS))
+    found, expected = loss.label_log_prob(logits, labels), loss.label_log_prob(logits, LABELS)
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found, expected)
+
+
+def test_padded_bags_are_the_bags() -> None:
+    rng = torch.Generator().manual_seed(0)
+    bags = [torch.randn(size, 5, generator=rng) for size in (4, 1, 3)]
+    instances, mask = pad_bags([bags[0], bags[1].numpy(), bags[2]])
+    assert instances.shape == (3, 4, 5)
+    assert mask.sum(dim=1).tolist() == [4, 1, 3]
+    network, labels = torch.nn.Linear(5, C + 1), torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
+    padded = load_loss("exact", divide_by="none", reduction="none")(network(instances).movedim(2, 1), labels, mask)
+    alone = [bag_log_prob_from_logits(network(bag).T[None], labels[i : i + 1]) for i, bag in enumerate(bags)]
+    assert_close(padded, -torch.cat(alone))
+    for wrong in ([], [torch.zeros(2, 3), torch.zeros(2, 4)], [torch.tensor(1.0)]):
+        with pytest.raises(UsageError, match="bags must be arrays"):
+            pad_bags(wrong)
+
+
+def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not() -> None:
+    logits = some_logits(K)
+    for name in ("exact", "noisy-or"):
+        loss = load_loss(name)
+        sets = torch.cartesian_prod(*[torch.tensor([False, True])] * C)
+        probs = torch.stack([loss.label_log_prob(logits, s.expand(B, C), MASK).exp() for s in sets])  # type: ignore[union-attr]
+        marginals = (probs.unsqueeze(2) * sets.unsqueeze(1)).sum(dim=0)
+        assert torch.equal(loss.predict(logits, MASK), marginals >= 0.5)
+    ranks = load_loss("max-pooling")
+    assert torch.equal(ranks.predict(logits, threshold=-1.0), ranks.presence_scores(logits) >= -1.0)
+    single = load_loss("cross-entropy")
+    assert torch.equal(single.predict(logits).int().argmax(dim=1), single.class_scores(logits).argmax(dim=1))
+    assert (single.predict(logits).sum(dim=1) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "naming"),
+    [
+        (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
+        (lambda: library.Exact(reduction="average"), "unknown reduction of exact 'average'"),
+        (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
+        (lambda: library.NoisyAnd(float("nan")), "slope of noisy-and must be a number above 0, got nan"),
+        (lambda: library.Exact()(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
+        (lambda: library.Exact()(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
+        (lambda: library.Exact()(some_logits(K), [[True], [], [], []]), "bag 0 must be class numbers"),
+        (lambda: library.Exact()(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
+        (lambda: library.Count()(some_logits(K), LISTS), "needs a target of counts, integers of shape (4, 3)"),
+        (lambda: library.Count()(some_logits(K), LISTS, None, LABELS.float()), "got float32 of shape (4, 3)"),
+        (lambda: library.Count()(some_logits(K), LISTS, None, LABELS[:, :2].int()), "got int32 of shape (4, 2)"),
+        (lambda: library.Position()(some_logits(2, 3), LISTS), "needs a target of positions, integers of shape (4, 2"),
+        (lambda: library.Ctc()(some_logits(K), LISTS), "needs a target of order, integers of shape (B, M) = (4, M)"),
+        (lambda: library.Attention()(some_logits(K), LISTS), "call build(num_classes=3)"),
+        (
+            lambda: library.MaxPooling().predict(some_logits(K)),
+            "max-pooling are no log-odds: predict needs a threshold",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(call: Callable[[], object], naming: str) -> None:
+    with pytest.raises(UsageError) as error:
+        call()
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+GARBAGE = some_logits(K).index_fill(0, torch.tensor(2), torch.nan)
+SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "mask", "naming"),
+    [
+        (some_logits(K), LABELS[:, :2], None, "labels must have shape (4, 3)"),
+        (some_logits(K), LABELS[:1], None, "labels must have shape (4, 3)"),
+        (some_logits(K), LABELS / 2, None, "labels must be 0 and 1, got values from 0 to 0.5"),
+        (some_logits(K), -LABELS.long(), None, "labels must be 0 and 1, got values from -1 to 0"),
+        (GARBAGE, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)"),
+        (some_logits(K).long(), LABELS, None, "logits must be floating point of shape (B, C+1, *positions)"),
+        (some_logits(0), LABELS, None, "logits have no positions"),
+        (torch.zeros(B), LABELS, None, "logits must be floating point"),
+        (torch.zeros(B, 1, K), LABELS, None, "logits must be floating point"),
+        (some_logits(2), LABELS, None, "bag 3 has 3 classes in its label set and only 2 positions"),
+        (some_logits(K), LABELS, SMALL, "bag 3 has 3 classes in its label set and only 2 positions"),
+        (some_logits(K), LABELS, MASK[:, :-1], "mask must be bool of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.reshape(B, 2, 3), "mask must be bool of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.float(), "mask must be bool of shape (4, 6)"),
+    ],
+)
+def test_an_argument_of_another_shape_or_kind_is_one_line(
+    logits: Tensor, labels: Tensor, mask: Tensor | None, naming: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        load_loss("noisy-or")(logits, labels, mask)
+    assert naming in str(error.value)
+    assert "\n" not in str(error.value)
