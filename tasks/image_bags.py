@@ -26,8 +26,8 @@ from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import OwnBags, load_images
 from milbench.errors import UsageError, unknown
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
+from milbench.families.augmentation import flip_and_crop
 from milbench.families.batches import LazyBatches
-from milbench.families.flip_and_crop import flip_and_crop
 from milbench.families.image_bags import to_picture
 from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare
 from milbench.networks.backbone import Backbone, backbones, read_weights

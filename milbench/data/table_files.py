@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -147,8 +146,7 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
     kinds = {name: str for name in header if name.strip() in text}
     raw = _CountingFile(path)
     rows, checked, lines = 0, False, []
-    with warnings.catch_warnings(), io.BufferedReader(raw, 1 << 20) as file:
-        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # a column of numbers and text is looked at later
+    with io.BufferedReader(raw, 1 << 20) as file:
         chunks = pd.read_csv(
             file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True,
             chunksize=max(64, CHUNK // max(1, len(header))), low_memory=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -81,12 +80,16 @@ def reset_memory_peak(device: torch.device) -> None:
 
 
 def memory_peak(device: torch.device) -> float:
-    """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU."""
+    """Return the most bytes in use: of PyTorch on a GPU, of the resident process on a CPU, NaN if not known."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     if sys.platform == "linux":
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024.0 * int(line.split()[1])
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak if sys.platform == "darwin" else 1024 * peak)

@@ -1,4 +1,4 @@
-"""The augmentation of crops of house numbers in the paper: one change a batch, the same for all its images."""
+"""The augmentation of crops of house numbers, one change a batch as in the paper, and that of one's own images."""
 
 from __future__ import annotations
 
@@ -51,3 +51,30 @@ def _old_pixels(size: int, protocol: Protocol, device: torch.device) -> Tensor:
     """Return (size,), the index of the old pixel, of CROP, whose value each new one has."""
     new = torch.arange(size, device=device)
     return (2 * new + 1) * CROP // (2 * size) if protocol == "ours" else new * (CROP - 1) // (size - 1)
+
+
+def flip_and_crop(images: Tensor, rng: torch.Generator, *, flip: bool, crop: int) -> Tensor:
+    """Return images of the same size, each mirrored with probability 1/2 and cut out of its padded self.
+
+    Torchvision's classes draw from the global generator; its functions are given what our generator draws, so that all
+    losses are trained on the same images.
+
+    Args:
+        images: (B, N, H, W), of any type and on any device.
+        rng: a generator on the CPU.
+        flip: whether left and right are swapped in about half of the images.
+        crop: pixels by which the edges are repeated on every side, before a part of the old size is cut out anywhere;
+            0: images stay as they are.
+    """
+    from torchvision.transforms.v2 import functional as F
+
+    count, _, height, width = images.shape
+    if flip:
+        mirrored = to_device(torch.randint(2, (count, 1, 1, 1), generator=rng).bool(), images.device)
+        images = torch.where(mirrored, F.horizontal_flip(images), images)
+    if crop:
+        corners = torch.randint(2 * crop + 1, (count, 2), generator=rng).tolist()
+        padded = F.pad(images, [crop], padding_mode="edge")
+        cut = [F.crop(one, top, left, height, width) for one, (top, left) in zip(padded, corners, strict=True)]
+        images = torch.stack(cut)
+    return images

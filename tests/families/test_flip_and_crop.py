@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from milbench import generator
-from milbench.families.flip_and_crop import flip_and_crop
+from milbench.families.augmentation import flip_and_crop
 
 IMAGES = torch.arange(40 * 3 * 6 * 8, dtype=torch.int64).view(40, 3, 6, 8)
 
