@@ -29,7 +29,8 @@ def draw(page: str) -> str:
 
 @cache
 def _drawn(tag: str, tex: str) -> str:
-    svg = ziamath.Latex(tex, size=SIZES[tag], color="currentColor", inline=tag == "span").svg()
+    unary = tex.replace("(-", "({-}")  # which ziamath sets apart like a difference otherwise
+    svg = ziamath.Latex(unary, size=SIZES[tag], color="currentColor", inline=tag == "span").svg()
     box = re.search(r'viewBox="([^"]+)"', svg)
     if box is None:
         raise ValueError(f"ziamath draws {tex} without a viewBox")
