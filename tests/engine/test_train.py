@@ -164,9 +164,9 @@ def exact_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
 
 
 def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
-    """-sum_c (N_c / K) log(mean_k p_{c,k}), background included."""
-    terms = [shown.count(c) / 5 * log_p[c].exp().mean().log() for c in range(4) if c in shown]
-    return -torch.stack(terms).sum()
+    """-log of the summed probability of every label map that has each class as often as the bag."""
+    maps = [m for m in itertools.product(range(4), repeat=5) if sorted(m) == sorted(shown)]
+    return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
 
 
 def position_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
