@@ -88,7 +88,7 @@ class StreetNumbers(Task):
     """Base class of tasks with house numbers; a subclass names the folder of the pictures and describes them."""
 
     instances_are_ordered = True
-    revision = 2
+    revision = 3
     num_classes = DIGITS
     primary = "transcription_error"
     figures = ("1", "4")

@@ -164,7 +164,7 @@ def exact_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
 
 
 def count_loss(log_p: torch.Tensor, shown: list[int]) -> torch.Tensor:
-    """-log of the summed probability of every label map that has each class as often as the bag."""
+    """-log of the summed probability of every label map that shows each class as often as the bag does."""
     maps = [m for m in itertools.product(range(4), repeat=5) if sorted(m) == sorted(shown)]
     return -torch.stack([torch.stack([log_p[c, k] for k, c in enumerate(m)]).sum() for m in maps]).logsumexp(0)
 
