@@ -35,5 +35,6 @@ def test_the_page_of_a_published_report_is_made_again_and_its_sentence_is_last(
     keep(make_results(losses={"a": 0.01, "b": 0.4}, tasks=ONE), tmp_path)
     done = milbench("report", "--from", str(tmp_path))
     assert done.code == 0, done.err
-    assert done.out.rstrip().endswith("On extended-digits the best loss is a, with 95 % confidence.")
+    last = done.out.splitlines()[-1]
+    assert last == f"On extended-digits the best loss is a, with 95 % confidence. {tmp_path / 'index.html'}"
     assert (tmp_path / "index.html").is_file()
