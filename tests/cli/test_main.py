@@ -109,7 +109,6 @@ NOT_UTF_8 = "bad\udcff"
         ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
         # what the first batch shows
         ((*BASE, "-p", "task.fault=labels"), "labels must have shape (8, 3)"),
-        ((*BASE, "-p", "task.fault=dtype"), "labels must be bool"),
         ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
         ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes in its label set and only 2 positions"),
         # other commands

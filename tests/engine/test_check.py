@@ -65,7 +65,7 @@ def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: P
     assert "late on the first batch of tiny: bag_loss has a gradient of 0 for all of the 8 bags" in warning
 
 
-@pytest.mark.parametrize("fault", ["labels", "dtype", "crowded"])
+@pytest.mark.parametrize("fault", ["labels", "crowded"])
 def test_a_batch_that_no_loss_can_use_is_named(fault: str, tmp_path: Path) -> None:
     task = {"tiny": {"fault": fault}}
     if fault == "crowded":  # all label sets have every class: there may be nothing to learn from this batch

@@ -103,8 +103,6 @@ class TinyTask(Task):
     def _spoiled(self, bags: Bags) -> Bags:
         if self.fault == "labels":
             return Bags(bags.instances, bags.labels[:, :2])
-        if self.fault == "dtype":
-            return Bags(bags.instances, bags.labels.double())
         if self.fault == "poison":
             return Bags(bags.instances * float("nan"), bags.labels)
         if self.fault == "crowded":
