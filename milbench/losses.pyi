@@ -1,3 +1,3 @@
-# In a checkout the package milbench.losses is the folder losses/: for type checkers and editors. No wheel has this file.
+# In a checkout milbench.losses is the folder losses/: for type checkers and editors. No wheel has this file.
 from losses import *
 from losses import __all__ as __all__
