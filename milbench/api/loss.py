@@ -19,6 +19,7 @@ from milbench.errors import UsageError, closest, one_of, unknown
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 Reduction = Literal["none", "mean", "sum"]
+_REDUCTIONS: tuple[str, ...] = get_args(Reduction)  # here, as PyTorch 2.6 cannot compile the call
 LabelSets = Tensor | Sequence[Iterable[int]]
 """Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
 
@@ -98,7 +99,7 @@ class Loss(torch.nn.Module, ABC):
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
-        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, get_args(Reduction))
+        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, _REDUCTIONS)
 
     @property
     def checks_values(self) -> bool:
@@ -240,7 +241,7 @@ class Loss(torch.nn.Module, ABC):
         values = self._of_bags(logits, labels, mask, target)
         if self.reduction == "none":
             return values
-        one_of(f"reduction of {self.name}", self.reduction, get_args(Reduction))  # it may have been set since
+        one_of(f"reduction of {self.name}", self.reduction, _REDUCTIONS)  # it may have been set since
         return values.mean() if self.reduction == "mean" else values.sum()
 
     @without_autocast
