@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.metrics import accuracy_score
+from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardScaler
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
 from torch import Tensor
@@ -23,13 +26,16 @@ from milbench.api.loss import Loss
 from milbench.api.recipe import Recipe
 from milbench.api.registry import tasks
 from milbench.api.task import Evaluation, Network, ScoreFunction, Task
+from milbench.api.validation import validated
 from milbench.engine.train import fit
-from milbench.errors import UsageError, unknown
+from milbench.errors import UsageError, positive
 from milbench.evaluation.evaluate import EVEN_ODDS
 from milbench.evaluation.metrics import best_threshold
-from milbench.networks.instance import InstanceMLP, divisors
+from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import load_network
 
+Method = Callable[[Tensor, Tensor | None], Tensor]
+"""From logits and mask to (B, C)."""
 EVAL_BATCH = 64
 """Bags that are predicted at once."""
 
@@ -38,7 +44,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     """Learn from bags which classes are in a bag, by one loss; with scikit-learn's conventions.
 
     It is trained as a cell of a comparison on the task feature-bags is: by the same loop, network and recipe, on
-    features that are standardised by the training instances.
+    features that are standardised by the training instances; without a network of one's own on one thread, since more
+    only wait for each other.
 
     Bags are a list of arrays (K_i, D), a row an instance; an array (B, K, D); an array (N, D) with `index`, the bag of
     each row, in the order in which bags first occur; or, without one, an array (B, D) of bags of one instance. Labels
@@ -100,40 +107,37 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def fit(self, X: Any, y: Any, index: ArrayLike | None = None) -> Self:
         """Train on bags and their labels, in any of the forms that the class describes."""
-        instances, sizes = self._checked(X, index, reset=True)
-        labels = self._learn_labels(y, len(sizes))
-        self._mean = instances.mean(axis=0, dtype=np.float64)
-        self._scale = divisors(torch.from_numpy(self._mean), torch.from_numpy(instances.std(axis=0, dtype=np.float64)))
-        seed = self.random_state
-        if not isinstance(seed, int):
-            seed = int(check_random_state(seed).randint(2**31))
-        device = resolve(self.device)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            task = _Arrays(self, self._tensors(instances, sizes), labels, device)
-            with TemporaryDirectory() as folder:
-                self.network_, self.loss_ = fit(task, self._new_loss(), self._recipe(task), seed, device, Path(folder))
-        if self.threshold is None:
-            presence = torch.cat([self.loss_.presence_scores(*of).cpu() for of in self._logits(task.parts)])
-            self.threshold_ = best_threshold(presence, labels, near=EVEN_ODDS)
-        else:
-            self.threshold_ = self.threshold
+        rows, sizes = self._instances(X, index, reset=True)
+        labels = self._learn_labels(y)
+        if len(labels) != len(sizes):
+            raise UsageError(f"there are {len(sizes)} bags and labels of {len(labels)}")
+        self._scaler = StandardScaler().fit(rows)
+        bags = self._standardised(rows, sizes)
+        seed, device, threads = self.random_state, resolve(self.device), torch.get_num_threads()
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31)
+        task = _TrainingBags(self, bags, labels, device)
+        torch.set_num_threads(threads if callable(self.network) else 1)
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), TemporaryDirectory() as scratch:
+                self.network_, self.loss_ = fit(task, self._new_loss(), task.recipe(), int(seed), device, Path(scratch))
+        finally:
+            torch.set_num_threads(threads)
+        threshold = self.threshold
+        if threshold is None:
+            threshold = best_threshold(self._apply(self.loss_.presence_scores, bags), labels, near=EVEN_ODDS)
+        self.threshold_ = threshold
         return self
 
     def predict(self, X: Any, index: ArrayLike | None = None) -> Any:
         """Return the labels of bags, in the form of those that were trained on."""
-        decision = self.decision_function(X, index)
-        if self._kind == "multiclass":
-            return self.classes_[decision.argmax(axis=1)]
-        found = decision >= 0
-        if self._kind == "binary":
-            return self.classes_[found.astype(int)]
-        return self._sets.inverse_transform(found) if self._kind == "sets" else found.astype(int)
+        above = self.decision_function(X, index)
+        return self._encoder.inverse_transform(above if self._kind == "multiclass" else (above >= 0).astype(int))
 
     def decision_function(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return how far presence is above the threshold, (B, C), or (B,) of the class where y has two values."""
-        check_is_fitted(self)
-        found = self._each(X, index, self.loss_.presence_scores) - self.threshold_
-        return found[:, 0] if self._kind == "binary" else found
+        above = self._scored(X, index) - self.threshold_
+        return above[:, 0] if self._kind == "binary" else above
 
     def predict_proba(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return (B, C), the probability that each class is in a bag; of y (B,), that of each value, summing to 1.
@@ -145,46 +149,85 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if not self.loss_.presence_is_log_odds:
             raise UsageError(f"{self.loss_.name} has no probabilities: use predict or decision_function")
         if self._kind == "multiclass":
-            return self._each(X, index, self._one_class)
-        found = self._each(X, index, lambda logits, mask: self.loss_.presence_scores(logits, mask).sigmoid())
-        return np.concatenate([1 - found, found], axis=1) if self._kind == "binary" else found
+            return self._scored(X, index, self._one_class)
+        probs = self._scored(X, index, lambda logits, mask: self.loss_.presence_scores(logits, mask).sigmoid())
+        return np.concatenate([1 - probs, probs], axis=1) if self._kind == "binary" else probs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, index: ArrayLike | None = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
+        found = self.predict(X, index)
         if self._kind == "sets":
-            right = [{*found} == {*true} for found, true in zip(self.predict(X, index), y, strict=True)]
-        else:
-            found = self.predict(X, index)
-            right = (np.asarray(y) == found).reshape(len(found), -1).all(axis=1)
-        return float(np.average(right, weights=sample_weight))
+            both = MultiLabelBinarizer().fit([*y, *found])
+            y, found = both.transform(y), both.transform(found)
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _one_class(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """Return (B, C), the probability of each class, given that a bag has one."""
-        sets = torch.eye(len(self.classes_), dtype=torch.bool, device=logits.device).expand(len(logits), -1, -1)
-        found = [self.loss_.label_log_prob(logits, sets[:, c], mask) for c in range(sets.shape[1])]
-        return torch.stack([each for each in found if each is not None], dim=1).softmax(dim=1)
+        alone = torch.eye(len(self.classes_), dtype=torch.bool, device=logits.device)
+        log_probs = [self.loss_.label_log_prob(logits, of.expand(len(logits), -1), mask) for of in alone]
+        return torch.stack([each for each in log_probs if each is not None], dim=1).softmax(dim=1)
 
-    def _each(self, X: Any, index: Any, method: Callable[[Tensor, Tensor | None], Tensor]) -> NDArray[np.float64]:
-        """Return what a method of the loss gives the logits of bags, in their order."""
-        instances, sizes = self._checked(X, index, reset=False)
-        bags = self._tensors(instances, sizes)
-        parts = [bags[start : start + EVAL_BATCH] for start in range(0, len(bags), EVAL_BATCH)]
-        return torch.cat([method(*of).double().cpu() for of in self._logits(parts)]).numpy()
+    def _scored(self, X: Any, index: ArrayLike | None, method: Method | None = None) -> NDArray[np.float64]:
+        """Return (B, C), what a method says of bags, presence_scores where there is none."""
+        check_is_fitted(self)
+        method = method or self.loss_.presence_scores
+        return self._apply(method, self._standardised(*self._instances(X, index, reset=False))).double().numpy()
 
     @torch.no_grad()
-    def _logits(self, parts: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield logits and mask of some bags at a time."""
-        self.network_.eval()
+    def _apply(self, method: Method, bags: Sequence[Tensor]) -> Tensor:
         device = next(self.network_.parameters()).device
-        for part in parts:
-            instances, mask = pad_bags(part)
-            bags = Bags(instances, torch.zeros(len(part), 0, dtype=torch.bool), mask).to(device)
-            yield self.network_.logits_of(bags).float(), mask.to(device)
+        found = []
+        for start in range(0, len(bags), EVAL_BATCH):
+            instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
+            some = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
+            found.append(method(self.network_.logits_of(some).float(), some.mask).cpu())
+        return torch.cat(found)
 
-    def _tensors(self, instances: NDArray[np.float32], sizes: Sequence[int]) -> list[Tensor]:
-        """Return bags of standardised features."""
-        mean = torch.from_numpy(self._mean).float()
-        return [*((torch.from_numpy(instances) - mean) / self._scale.float()).split([*sizes])]
+    def _instances(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
+        """Return the instances (N, D) of all bags, one bag after another, and the size of each."""
+        X = np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
+        bag_of = None
+        if index is not None:
+            bag_of, _ = pd.factorize(column_or_1d(index))  # by first occurrence; -1 where it is missing
+        elif not hasattr(X, "shape") or len(X.shape) == 3 or (len(X.shape) == 1 and X.dtype == object):
+            bags = [np.atleast_2d(np.asarray(bag)) for bag in X]
+            if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
+                given = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
+                raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {given}")
+            if empty := [number for number, bag in enumerate(bags) if not len(bag)]:
+                raise UsageError(f"bag {empty[0]} has no instances: leave it out")
+            X, bag_of = np.concatenate(bags), np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
+        rows = validate_data(self, X, reset=reset, dtype=np.float32)
+        if bag_of is None:
+            bag_of = np.arange(len(rows))
+        if len(bag_of) != len(rows) or (bag_of < 0).any():
+            named = (bag_of >= 0).sum()
+            raise UsageError(f"index must name the bag of each of the {len(rows)} rows, got {named} names")
+        return rows[np.argsort(bag_of, kind="stable")], np.bincount(bag_of).tolist()
+
+    def _standardised(self, rows: NDArray[np.float32], sizes: list[int]) -> list[Tensor]:
+        """Return the bags (K_i, D)."""
+        return [*torch.from_numpy(self._scaler.transform(rows)).split(sizes)]
+
+    def _learn_labels(self, y: Any) -> Tensor:
+        """Return label sets (B, C) bool, and remember which classes they have and in which form they were given."""
+        if y is None:
+            raise UsageError("BagClassifier requires y to be passed, but the target y is None")
+        if _are_collections(y):
+            self._kind, self._encoder = "sets", MultiLabelBinarizer()
+        else:
+            y = np.asarray(y)
+            self._kind, self._encoder = type_of_target(y), LabelBinarizer()
+            if self._kind != "multilabel-indicator":
+                y = column_or_1d(y, warn=True)
+                check_classification_targets(y)
+                if len(np.unique(y)) < 2:
+                    raise UsageError(f"y has one class, {y[0]}: nothing can be learnt")
+        labels = self._encoder.fit_transform(y)
+        self.classes_ = self._encoder.classes_
+        if not len(self.classes_):
+            raise UsageError("all label sets are empty: nothing can be learnt")
+        return torch.from_numpy(labels > 0)
 
     def _new_loss(self) -> Loss:
         from milbench import load_loss
@@ -194,91 +237,48 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             raise UsageError(f"BagClassifier trains on label sets; {loss.name} needs {loss.target_kind}")
         return loss
 
-    def _recipe(self, task: Task) -> Recipe:
-        given = {"epochs": self.epochs, **(self.recipe or {})}
-        if wrong := given.keys() - Recipe.model_fields:
-            raise unknown("setting of recipe", min(wrong), Recipe.model_fields)
-        return Recipe(**(task.recipe().model_dump() | given))
 
-    def _checked(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
-        """Return the instances (N, D) of all bags, in their order, and the size of each."""
-        if hasattr(X, "__array__") and not hasattr(X, "shape"):
-            X = np.asarray(X)
-        if index is not None:
-            order, sizes = _grouped(index)
-            return validate_data(self, X, reset=reset, dtype=np.float32)[order], sizes
-        if hasattr(X, "shape") and len(X.shape) != 3 and not (len(X.shape) == 1 and X.dtype.kind == "O"):
-            rows = validate_data(self, X, reset=reset, dtype=np.float32)
-            return rows, [1] * len(rows)
-        bags = [np.atleast_2d(np.asarray(bag)) for bag in X]
-        if len({bag.shape[1:] for bag in bags}) != 1 or bags[0].ndim != 2:
-            given = ", ".join(sorted({str(bag.shape) for bag in bags})[:5]) or "none"
-            raise UsageError(f"bags must be arrays (K, D) of instances with the same D features, got {given}")
-        return validate_data(self, np.concatenate(bags), reset=reset, dtype=np.float32), [len(bag) for bag in bags]
-
-    def _learn_labels(self, y: Any, count: int) -> Tensor:
-        """Return label sets (B, C) bool, and remember which classes they have and in which form they were given."""
-        if isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple, set, frozenset)):
-            self._kind, self._sets = "sets", MultiLabelBinarizer()
-            found = self._sets.fit_transform(y)
-            self.classes_ = self._sets.classes_
-        else:
-            if y is None:
-                raise UsageError("BagClassifier requires y to be passed, but the target y is None")
-            if type_of_target(y) == "multilabel-indicator":
-                self._kind, found = "numbers", np.asarray(y)
-                self.classes_ = np.arange(found.shape[1])
-            else:
-                values = column_or_1d(y, warn=True)
-                check_classification_targets(values)
-                self.classes_, numbers = np.unique(values, return_inverse=True)
-                if len(self.classes_) < 2:
-                    raise UsageError(f"y has one class, {self.classes_[0]}: nothing can be learnt")
-                self._kind = "binary" if len(self.classes_) == 2 else "multiclass"
-                found = numbers[:, None] if self._kind == "binary" else np.eye(len(self.classes_))[numbers]
-        if len(found) != count:
-            raise UsageError(f"there are {count} bags and labels of {len(found)}")
-        return torch.from_numpy(np.asarray(found) > 0)
-
-
-class _Arrays(Task):
-    """The training bags of a `BagClassifier`: batches, network and recipe are those of the task feature-bags."""
+class _TrainingBags(Task):
+    """The training bags of a `BagClassifier`; batches and recipe are those of the task feature-bags."""
 
     name = "feature-bags"
 
-    def __init__(self, of: BagClassifier, bags: list[Tensor], labels: Tensor, device: torch.device) -> None:
+    def __init__(self, of: BagClassifier, bags: Sequence[Tensor], labels: Tensor, device: torch.device) -> None:
+        self.batch_bags = positive("batch_bags", of.batch_bags, least=1)
         self.of, self.bags, self.labels, self.device = of, bags, labels, device
         self.num_classes = labels.shape[1]
         self.max_labels = int(labels.sum(dim=1).max())
         self.positions = max(1, round(sum(map(len, bags)) / len(bags)))
 
     @property
-    def parts(self) -> list[list[Tensor]]:
-        return [self.bags[start : start + EVAL_BATCH] for start in range(0, len(self.bags), EVAL_BATCH)]
-
-    @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.bags) // self.of.batch_bags)
+        return -(-len(self.bags) // self.batch_bags)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        for numbers in torch.randperm(len(self.bags), generator=rng).split(self.of.batch_bags):
+        for numbers in torch.randperm(len(self.bags), generator=rng).split(self.batch_bags):
             instances, mask = pad_bags([self.bags[number] for number in numbers.tolist()])
             yield Bags(instances, self.labels[numbers], None if bool(mask.all()) else mask).to(self.device)
 
     def network(self, seed: int) -> Network:
-        features, network = self.bags[0].shape[1], self.of.network
-        if network is None:
-            return InstanceMLP((features, 64, self.num_classes + 1), seed)
-        if isinstance(network, str):
-            return load_network(network, features, self.num_classes, seed)
-        return network(features, self.num_classes, seed)
+        features, given = self.bags[0].shape[1], self.of.network
+        if given is None:
+            return self.encoder(self.num_classes + 1, seed)
+        if isinstance(given, str):
+            return load_network(given, features, self.num_classes, seed)
+        made: object = None if isinstance(given, torch.nn.Module) else given(features, self.num_classes, seed)
+        if not isinstance(made, Network):
+            got = type(given if made is None else made).__name__
+            raise UsageError(f"network must be a name, or a function that returns a milbench.Network, got {got}")
+        return made
 
     def encoder(self, width: int, seed: int) -> Network:
         return InstanceMLP((self.bags[0].shape[1], 64, width), seed)
 
     def recipe(self) -> Recipe:
-        task: Task = tasks().create(self.name, {"table": ""})
-        return task.recipe()
+        default: Recipe = tasks().create(self.name, {"table": ""}).recipe()
+        given = {"epochs": self.of.epochs, **(self.of.recipe or {})}
+        recipe: Recipe = validated("recipe", Recipe, default.model_dump() | given)
+        return recipe
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         return ""
@@ -293,12 +293,12 @@ class _Arrays(Task):
         raise UsageError("bags of an estimator have no gallery")
 
 
-def _grouped(index: ArrayLike) -> tuple[NDArray[np.int64], list[int]]:
-    """Return the order of rows in which those of a bag follow one another, and the size of each bag."""
-    values, first, inverse, counts = np.unique(
-        np.asarray(index), return_index=True, return_inverse=True, return_counts=True
-    )
-    by_first = np.argsort(first, kind="stable")
-    rank = np.empty(len(values), np.int64)
-    rank[by_first] = np.arange(len(values))
-    return np.argsort(rank[inverse.ravel()], kind="stable"), counts[by_first].tolist()
+def _are_collections(y: Any) -> bool:
+    """Return whether y is collections of classes; nested lists of zeros and ones are a matrix, as in scikit-learn."""
+    kinds = (list, tuple, set, frozenset, np.ndarray)
+    if getattr(y, "ndim", 1) != 1 or not isinstance(y, Iterable) or not all(isinstance(one, kinds) for one in y):
+        return False
+    try:
+        return bool(type_of_target(y) != "multilabel-indicator")
+    except ValueError:  # collections of different sizes
+        return True

@@ -6,9 +6,9 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from milbench.losses import NoisyOr
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from milbench import BagClassifier, Network, UsageError
+from milbench.losses import NoisyOr
 
 CANNOT = {"check_methods_subset_invariance": "networks compute in float32, and its tolerance is 1e-7"}
 
@@ -51,11 +52,16 @@ def test_it_learns_label_sets_in_the_form_in_which_they_are_given() -> None:
     assert np.array_equal(by_numbers.predict_proba(NEW), by_names.predict_proba(NEW))
     assert by_numbers.predict_proba(NEW).shape == TRUTH.shape
     assert by_names.classes_.tolist() == ["owl", "wren"]
+    nested = short(epochs=1).fit(BAGS, LABELS.tolist())
+    assert np.array_equal(nested.predict(NEW), short(epochs=1).fit(BAGS, LABELS).predict(NEW))
+    series = short(epochs=1).fit(BAGS, pd.Series(names))
+    assert series.predict(NEW) == short(epochs=1).fit(BAGS, names).predict(NEW)
 
 
 def test_one_label_a_bag() -> None:
     two = short().fit(BAGS, np.where(LABELS[:, 0], "yes", "no"))
     assert two.score(NEW, np.where(TRUTH[:, 0], "yes", "no")) > 0.9
+    assert two.score(NEW, np.where(TRUTH[:, :1], "yes", "no")) > 0.9  # a column, as of a table
     assert np.array_equal(two.predict(NEW) == "yes", two.decision_function(NEW) >= 0)
     assert np.allclose(two.predict_proba(NEW)[:, 1], 1 / (1 + np.exp(-two.decision_function(NEW) - two.threshold_)))
     alone = [np.flatnonzero(row.sum() == 1) for row in LABELS]
@@ -75,6 +81,8 @@ def test_bags_may_be_rows_with_an_index_or_arrays_of_one_size() -> None:
     assert indexed.n_features_in_ == 3
     assert np.array_equal(listed.predict(BAGS), listed.predict(np.concatenate(BAGS), index=index))
     assert set(indexed.predict(np.concatenate(BAGS)[order], index=index[order]).ravel()) <= {0, 1}
+    with pytest.raises(UsageError, match=f"index must name the bag of each of the {len(index)} rows"):
+        short().fit(np.concatenate(BAGS), LABELS, index=index[:-1])
     even = np.stack([bag[:2] for bag in BAGS])
     assert np.array_equal(listed.predict(even), listed.predict([*even]))
 
@@ -118,12 +126,17 @@ def test_scikit_learns_own_checks_pass() -> None:
     [
         ({"loss": "exat"}, BAGS, LABELS, "did you mean 'exact'"),
         ({"loss": "count"}, BAGS, LABELS, "trains on label sets; count needs counts"),
-        ({"recipe": {"lrr": 1}}, BAGS, LABELS, "unknown setting of recipe 'lrr'; did you mean 'lr'"),
+        ({"recipe": {"lrr": 1}}, BAGS, LABELS, "unknown parameter of recipe 'lrr'; did you mean 'lr'"),
         ({"network": "mpl"}, BAGS, LABELS, "unknown network 'mpl'"),
         ({}, [*BAGS[:-1], np.zeros((2, 4))], LABELS, "instances with the same D features, got (2, 3), (2, 4)"),
         ({}, BAGS[:-1], LABELS, "59 bags and labels of 60"),
         ({}, [bag[:1] for bag in BAGS], LABELS, "no instance for every class"),
         ({}, BAGS, LABELS[:, 0] * 0, "y has one class"),
+        ({}, BAGS, [[]] * 60, "all label sets are empty"),
+        ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),
+        ({"network": torch.nn.Linear(3, 3)}, BAGS, LABELS, "a function that returns a milbench.Network, got Linear"),
+        ({"batch_bags": 0}, BAGS, LABELS, "batch_bags must be a whole number from 1 on, got 0"),
+        ({"recipe": {"lr": -1}}, BAGS, LABELS, "recipe: lr = -1"),
     ],
 )
 def test_a_mistake_is_one_line(params: dict[str, Any], bags: Any, labels: Any, naming: str) -> None:

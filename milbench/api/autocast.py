@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from milbench.errors import UsageError
+
 AnyMethod = TypeVar("AnyMethod", bound=Callable[..., Any])
 
 
@@ -21,6 +23,8 @@ def without_autocast(method: AnyMethod) -> AnyMethod:
     @functools.wraps(method)
     def precise(self: Any, *args: Any, **kwargs: Any) -> Any:
         logits = args[0] if args else kwargs["logits"]
+        if not isinstance(logits, torch.Tensor):
+            raise UsageError(f"{self.name}: logits must be a tensor, got {type(logits).__name__}")
         if not _is_available(logits.device.type):
             return method(self, *args, **kwargs)
         with torch.autocast(logits.device.type, enabled=False):

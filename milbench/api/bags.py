@@ -152,7 +152,12 @@ def pad_bags(bags: Sequence[ArrayLike | Tensor]) -> tuple[Tensor, Tensor]:
         tensor([[ True,  True,  True],
                 [ True, False, False]])
     """
-    parts = [torch.as_tensor(bag) for bag in bags]
+    parts = []
+    for bag in bags:
+        try:
+            parts.append(torch.as_tensor(bag))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"bags must be arrays of numbers, got {type(bag).__name__}: {error}") from None
     shapes = {part.shape[1:] for part in parts if part.ndim}
     if len(shapes) != 1 or not all(part.ndim for part in parts):
         given = ", ".join(sorted({str(tuple(part.shape)) for part in parts})) or "no bag"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import ClassVar, Literal, Self, get_args
 
 import torch
@@ -19,6 +19,7 @@ from milbench.errors import UsageError, closest, one_of, unknown
 Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 Reduction = Literal["none", "mean", "sum"]
+_REDUCTIONS: tuple[str, ...] = get_args(Reduction)  # here, as PyTorch 2.6 cannot compile the call
 LabelSets = Tensor | Sequence[Iterable[int]]
 """Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
 
@@ -98,7 +99,7 @@ class Loss(torch.nn.Module, ABC):
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
-        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, get_args(Reduction))
+        self.reduction: Reduction = one_of(f"reduction of {self.name}", reduction, _REDUCTIONS)
 
     @property
     def checks_values(self) -> bool:
@@ -240,7 +241,7 @@ class Loss(torch.nn.Module, ABC):
         values = self._of_bags(logits, labels, mask, target)
         if self.reduction == "none":
             return values
-        one_of(f"reduction of {self.name}", self.reduction, get_args(Reduction))  # it may have been set since
+        one_of(f"reduction of {self.name}", self.reduction, _REDUCTIONS)  # it may have been set since
         return values.mean() if self.reduction == "mean" else values.sum()
 
     @without_autocast
@@ -432,8 +433,10 @@ class Loss(torch.nn.Module, ABC):
         flat = logits.unsqueeze(-1).flatten(2)  # also without position dimensions, also an empty batch
         if mask is None:
             return flat, None
-        if mask.dtype != torch.bool or mask.shape != (batch, *positions):
-            raise UsageError(f"{self.name}: mask must be bool of shape {(batch, *positions)}, got {_kind(mask)}")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
+            raise UsageError(
+                f"{self.name}: mask must be a bool tensor of shape {(batch, *positions)}, got {_kind(mask)}"
+            )
         flat_mask = mask.unsqueeze(-1).flatten(1)
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
 
@@ -455,8 +458,9 @@ def _multi_hot(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: b
     """Return label sets as (B, C) bool, checked against flattened logits and, where `values`, against the bags."""
     batch, channels, positions = logits.shape
     if not isinstance(labels, Tensor):
-        is_array = hasattr(labels, "__array__")
-        labels = torch.as_tensor(labels) if is_array else _from_lists(labels, batch, channels - 1)
+        array = labels.__array__() if hasattr(labels, "__array__") else labels
+        lists = str(getattr(array, "dtype", "object")) == "object"
+        labels = _from_lists(array, batch, channels - 1) if lists else torch.tensor(array)
         labels = labels.to(logits.device)
     if labels.shape != (batch, channels - 1):
         raise UsageError(
@@ -484,8 +488,9 @@ def _multi_hot(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: b
 
 def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
     """Return (B, C) bool from the numbers of the classes of every bag."""
-    if len(labels) != batch:
-        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {len(labels)}")
+    if not isinstance(labels, Sized) or len(labels) != batch:
+        given = len(labels) if isinstance(labels, Sized) else repr(labels)
+        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {given}")
     found = torch.zeros(batch, num_classes, dtype=torch.bool)
     for bag, classes in enumerate(labels):
         numbers = classes.tolist() if hasattr(classes, "tolist") else classes
@@ -495,9 +500,15 @@ def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -
             if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
                 expected = f"class numbers from 0 to {num_classes - 1}"
                 raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
+            if found[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
+                raise UsageError(
+                    f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
+                )
             found[bag, number] = True
     return found
 
 
-def _kind(tensor: Tensor) -> str:
+def _kind(tensor: object) -> str:
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -112,6 +113,8 @@ def test_gradients_of_every_bag_at_once(name: str) -> None:
         LABELS.float(),
         LABELS.long(),
         LABELS.numpy(),
+        pd.DataFrame(LABELS.numpy()),
+        pd.Series(LISTS),
     ],
     ids=lambda labels: type(labels).__name__,
 )
@@ -164,6 +167,18 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
         (lambda: library.Exact()(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
         (lambda: library.Exact()(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
         (lambda: library.Exact()(some_logits(K), [[True], [], [], []]), "bag 0 must be class numbers"),
+        (lambda: library.Exact()(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
+        (
+            lambda: library.Exact()(some_logits(K), LABELS.int().tolist()),
+            "name class 1 twice: expected each class once",
+        ),
+        (lambda: library.Exact()(some_logits(K), None), "for each of the 4 bags, got None"),
+        (lambda: library.Exact()(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
+        (
+            lambda: library.Exact()(some_logits(K), LISTS, MASK.numpy()),
+            "mask must be a bool tensor of shape (4, 6), got",
+        ),
+        (lambda: pad_bags([[[1.0, 2.0], [1.0]]]), "bags must be arrays of numbers, got list"),
         (lambda: library.Exact()(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
         (lambda: library.Count()(some_logits(K), LISTS), "needs a target of counts, integers of shape (4, 3)"),
         (lambda: library.Count()(some_logits(K), LISTS, None, LABELS.float()), "got float32 of shape (4, 3)"),
@@ -202,9 +217,9 @@ SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
         (torch.zeros(B, 1, K), LABELS, None, "logits must be floating point"),
         (some_logits(2), LABELS, None, "bag 3 has 3 classes in its label set and only 2 positions"),
         (some_logits(K), LABELS, SMALL, "bag 3 has 3 classes in its label set and only 2 positions"),
-        (some_logits(K), LABELS, MASK[:, :-1], "mask must be bool of shape (4, 6)"),
-        (some_logits(K), LABELS, MASK.reshape(B, 2, 3), "mask must be bool of shape (4, 6)"),
-        (some_logits(K), LABELS, MASK.float(), "mask must be bool of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK[:, :-1], "mask must be a bool tensor of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.reshape(B, 2, 3), "mask must be a bool tensor of shape (4, 6)"),
+        (some_logits(K), LABELS, MASK.float(), "mask must be a bool tensor of shape (4, 6)"),
     ],
 )
 def test_an_argument_of_another_shape_or_kind_is_one_line(
