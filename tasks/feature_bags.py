@@ -19,6 +19,7 @@ from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite, new_bags
 from milbench.data.own_bags import Columns, OwnBags, load_features
@@ -181,21 +182,21 @@ class FeatureBags(TableBags):
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
         """Yield the bags of tables and of files of features; instances are counted from 0 in each bag."""
-        found = new_bags(paths, self.columns, self._feature_names)
-        sizes = np.array([bag.shape[0] for bag in found])
+        found = [*new_bags(paths, self.columns, self._feature_names).items()]
+        sizes = np.array([bag.shape[0] for _, bag in found])
         for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
             some = [found[number] for number in numbers]
             mask = torch.arange(int(sizes[numbers].max())) < torch.from_numpy(sizes[numbers]).unsqueeze(1)
-            parts = [torch.from_numpy(finite(bag)) for bag in some]
+            parts = [torch.from_numpy(finite(name, bag)) for name, bag in some]
             instances = pad_sequence(parts, batch_first=True)
             labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
-            coords = [bag.coords() for bag in some if bag.coords is not None]
+            coords = [bag.named[COORDINATES]() for _, bag in some if COORDINATES in bag.named]
             if len(coords) == len(some):
                 plane = pad_sequence([torch.tensor(at).float() for at in coords], batch_first=True)
                 places |= {"x": plane[..., 0], "y": plane[..., 1]}
             bags = Bags(instances, labels, None if bool(mask.all()) else mask)
-            yield NamedBags(self.columns.bag, [bag.name for bag in some], bags, places)
+            yield NamedBags(self.columns.bag, [name for name, _ in some], bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
         """Return the metrics of label sets, and those of instances where the table has their classes."""

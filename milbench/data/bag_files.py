@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from milbench._utils import extras
 from milbench.data.table import shown
-from milbench.errors import UsageError, closest
+from milbench.errors import closest
 
 if TYPE_CHECKING:
     from milbench.data.log_mel import LogMel
@@ -35,6 +34,9 @@ WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 BFLOAT16 = "bfloat16"
 """A type that numpy lacks: its bytes are kept as uint16."""
+Arrays = Mapping[str, Any]
+"""The arrays of an open file by their names, as its library has them; "" is the name of an only one without a name."""
+Reader = Callable[[Path], AbstractContextManager[Arrays]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,17 @@ class BagFile:
         named: returns COORDINATES (K, 2), where in the plane the instances are, and CLASSES (K,), as far as there.
         kind: what has to be the same in all files of a table, such as "frames of 20 features".
         frames_per_second: of a recording.
+        starts: of each bag, where the array has several.
     """
 
     shape: tuple[int, ...]
     dtype: str
     read: Callable[[], NDArray[Any]]
     mapped: bool = False
-    named: dict[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
+    named: Mapping[str, Callable[[], NDArray[Any]]] = field(default_factory=dict)
     kind: str = ""
     frames_per_second: float = 0.0
+    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
-    about = _opened(lambda where, _: soundfile.info(where), path, "")
+    with _as_value_error():
+        about = soundfile.info(path)
 
     def samples() -> NDArray[np.float32]:
         values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
@@ -120,14 +125,35 @@ def _present(path: Path) -> Path:
     return path
 
 
-def _opened(reader: Callable[[Path, str], Any], path: Path, key: str) -> Any:
-    """Return what a reader finds. Every one has errors of its own for a damaged file: they become ValueErrors."""
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Turn what a library raises for a damaged file, each something of its own, into a ValueError of one line."""
     try:
-        return reader(path, key)
-    except (ValueError, UsageError):
+        yield
+    except ValueError:
         raise
     except Exception as error:
         raise ValueError((str(error) or type(error).__name__).split("\n")[0]) from error
+
+
+def _opened(reader: Reader, path: Path, key: str) -> BagFile:
+    """Return the array that the key names in a file, see `open_features`."""
+
+    def read(name: str) -> NDArray[Any]:
+        with reader(path) as arrays:
+            return _as_numpy(arrays[name])
+
+    def flat(name: str) -> NDArray[Any]:
+        array = read(name)
+        return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
+
+    with _as_value_error(), reader(path) as arrays:
+        found = arrays[chosen := "" if "" in arrays else _chosen(key, list(arrays))]
+        shape = tuple(found.shape if hasattr(found, "shape") else found.get_shape())
+        dtype = found.dtype if hasattr(found, "dtype") else found[:1].dtype
+        named = {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in arrays}
+    name = dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    return BagFile(shape, name, partial(read, chosen), mapped=reader is _npy, named=named)
 
 
 def _numbers(found: BagFile, axes: str) -> BagFile:
@@ -169,104 +195,76 @@ def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
     return LogMel(rate, hop, WINDOW_STEPS * hop, settings.bands)
 
 
-def _npy(path: Path, key: str) -> BagFile:  # noqa: ARG001
-    def mapped() -> NDArray[Any]:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array
-
+@contextmanager
+def _npy(path: Path) -> Iterator[Arrays]:
     if path.stat().st_size == 0:
         raise ValueError("it is empty")
-    array = mapped()  # raises where the file is shorter than its header claims
-    return BagFile(array.shape, array.dtype.str, mapped, mapped=True)
+    yield {"": np.load(path, mmap_mode="r", allow_pickle=False)}  # an error where it is shorter than its header claims
 
 
-def _npz(path: Path, key: str) -> BagFile:
-    with zipfile.ZipFile(path) as file:
-        names = [name.removesuffix(".npy") for name in file.namelist()]
-        chosen = _chosen(key, names)
-        with file.open(f"{chosen}.npy") as member:
+@contextmanager
+def _npz(path: Path) -> Iterator[Arrays]:
+    with np.load(path, allow_pickle=False) as file:
+        yield {name: _Member(file, name) for name in file.files}
+
+
+class _Member:
+    """An array of a .npz file, of which the header alone is read until it is indexed."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self.whole = partial(file.__getitem__, name)
+        with file.zip.open(f"{name}.npy") as member:
             version = np.lib.format.read_magic(member)
             header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = header(member)
+            self.shape, _, self.dtype = header(member)
 
-    def read(name: str) -> NDArray[Any]:
-        with np.load(path, allow_pickle=False) as arrays:
-            array: NDArray[Any] = arrays[name]
-            return array
-
-    return BagFile(shape, dtype.str, partial(read, chosen), named=_named(names, read))
+    def __getitem__(self, part: Any) -> NDArray[Any]:
+        found: NDArray[Any] = self.whole()[part]
+        return found
 
 
-def _hdf5(path: Path, key: str) -> BagFile:
+@contextmanager
+def _hdf5(path: Path) -> Iterator[Arrays]:
     h5py = extras.load("h5py", "h5", str(path))
-    names: list[str] = []
+    arrays: dict[str, Any] = {}
     with h5py.File(path) as file:
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        array = file[_chosen(key, names)]
-        name, shape, dtype = array.name, array.shape, array.dtype.str
-
-    def read(name: str) -> NDArray[Any]:
-        with h5py.File(path) as file:
-            found: NDArray[Any] = file[name][()]
-            return found
-
-    return BagFile(shape, dtype, partial(read, name), named=_named(names, read))
+        file.visititems(lambda name, item: arrays.update({name: item} if isinstance(item, h5py.Dataset) else {}))
+        yield arrays
 
 
-def _torch(path: Path, key: str) -> BagFile:
+@contextmanager
+def _torch(path: Path) -> Iterator[Arrays]:
     import torch
 
-    def load() -> Any:
-        with suppress(RuntimeError):  # the older format, which is no archive, cannot be mapped
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return torch.load(path, map_location="cpu", weights_only=True)
-
+    load = partial(torch.load, path, map_location="cpu", weights_only=True)
     try:
-        found = load()
+        try:
+            found = load(mmap=True)
+        except RuntimeError:  # the older format, which is no archive, cannot be mapped
+            found = load()
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
-    names = list(found) if isinstance(found, dict) else []
-    chosen = _chosen(key, names) if names else ""
-    tensor = found[chosen] if names else found
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"expected a tensor, got {type(tensor).__name__}")
-
-    def read(name: str) -> NDArray[Any]:
-        return _as_array(load()[name] if name else load())
-
-    return BagFile(
-        tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), partial(read, chosen), named=_named(names, read)
-    )
+    tensors = found.items() if isinstance(found, dict) else [("", found)]
+    yield {name: tensor for name, tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
-def _safetensors(path: Path, key: str) -> BagFile:
+@contextmanager
+def _safetensors(path: Path) -> Iterator[Arrays]:
     from safetensors import safe_open
 
-    def read(name: str) -> NDArray[Any]:
-        with safe_open(path, "pt") as file:
-            return _as_array(file.get_tensor(name))
-
     with safe_open(path, "pt") as file:
-        names = list(file.keys())
-        chosen = _chosen(key, names)
-        about = file.get_slice(chosen)
-        dtype, shape = str(about[:1].dtype).removeprefix("torch."), tuple(about.get_shape())
-    return BagFile(shape, dtype, partial(read, chosen), named=_named(names, read))
+        yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
 
 
-def _as_array(tensor: Any) -> NDArray[Any]:
-    import torch
+def _as_numpy(array: Any) -> NDArray[Any]:
+    """Return all of an array of any library."""
+    whole = array[:]
+    if not isinstance(whole, np.ndarray):
+        import torch
 
-    found: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        whole = (whole.view(torch.uint16) if whole.dtype == torch.bfloat16 else whole).numpy()
+    found: NDArray[Any] = whole
     return found
-
-
-def _named(names: list[str], read: Callable[[str], NDArray[Any]]) -> dict[str, Callable[[], NDArray[Any]]]:
-    def flat(name: str) -> NDArray[Any]:
-        array = read(name)
-        return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
-
-    return {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in names}
 
 
 def _chosen(key: str, names: list[str]) -> str:
@@ -280,7 +278,7 @@ def _chosen(key: str, names: list[str]) -> str:
     raise ValueError(f"expected one array, or a key (there are: {shown(names)})" if not key else f"no {key!r}{hint}")
 
 
-_READERS: dict[str, Callable[[Path, str], BagFile]] = {
+_READERS: dict[str, Reader] = {
     ".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".pt": _torch, ".pth": _torch,
     ".safetensors": _safetensors,
 }  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,14 +19,12 @@ from numpy.typing import NDArray
 
 from milbench.data.array_cache import check_room
 from milbench.data.bag_files import BFLOAT16, BagFile
-from milbench.data.in_order import in_order, threads
-from milbench.data.table import shown
-from milbench.errors import UsageError
+from milbench.data.in_order import read_all
 
 BLOCK = 1 << 17
 """Numbers that are looked at together: a megabyte in double precision."""
-MOST_NAMED = 20
-"""At most how many wrong files a message names; it counts the others."""
+PART = 1 << 22
+"""Numbers of a table with a row an instance that are packed together: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,41 +156,31 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends
     return Pass(means, squares, lows, highs, [one.digest() for one in hashes])
 
 
-def write_rows(
-    folder: Path, features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> dict[str, Any]:
-    """Write the bags of a table that has a row an instance.
+def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[BagFile]:
+    """Return the bags of a table that has a row an instance, those of about PART numbers as one file.
 
     Args:
-        folder: to write to.
         features: (N, D), as they are in the table.
         order: (N,) the rows of the table, bag by bag.
         offsets: (B + 1,), bag b has the rows order[offsets[b]] to order[offsets[b + 1] - 1].
     """
-    parts = max(1, min(threads(), len(offsets) - 1))
-    limits = np.unique(np.searchsorted(offsets, np.linspace(0, offsets[-1], parts + 1)))
-    step = max(1, BLOCK // features.shape[1])
-    with (folder / "instances.npy").open("wb") as out:
-        header = {"descr": "<f4", "fortran_order": False, "shape": features.shape}
-        np.lib.format.write_array_header_1_0(out, header)
-        for start in range(0, len(order), step):
-            out.write(features[order[start : start + step]].data)
-    packed = np.load(folder / "instances.npy", "r", allow_pickle=False)
+    step = max(1, PART // features.shape[1])
+    limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
 
-    def one(limit: tuple[int, int]) -> Pass:
-        low, high = limit
-        return looked_at(packed[offsets[low] : offsets[high]], offsets[low:high] - offsets[low], "float32", ends=True)
+    def part(low: int, high: int) -> BagFile:
+        first, last = offsets[low], offsets[high]
+        shape = (int(last - first), features.shape[1])
+        return BagFile(shape, "float32", lambda: features[order[first:last]], starts=offsets[low:high] - first)
 
-    with ThreadPoolExecutor(parts) as pool:
-        return _written(folder, offsets, [*pool.map(one, pairwise(limits.tolist()))], "float32")
+    return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
 def write_files(
     folder: Path, files: Sequence[BagFile], place: Callable[[int], str], *, ends: bool = False, what: str = "files"
 ) -> dict[str, Any]:
-    """Write the bags of a table with a file a bag; they stay in their files if all can be mapped and are of one type.
+    """Write the bags of a table; they stay in their files if all can be mapped and are of one type.
 
-    `place` says how a message names the file of a bag, and `what` the files are, such as "images".
+    `place` says how a message names a file, and `what` the files are, such as "images".
 
     Raises:
         UsageError: files cannot be read, all of which are named, or the disk has too little room.
@@ -202,59 +189,34 @@ def write_files(
     dtype = kinds.pop() if len(kinds) == 1 else _common(kinds)
     stay = all(file.mapped and file.dtype == dtype for file in files)
     stored = np.dtype(np.uint16 if dtype == BFLOAT16 else dtype)
-    offsets = np.cumsum([0, *(file.shape[0] for file in files)])
+    ends_of_files = np.cumsum([0, *(file.shape[0] for file in files)])
+    starts = [first + file.starts for first, file in zip(ends_of_files.tolist(), files, strict=False)]
+    offsets = np.append(np.concatenate(starts), ends_of_files[-1])
     shape = int(offsets[-1]), *files[0].shape[1:]
     room = 0 if stay else int(np.prod(shape)) * stored.itemsize
-    check_room(folder, room + 16 * len(files) * shape[1], "the packed instances")
+    check_room(folder, room + 16 * (len(offsets) - 1) * shape[1], "the packed instances")
 
-    def one(number: int) -> tuple[Pass, NDArray[Any] | None] | str:
-        file = files[number]
-        try:
-            array = file.read()
-            if array.shape != file.shape:
-                raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
-            if file.dtype != dtype:
-                array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
-            rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-            found = looked_at(rows, np.zeros(1, np.int64), dtype, ends=ends)
-        except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
-            return f"{place(number)}: {(str(error) or type(error).__name__).splitlines()[0]}"
+    def one(file: BagFile) -> tuple[Pass, NDArray[Any] | None]:
+        array = file.read()
+        if array.shape != file.shape:
+            raise ValueError(f"it has the shape {array.shape}, expected {file.shape}")
+        if file.dtype != dtype:
+            array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
+        rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
+        found = looked_at(rows, file.starts, dtype, ends=ends)
         return found, None if stay else np.ascontiguousarray(array, stored)
 
-    passes, broken = [], []
+    passes = []
     # Bytes are appended: a full disk is then an error that can be caught, while writing to mapped memory would kill.
     with (folder / "instances.npy").open("wb") as out:
         header = {"descr": stored.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(out, header)
-        for found in in_order(one, range(len(files)), f"reading {what}"):
-            if isinstance(found, str):
-                broken.append(found)
-                continue
-            passes.append(found[0])
-            if found[1] is not None:
-                out.write(found[1].data)
+        for found, array in read_all(one, files, place, what):
+            passes.append(found)
+            if array is not None:
+                out.write(array.data)
     if stay:
         (folder / "instances.npy").unlink()
-    raise_broken(broken, len(files), what)
-    return _written(folder, offsets, passes, dtype)
-
-
-def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
-    """Return the store whose arrays one of the functions above has written; `files` serve where none was packed."""
-    return BagStore(
-        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
-        arrays.get("instances"), files, dtype,
-    )  # fmt: skip
-
-
-def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
-    """Raise UsageError where some of `count` files cannot be read, which names them."""
-    if broken:
-        raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, MOST_NAMED)}")
-
-
-def _written(folder: Path, offsets: NDArray[np.int64], passes: Sequence[Pass], dtype: str) -> dict[str, Any]:
-    """Write what the passes have found, and return what `open_store` needs to know."""
     lows, highs = (_smallest(np.concatenate([getattr(found, name) for found in passes])) for name in ("lows", "highs"))
     digests = np.frombuffer(b"".join(digest for found in passes for digest in found.digests), np.uint8)
     arrays: dict[str, NDArray[Any]] = {
@@ -265,6 +227,14 @@ def _written(folder: Path, offsets: NDArray[np.int64], passes: Sequence[Pass], d
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return {"dtype": dtype}
+
+
+def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
+    """Return the store whose arrays `write_files` has written; `files` serve where none was packed."""
+    return BagStore(
+        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
+        arrays.get("instances"), files, dtype,
+    )  # fmt: skip
 
 
 def _moments(

@@ -8,8 +8,47 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from milbench.data.table import shown
+from milbench.errors import UsageError
+
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def read_all(
+    read: Callable[[T], R], files: Sequence[T], place: Callable[[int], str], what: str = "files"
+) -> Iterator[R]:
+    """Yield what is read of files, see `in_order`, until one cannot be read.
+
+    Args:
+        read: raises something of its own for a file that is damaged.
+        files: to be read.
+        place: returns how a message names a file, by its number.
+        what: they are, such as "images".
+
+    Raises:
+        UsageError: files cannot be read; when all have been tried it names the first twenty, and counts the others.
+    """
+    broken = []
+
+    def one(number: int) -> R | UsageError:
+        try:
+            return read(files[number])
+        except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
+            return UsageError(f"{place(number)}: {(str(error) or type(error).__name__).splitlines()[0]}")
+
+    for found in in_order(one, range(len(files)), f"reading {what}"):
+        if isinstance(found, UsageError):
+            broken.append(str(found))
+        elif not broken:
+            yield found
+    raise_broken(broken, len(files), what)
+
+
+def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
+    """Raise UsageError where some of `count` files cannot be read, which names the first twenty."""
+    if broken:
+        raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, 20)}")
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:

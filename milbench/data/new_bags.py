@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +20,17 @@ from milbench.data.bag_files import (
     open_features,
     open_frames,
 )
-from milbench.data.bags_store import raise_broken, single
+from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
-from milbench.data.in_order import in_order
-from milbench.data.own_bags import Columns, open_all, usual_kind
+from milbench.data.in_order import read_all
+from milbench.data.own_bags import Columns, usual_kind
 from milbench.data.table import bagged, read_table, shown
 from milbench.data.table_files import is_table, row_name
 from milbench.errors import UsageError
 
 
-class NewBag(NamedTuple):
-    """A bag whose label set is not known, with functions that return its instances (K, D), and their places (K, 2)."""
-
-    name: str
-    shape: tuple[int, ...]
-    read: Callable[[], NDArray[np.float32]]
-    coords: Callable[[], NDArray[np.float32]] | None = None
-
-
-def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
-    """Return the bags of tables, of files of features and of folders of such files.
+def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> dict[str, BagFile]:
+    """Return the bags of tables, of files of features and of folders of such files, by their names.
 
     A table has the columns of the one that was trained on, but for labels.
 
@@ -47,26 +38,26 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
         UsageError: a file is no use, or two bags have one name; the message names what.
     """
     files = _expanded(paths, FEATURE_FILES)
-    bags = [bag for path in files if is_table(path) for bag in _of_table(path, columns, feature_names)]
+    found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
     lone = [path for path in files if not is_table(path)]
-    bags += map(_of_file, map(str, lone), open_all(lone, [*map(str, lone)], partial(open_features, key=columns.key)))
-    seen = set()
-    for bag in bags:
-        if bag.name in seen:
-            raise UsageError(f"there are two bags {bag.name!r}: predict their files one at a time")
-        seen.add(bag.name)
+    found.append(_opened([*map(str, lone)], lone, [*map(str, lone)], columns))
+    bags: dict[str, BagFile] = {}
+    for name, bag in (item for some in found for item in some):
+        if name in bags:
+            raise UsageError(f"there are two bags {name!r}: predict their files one at a time")
+        bags[name] = bag
         if bag.shape[1] != len(feature_names):
             raise UsageError(
-                f"bag {bag.name!r} has {bag.shape[1]} features, expected the {len(feature_names)} that were trained on"
+                f"bag {name!r} has {bag.shape[1]} features, expected the {len(feature_names)} that were trained on"
                 f" ({shown(feature_names)})"
             )
     return bags
 
 
-def finite(bag: NewBag) -> NDArray[np.float32]:
-    """Return the instances of a bag. Raises UsageError where a number is not finite."""
-    if (broken := np.flatnonzero(~np.isfinite(features := bag.read()).all(axis=1))).size:
-        raise UsageError(f"bag {bag.name!r}, instance {broken[0]} (from 0): a feature is not finite")
+def finite(name: str, bag: BagFile) -> NDArray[np.float32]:
+    """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
+    if (broken := np.flatnonzero(~np.isfinite(features := _read(bag)).all(axis=1))).size:
+        raise UsageError(f"bag {name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 
 
@@ -95,16 +86,8 @@ def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray
     Raises:
         UsageError: images cannot be read, all of which are named.
     """
-
-    def one(path: Path) -> tuple[NDArray[np.uint8], tuple[int, int]] | str:
-        try:
-            return decoded(path, size, channels)
-        except UsageError as error:
-            return str(error)
-
-    found = list(in_order(one, files, "reading images"))
-    raise_broken([one for one in found if isinstance(one, str)], len(files), "images")
-    pixels, sizes = zip(*(one for one in found if not isinstance(one, str)), strict=True)
+    found = read_all(lambda path: decoded(path, size, channels), files, lambda n: f"image {n + 1}", "images")
+    pixels, sizes = zip(*found, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
 
@@ -121,7 +104,11 @@ def new_sequences(
     sources = [(path, read_table(path, (column,)).files(column, "sequence")) for path in files if is_table(path)]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
-        opened = open_all([path.parent / name for name in names], named, lambda one: open_frames(one, settings))
+        opened = [
+            *read_all(
+                partial(open_frames, settings=settings), [path.parent / name for name in names], named.__getitem__
+            )
+        ]
         if (found := usual_kind(opened, named)) != kind:
             raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
         for name, where, file in zip(names, named, opened, strict=True):
@@ -144,27 +131,29 @@ def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
     return found
 
 
-def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> list[NewBag]:
+def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
     table = read_table(path, (columns.bag, columns.features.removeprefix("@")))
     bags = bagged(table, columns.bag)
     if columns.of_files:
-        files = columns.files(table, bags.names)
-        named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
-        opened = open_all([path.parent / file for file in files], named, partial(open_features, key=columns.key))
-        return [_of_file(name, file) for name, file in zip(bags.names, opened, strict=True)]
+        names = columns.files(table, bags.names)
+        named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(names)]
+        return _opened(bags.names, [path.parent / file for file in names], named, columns)
     for name in feature_names:
         table.column(name, "a feature")
     order = np.argsort(bags.codes, kind="stable")
     cuts = np.flatnonzero(np.diff(bags.codes[order])) + 1
     parts = np.split(table.numbers(list(feature_names))[order], cuts)
-    if not columns.coords:
-        return [NewBag(name, part.shape, part.copy) for name, part in zip(bags.names, parts, strict=True)]
-    places = np.split(table.numbers(table.matching(columns.coords, "of x and y"))[order], cuts)
-    return [NewBag(n, part.shape, part.copy, at.copy) for n, part, at in zip(bags.names, parts, places, strict=True)]
+    files = [BagFile(part.shape, "float32", part.copy) for part in parts]
+    if columns.coords:
+        places = np.split(table.numbers(table.matching(columns.coords, "of x and y"))[order], cuts)
+        files = [replace(file, named={COORDINATES: at.copy}) for file, at in zip(files, places, strict=True)]
+    return zip(bags.names, files, strict=True)
 
 
-def _of_file(name: str, file: BagFile) -> NewBag:
-    return NewBag(name, file.shape, partial(_read, file), file.named.get(COORDINATES))
+def _opened(
+    names: Sequence[str], files: Sequence[Path], named: Sequence[str], columns: Columns
+) -> Iterable[tuple[str, BagFile]]:
+    return zip(names, read_all(partial(open_features, key=columns.key), files, named.__getitem__), strict=True)
 
 
 def _read(file: BagFile) -> NDArray[np.float32]:

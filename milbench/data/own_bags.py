@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +25,9 @@ from milbench.data.bag_files import (
     open_features,
     open_frames,
 )
-from milbench.data.bags_store import BagStore, open_store, raise_broken, write_files, write_rows
+from milbench.data.bags_store import BagStore, open_store, row_parts, write_files
 from milbench.data.image_files import COLOURS, SIDE, decoded
+from milbench.data.in_order import raise_broken, read_all
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
 from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
@@ -190,7 +192,11 @@ def load_sequences(
     def pack(folder: Path) -> Known:
         bags, known = _files_of(folder, path, "sequences", file, labels, classes)
         named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
-        files = open_all([path.parent / name for name in bags.names], named, lambda one: open_frames(one, settings))
+        files = [
+            *read_all(
+                partial(open_frames, settings=settings), [path.parent / name for name in bags.names], named.__getitem__
+            )
+        ]
         kind = usual_kind(files, named)
         known |= write_files(folder, files, named.__getitem__)
         broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
@@ -198,20 +204,6 @@ def load_sequences(
         return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
 
     return _loaded(path, "sequences", {"column": file, "labels": labels, "classes": classes, **asdict(settings)}, pack)
-
-
-def open_all(paths: Sequence[Path], named: Sequence[str], opener: Callable[[Path], BagFile]) -> list[BagFile]:
-    """Return files, opened. Raises UsageError that names all that cannot be."""
-    found, broken = [], []
-    for path, name in zip(paths, named, strict=True):
-        try:
-            found.append(opener(path))
-        except UsageError:
-            raise
-        except ValueError as error:
-            broken.append(f"{name}: {str(error).splitlines()[0]}")
-    raise_broken(broken, len(paths))
-    return found
 
 
 def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
@@ -271,9 +263,9 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     for name, array in arrays.items():
         if array is not None:
             np.save(folder / f"{name}.npy", array if name == "rows" else array[order])
-    starts = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
+    offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     features = np.memmap(unsorted, np.float32, "r", shape=(len(order), len(names)))
-    known |= write_rows(folder, features, order, starts)
+    known |= write_files(folder, row_parts(features, order, offsets), lambda _: str(path), ends=True, what="parts")
     unsorted.unlink()
     ignored = _without(table.columns, {*used, *NAMES, columns.bag, *coords})
     return known | {"features": names, "ignored": ignored}
@@ -315,7 +307,11 @@ def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: se
     files = columns.files(table, names)
     states = _states(table.path.parent, files)
     named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
-    found = open_all([table.path.parent / file for file in files], named, lambda one: open_features(one, columns.key))
+    found = [
+        *read_all(
+            partial(open_features, key=columns.key), [table.path.parent / file for file in files], named.__getitem__
+        )
+    ]
     for name, one in zip(named, found, strict=True):
         if one.shape[1] != found[0].shape[1]:
             first = f"expected {found[0].shape[1]} as in {files[0]}"

@@ -145,7 +145,7 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
     wide = len(header) > WIDE
     kinds = {name: str for name in header if name.strip() in text}
     raw = _CountingFile(path)
-    rows, checked, lines = 0, False, []
+    rows, checked = 0, False
     with io.BufferedReader(raw, 1 << 20) as file:
         chunks = pd.read_csv(
             file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True,
@@ -162,37 +162,48 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
                 _check_fields(path, separator, len(header))
             frame.index = numbers
             rows += len(frame)
-            lines += _of_several_lines(frame, separator)
             yield frame
     if raw.lines > rows + 1:
-        _check_quotes(path, separator, lines)
+        _check_quotes(path, separator, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
+
+
+def _rows(path: Path, separator: str, *, strict: bool = False) -> Iterator[list[str]]:
+    """Yield the fields of the rows of a text file, header first; `strict` as in csv.reader."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        # A space behind a quotation mark is no mistake.
+        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file) if strict else file
+        yield from filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict))
 
 
 def _header(path: Path, separator: str) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True)), [])
+    return next(_rows(path, separator), [])
 
 
 def _check_fields(path: Path, separator: str, expected: int) -> None:
     """Raise UsageError for a row with more or fewer fields than the header. It takes as long as to read the table."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = filter(None, csv.reader(file, delimiter=separator, skipinitialspace=True))
-        next(rows)
-        for row, fields in enumerate(rows):
-            if len(fields) != expected:
-                found = f"got {len(fields)} fields, expected {expected} as in the header"
-                raise UsageError(f"{row_name(path, row)}: {found}")
+    for row, fields in enumerate(_rows(path, separator), start=-1):
+        if len(fields) != expected:
+            found = f"got {len(fields)} fields, expected {expected} as in the header"
+            raise UsageError(f"{row_name(path, row)}: {found}")
 
 
-def _of_several_lines(frame: pd.DataFrame, separator: str) -> list[int]:
-    """Return the rows with a field that seems to hold rows: its quotation mark is closed by one of a later row."""
-    numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
-    found = []
-    for at in (at for at, is_number in enumerate(numeric) if not is_number):
-        for row, field in frame.iloc[:, at].items():
-            if "\n" in (text := str(field)) and _holds_rows(text, separator, numeric, at):
-                found.append(int(str(row)))
-    return found
+def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
+    """Raise UsageError for a row whose quotation mark is closed in a later row; `numeric` says which columns are."""
+    row = -1  # the header
+    try:
+        for fields in _rows(path, separator, strict=True):
+            if any("\n" in text and _holds_rows(text, separator, numeric, at) for at, text in enumerate(fields)):
+                break
+            row += 1
+        else:
+            return
+    except csv.Error as error:
+        if "expected after" not in str(error):  # else something stands between a quotation mark and the next field
+            return
+    raise UsageError(
+        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; one that "
+        'is part of a text is written twice, in quotation marks, as in "5"" wide"'
+    )
 
 
 def _holds_rows(text: str, separator: str, numeric: Sequence[bool], at: int) -> bool:
@@ -205,22 +216,3 @@ def _holds_rows(text: str, separator: str, numeric: Sequence[bool], at: int) -> 
             return False
         pieces += [piece for piece, is_number in zip(found, expected, strict=True) if is_number]
     return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())
-
-
-def _check_quotes(path: Path, separator: str, wrong: list[int]) -> None:
-    """Raise UsageError for rows whose quotation mark is closed in a later row; some are known to be `wrong`."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space behind it is no mistake
-        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-        number = -2  # the header comes first
-        try:
-            for fields in rows:
-                number += bool(fields)
-        except csv.Error as error:
-            if "expected after" in str(error):  # something stands between a quotation mark and the next field
-                wrong = [*wrong, number + 1]
-    if wrong:
-        raise UsageError(
-            f"{row_name(path, min(wrong))}: a quotation mark is closed in a later row, expected in its own; one that "
-            'is part of a text is written twice, in quotation marks, as in "5"" wide"'
-        )
