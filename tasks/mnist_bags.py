@@ -192,7 +192,9 @@ class MNISTBags(Task):
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch, the smaller ones padded."""
-        index = to_device(pad_sequence(list(bags), batch_first=True, padding_value=-1), images.classes.device)
+        numbers = pad_sequence(list(bags), batch_first=True, padding_value=-1)
+        full = bool((numbers >= 0).all())  # on the host, which need not wait for it
+        index = to_device(numbers, images.classes.device)
         there = index >= 0
         drawn = images[index.clamp(min=0)]
         pixels = drawn.scaled().flatten(2) * there.unsqueeze(2)
@@ -200,5 +202,5 @@ class MNISTBags(Task):
         known = known.masked_fill(~there, self.num_classes)
         classes = known.masked_fill(known == self.num_classes, -1)
         labels = label_matrix(classes, self.num_classes)
-        mask = None if bool(there.all()) else there
+        mask = None if full else there
         return Bags(pixels, labels, mask, Truth(classes, position_classes=known))

@@ -39,7 +39,7 @@ def test_what_it_writes_runs_and_passes_its_tests(
     # In this process, since another one would import torch again; the templates' own tests are among these tests.
     own = ["-p", "no:cacheprovider", "-p", "no:timeout", "-W", "error::pytest.PytestWarning", "--rootdir", str(here)]
     assert pytest.main(["-q", *own, "-k", "not derivatives", str(here)]) == pytest.ExitCode.OK
-    assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 80
+    assert int(re.findall(r"(\d+) passed", capsys.readouterr().out)[0]) > 60
 
 
 @pytest.mark.drawn
