@@ -236,12 +236,11 @@ def _hdf5(path: Path) -> Iterator[Arrays]:
 def _torch(path: Path) -> Iterator[Arrays]:
     import torch
 
-    load = partial(torch.load, path, map_location="cpu", weights_only=True)
     try:
         try:
-            found = load(mmap=True)
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # the older format, which is no archive, cannot be mapped
-            found = load()
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
     tensors = found.items() if isinstance(found, dict) else [("", found)]
