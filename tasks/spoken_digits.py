@@ -48,7 +48,8 @@ class SpokenDigits(SequenceTask):
     to four of them one after the other, with 0.1 to 0.5 seconds of silence before, between and after them, and faint
     white noise in all of it. What a network gets are frames of 32 log-mel bands, 62.5 a second. Single recordings, for
     the one-instance error, have the same noise and no silence around them. Test bags, and single recordings, are made
-    of the official test set (0 to 4 of every speaker and digit), validation bags of 5 to 9, training bags of 10 to 49.
+    of the official test set (0 to 4 of every speaker and digit), validation bags of 5 to 9, training bags of 10 to 49:
+    no recording is in two of them, but all have the same six speakers, and nothing is learnt of how others are heard.
     Training bags are drawn once a seed, test and validation bags once for all; every recording is used before any is
     used again.
 

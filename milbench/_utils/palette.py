@@ -9,6 +9,8 @@ from typing import Any
 PAPER, INK, MUTED, LINE = "#fdfdfe", "#1c2129", "#5d6773", "#d9dee5"
 GOOD_SOFT, BAD_SOFT, WARN_SOFT = "#e2f4ed", "#fdeced", "#fff5dd"
 """Behind text that says the same in words or signs."""
+BETTER, SAME, WORSE = "#a6cdf5", "#fbeeb0", "#f0a27a"
+"""Of verdicts, blue, yellow and orange, which the common kinds of colour blindness tell apart."""
 
 # Middle tones, distinguishable on white and on black and with the common kinds of colour blindness.
 COLOURS = ("#2f7ed8", "#e0702b", "#159a74", "#b8519f", "#8a6fdf", "#a98600", "#1f9fb8", "#cf4456", "#6f8f2f", "#8d6e63")

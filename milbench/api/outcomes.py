@@ -88,8 +88,33 @@ def save_outcomes(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
         np.savez_compressed(file, **arrays)
 
 
+def save_together(path: Path, outcomes: Mapping[str, Outcomes]) -> None:
+    """Write the outcomes of many cells as one small file, those on the same items side by side.
+
+    Args:
+        path: of the file.
+        outcomes: "cell/metric" -> its outcomes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    groups: dict[tuple[str, str, bytes], list[str]] = {}
+    for name, found in outcomes.items():
+        groups.setdefault((name.rpartition("/")[2], found.items, found.weights.tobytes()), []).append(name)
+    arrays: dict[str, Any] = {}
+    for number, ((_, items, _), names) in enumerate(groups.items()):
+        sums = np.stack([outcomes[name].sums for name in names], axis=1)
+        small = sums.astype(np.uint8) if ((sums >= 0) & (sums <= 255)).all() else sums
+        arrays |= {
+            f"{number}/names": np.array(names), f"{number}/sum": small if (small == sums).all() else sums,
+            f"{number}/weight": outcomes[names[0]].weights, f"{number}/items": np.str_(items),
+        }  # fmt: skip
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
 def load_outcomes(path: Path) -> dict[str, Outcomes]:
-    """Read what `save_outcomes` wrote.
+    """Read what `save_outcomes` or `save_together` wrote.
 
     Raises:
         UsageError: the file is missing, damaged or too large.
@@ -107,8 +132,13 @@ def load_outcomes(path: Path) -> dict[str, Outcomes]:
             if (size := sum(member.file_size for member in stored.zip.infolist())) > MOST_BYTES:
                 raise UsageError(f"outcomes {path} would take {size:,} bytes, more than {MOST_BYTES:,}")
             metrics = dict.fromkeys(name.rpartition("/")[0] for name in stored.files)
-            terms = {metric: [stored[f"{metric}/{term}"] for term in _TERMS] for metric in metrics}
-            return {metric: Outcomes(sums, weights, str(items)) for metric, (sums, weights, items) in terms.items()}
+            found: dict[str, Outcomes] = {}
+            for metric in metrics:
+                sums, weights, items = (stored[f"{metric}/{term}"] for term in _TERMS)
+                together = f"{metric}/names" in stored
+                columns = zip(stored[f"{metric}/names"], sums.T, strict=True) if together else [(metric, sums)]
+                found |= {str(name): Outcomes(own, weights, str(items)) for name, own in columns}
+            return found
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 a damaged archive fails in zipfile, zlib, numpy or the class above

@@ -19,7 +19,8 @@ class DSMIL(AttentionPooling):
 
     As in the source every class has a critical instance m_c and an attention of its own. The division by sqrt(Q) and
     the tanh are those of the authors' code, where a class is read from the embeddings of all classes, here from its
-    own.
+    own. That code trains each stream by a cross-entropy of its own; here `one-vs-rest` trains z_c, the average, which
+    is the score of the source.
 
     Args:
         inputs: D, features of an embedded instance.

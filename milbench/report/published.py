@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from milbench.api.outcomes import OUTCOMES_FILE, load_outcomes
+from milbench.api.outcomes import OUTCOMES_FILE, Outcomes, load_outcomes, save_together
 from milbench.api.plan import Plan
 from milbench.api.results import COLUMNS, Results
 from milbench.errors import UsageError
@@ -26,7 +25,7 @@ def keep(results: Results, folder: Path) -> None:
     Args:
         results: the planned cells of a comparison and what was measured.
         folder: it gets comparison.json.gz (the plan), results.csv.gz (the frame: what is said of a cell stands in its
-            first row alone) and outcomes.npz, where cells have outcomes.
+            first row alone) and, where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
 
     Raises:
         UsageError: the folder cannot be written.
@@ -73,19 +72,19 @@ def read(folder: Path) -> Results:
 
 
 def _keep_outcomes(results: Results, path: Path) -> None:
-    """Write the outcomes of all cells into one file, the names of their metrics below the ids of the cells."""
-    arrays: dict[str, object] = {}
+    """Write the outcomes of all cells into one file, by the metrics that losses are compared by."""
+    names = results.plan.compare_by or [info.primary for info in results.plan.tasks.values()]
+    compared = {name.removeprefix("excess_") for name in names}  # which differs by the same as the metric itself
+    outcomes: dict[str, Outcomes] = {}
     for cell, folder in sorted(results.folders.items()):
-        if (source := folder / OUTCOMES_FILE).is_file():
-            for name, found in load_outcomes(source).items():
-                if source == path:  # published before: nothing has changed
-                    return
-                terms = {"sum": found.sums, "weight": found.weights, "items": np.str_(found.items)}
-                arrays |= {f"{cell}/{name}/{term}": value for term, value in terms.items()}
-    if not arrays:
+        if (source := folder / OUTCOMES_FILE) == path:  # published before: nothing has changed
+            return
+        if source.is_file():
+            found = load_outcomes(source)
+            outcomes |= {f"{cell}/{name}": one for name, one in found.items() if name in compared}
+    if not outcomes:
         path.unlink(missing_ok=True)
         return
     draft = path.with_name(f".{path.name}")
-    with draft.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    shutil.move(draft, path)
+    save_together(draft, outcomes)
+    draft.replace(path)

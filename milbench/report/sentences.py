@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from milbench.report.equivalence import equivalence_sentences
 from milbench.report.formatting import counted, listed, with_unit
 from milbench.report.marks import passed
 from milbench.report.study import Study
@@ -14,7 +15,7 @@ MOST_NAMED = 6
 
 
 def sentences(study: Study) -> list[str]:
-    """Return which losses may be the best, a sentence a task, or one for many tasks."""
+    """Return which losses may be the best, a sentence a task or one for many, or verdicts by a margin."""
     tasks = [task for task in study.tasks if study.table(task).notna().any(axis=None)]
     if not tasks:
         return ["No cell of this comparison has a result yet."]
@@ -22,6 +23,8 @@ def sentences(study: Study) -> list[str]:
         best = [f"{variant} {count}" for variant, count in counts.most_common(MOST_NAMED)]
         total = sum(len(study.info(task).marks) for task in study.tasks)
         return [f"Passed of {total} tests: {', '.join(best)}."]
+    if verdicts := equivalence_sentences(study):
+        return verdicts
     if len(tasks) <= MOST_SENTENCES:
         return [_of_task(study, task).removesuffix(".") + _left(study, task) for task in tasks]
     several = [task for task in tasks if study.summary(task)["contender"].any()]

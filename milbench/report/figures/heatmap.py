@@ -8,14 +8,14 @@ import seaborn as sns
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 
-from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, WARN_SOFT
+from milbench._utils.palette import BAD_SOFT, BETTER, GOOD_SOFT, INK, LINE, MUTED, PAPER, SAME, WARN_SOFT, WORSE
 from milbench.api.metric_info import Metric, describe
+from milbench.report.equivalence import VERDICTS, equivalence_frame
 from milbench.report.figures.style import WIDTH, literal, wrapped
 from milbench.report.formatting import decimals, number, scaled
 from milbench.report.marks import bound_in_words, marks_frame
-from milbench.report.statistics.differences import pair_parts
-from milbench.report.statistics.equivalence import verdict
 from milbench.report.study import Study, rows_of
 from milbench.report.tables import pairs_frame
 
@@ -29,26 +29,27 @@ PAIRS = (
     "of them may be worse in a pair."
 )
 EQUIVALENCE = (
-    "The first loss less the other one, means over common seeds in the unit of the metric. Green ✓: the first is "
-    "better; red ✗: it is worse (95 % interval); yellow ≈: equivalent within the margin of the spec (two one-sided "
-    "tests at 5 %); grey: not settled. Each cell is judged alone."
+    "The first loss less the other one, means over common seeds in the unit of the metric. Yellow ≈: equivalent, the "
+    "90 % interval is within the margin of the spec (two one-sided tests at 5 %). Else blue ✓: the first is better, or "
+    "orange ✗: it is worse; the 95 % interval leaves out 0, but may hold differences smaller than the margin. Grey: "
+    "not settled. Each cell is judged alone, without adjustment for their number."
 )
 TASKS = "Means over seeds. Green: the loss may be the best on that task."
 MOST_PAIRS = 20
 _CODES = {"pass": 1.0, "open": 2.0, "fail": 3.0}
-_VERDICTS = {"better": (1.0, "✓"), "equivalent": (2.0, "≈"), "worse": (3.0, "✗"), "open": (4.0, "")}
+_VERDICTS = {"better": (BETTER, "✓"), "equivalent": (SAME, "≈"), "worse": (WORSE, "✗"), "open": (LINE, "")}
 _SIGNS = {"pass": "✓", "open": "", "fail": "✗"}
 
 
 def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0.27) -> Figure:
-    """Draw codes 0 (none), 1 (good), 2 (open, equivalent), 3 (bad), 4 (not settled) as colours, and text on them."""
+    """Draw codes 0 (none), 1 (good), 2 (open), 3 (bad) as colours, and text on them."""
     figure = Figure(figsize=(width, 0.9 + cell * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)),
                     layout=ConstrainedLayoutEngine(h_pad=0.15))  # fmt: skip
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
-    colours = ListedColormap(["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT, LINE])
+    colours = ListedColormap(["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT])
     sns.heatmap(
-        codes, annot=text.to_numpy(), fmt="", cmap=colours, vmin=-0.5, vmax=4.5, cbar=False,
+        codes, annot=text.to_numpy(), fmt="", cmap=colours, vmin=-0.5, vmax=3.5, cbar=False,
         ax=axes, linewidths=0.8, linecolor=LINE, annot_kws={"size": size, "color": INK},
     )  # fmt: skip
     axes.set(xlabel="", ylabel="")
@@ -123,40 +124,32 @@ def pairs_figure(study: Study, task: str) -> Figure | None:
 
 
 def equivalence_figure(study: Study) -> Figure | None:
-    """Draw the first loss against each other one on tasks that cross parameters, by the margin of the spec.
-
-    Rows are the pairs of losses under the first half of the parameters, columns the combinations of the others. None
-    without a margin for the primary metric, with one loss, or where no two parameters are crossed.
-    """
-    cells = {cell.id: cell for cell in study.plan.cells}
-    params = {
-        task: cells[first].task_params
-        for task, first in study.cells.groupby("task", sort=False)["cell"].first().items()
-    }
-    names = {study.primary(task) for task in study.tasks}
-    varied = [key for key in next(iter(params.values())) if len({str(p.get(key)) for p in params.values()}) > 1]
-    name, order = min(names), list(study.supervision)
-    if len(names) > 1 or name not in study.plan.margin or len(varied) < 2 or len(order) < 2:
+    """Draw the first loss against each other one, a panel each; None where `equivalence_frame` has nothing."""
+    frame, metric = equivalence_frame(study), study.metric(study.tasks[0])
+    if frame.empty:
         return None
-    margin, metric, half = study.plan.margin[name], describe(name), len(varied) // 2
-    places = {task: [", ".join(f"{k}={p[k]}" for k in keys) for keys in (varied[:half], varied[half:])]
-              for task, p in params.items()}  # fmt: skip
-    rows = [
-        f"{order[0]} less {other}, {row}" for other in order[1:] for row in dict.fromkeys(p[0] for p in places.values())
-    ]
-    columns = list(dict.fromkeys(column for _, column in places.values()))
-    codes, text = pd.DataFrame(0.0, index=rows, columns=columns), pd.DataFrame("", index=rows, columns=columns)
-    for task in study.tasks:
-        row, column = places[task]
-        table, overlap = study.table(task), study.info(task).overlap
-        noise = study.noise(task, name, table)
-        for other in order[1:]:
-            if not {order[0], other} <= {*table.index}:
-                continue
-            first, second = ([*table.index].index(variant) for variant in (order[0], other))
-            parts = pair_parts(table.to_numpy(), noise, first, second)
-            code, sign = _VERDICTS[verdict(parts, margin, metric.lower_is_better, overlap)]
-            if parts.seeds:
-                place = f"{order[0]} less {other}, {row}", column
-                codes.loc[place], text.loc[place] = code, f"{_shown(parts.difference, metric)}{sign}"
-    return _draw(codes, text, WIDTH)
+    frame = frame.assign(
+        code=frame["verdict"].map(lambda name: float([*VERDICTS].index(name))),
+        text=[f"{_shown(row.difference, metric)} {_VERDICTS[row.verdict][1]}" for row in rows_of(frame)],
+    )
+    panels = list(frame.groupby("other", sort=False))
+    rows = frame["row"].nunique()
+    figure = Figure(figsize=(WIDTH, 0.6 + len(panels) * (0.95 + 0.34 * rows)), layout="constrained")
+    colours = [colour for colour, _ in _VERDICTS.values()]
+    for axes, (other, own) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+        codes, text = (own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
+        sns.heatmap(
+            codes, annot=text.fillna("").to_numpy(), fmt="", cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5,
+            cbar=False, ax=axes, linewidths=1.5, linecolor=PAPER, annot_kws={"size": 9.5, "color": INK},
+        )  # fmt: skip
+        axes.set(xlabel="", ylabel="")
+        axes.set_title(literal(f"{own['first'].iloc[0]} against {other}"), pad=8)
+        axes.grid(visible=False)
+        axes.set_yticks(np.arange(len(codes)) + 0.5, [literal(str(label)) for label in codes.index], rotation=0,
+                        color=INK)  # fmt: skip
+        axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(str(c).replace(", ", "\n")) for c in codes.columns],
+                        rotation=0, color=INK, fontsize=8.5)  # fmt: skip
+        axes.xaxis.tick_top()
+    words = [f"{VERDICTS[name]} {sign}".strip() for name, (_, sign) in _VERDICTS.items()]
+    figure.legend([Patch(color=colour) for colour in colours], words, loc="outside lower center", ncols=len(words))
+    return figure

@@ -16,12 +16,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from milbench._utils.palette import BAD_SOFT, GOOD_SOFT, INK, LINE, MUTED, PAPER, WARN_SOFT
+from milbench._utils.palette import BAD_SOFT, BETTER, GOOD_SOFT, INK, LINE, MUTED, PAPER, SAME, WARN_SOFT, WORSE
 from milbench.report.figures.style import styled
 
 _VARIABLES = {
     PAPER: "var(--card)", INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", GOOD_SOFT: "var(--good-soft)",
-    BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)",
+    BAD_SOFT: "var(--bad-soft)", WARN_SOFT: "var(--warn-soft)", BETTER: "var(--better)", SAME: "var(--same)",
+    WORSE: "var(--worse)",
 }  # fmt: skip
 _PIXELS, _LEAST = 112, 62
 """Of an inch on a page, at most, and on the screen of a telephone."""

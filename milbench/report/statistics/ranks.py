@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from milbench.report.statistics.means import student_interval
+
 FEWEST_TASKS, FEWEST_LOSSES = 5, 3
 
 
@@ -17,6 +19,7 @@ class Ranks:
 
     Args:
         mean: the mean rank over the blocks, by loss.
+        intervals: Student's 95 % interval of each mean rank over the blocks, within 1 and m.
         p: of Friedman's test that all losses rank alike.
         pairs: (m, m), the p value of Nemenyi's test for every two losses, all taken together.
         critical: the difference of mean ranks from which two losses differ at the 5 % level by it.
@@ -24,6 +27,7 @@ class Ranks:
     """
 
     mean: pd.Series[float]
+    intervals: dict[str, tuple[float, float]]
     p: float
     pairs: pd.DataFrame
     critical: float
@@ -49,8 +53,11 @@ def rank_losses(values: pd.DataFrame, level: float = 0.05) -> Ranks:
     pairs = scikit_posthocs.posthoc_nemenyi_friedman(values.to_numpy(dtype=float))
     labels = list(values.columns)
     unit = np.sqrt(losses * (losses + 1) / (6 * blocks))
+    ranks = values.rank(axis=1)
+    bounds = {str(loss): student_interval(own.to_numpy()) for loss, own in ranks.items()}
     return Ranks(
-        mean=values.rank(axis=1).mean(),
+        mean=ranks.mean(),
+        intervals={loss: (max(1.0, low), min(float(losses), high)) for loss, (low, high) in bounds.items()},
         p=float(stats.friedmanchisquare(*values.to_numpy(dtype=float).T).pvalue),
         pairs=pd.DataFrame(pairs.to_numpy(), index=labels, columns=labels),
         critical=float(stats.studentized_range.isf(level, losses, np.inf) / np.sqrt(2) * unit),

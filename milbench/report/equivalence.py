@@ -1,0 +1,65 @@
+"""The first loss of a comparison against each other one by a margin, where tasks cross parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pandas as pd
+
+from milbench.api.metric_info import describe
+from milbench.report.formatting import counted, scaled
+from milbench.report.statistics.differences import pair_parts
+from milbench.report.statistics.equivalence import verdict
+from milbench.report.study import Study
+
+VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}
+"""The words for verdicts."""
+
+
+def equivalence_frame(study: Study) -> pd.DataFrame:
+    """Return the verdict on the first loss against each other one on each task.
+
+    Returns:
+        The columns first, other, row and column (the values of the first and the second half of the parameters that
+        tasks cross), difference and verdict. Empty without a margin for the primary metric, with one loss, or where no
+        two parameters are crossed.
+    """
+    columns = ["first", "other", "row", "column", "difference", "verdict"]
+    cells = {cell.id: cell for cell in study.plan.cells}
+    params = {
+        task: cells[first].task_params
+        for task, first in study.cells.groupby("task", sort=False)["cell"].first().items()
+    }
+    names = {study.primary(task) for task in study.tasks}
+    varied = [key for key in next(iter(params.values())) if len({str(p.get(key)) for p in params.values()}) > 1]
+    name, order = min(names), list(study.supervision)
+    if len(names) > 1 or name not in study.plan.margin or len(varied) < 2 or len(order) < 2:
+        return pd.DataFrame(columns=columns)
+    margin, lower, half, first = study.plan.margin[name], describe(name).lower_is_better, len(varied) // 2, order[0]
+    found: list[tuple[object, ...]] = []
+    for task in study.tasks:
+        row, column = (", ".join(f"{k}={params[task][k]}" for k in keys) for keys in (varied[:half], varied[half:]))
+        table, overlap = study.table(task), study.info(task).overlap
+        noise, place = study.noise(task, name, table), {variant: n for n, variant in enumerate(table.index)}
+        for other in order[1:]:
+            if first in place and other in place:
+                parts = pair_parts(table.to_numpy(), noise, place[first], place[other])
+                found.append((first, other, row, column, parts.difference, verdict(parts, margin, lower, overlap)))
+    return pd.DataFrame(found, columns=columns)
+
+
+def equivalence_sentences(study: Study) -> list[str]:
+    """Return how often the first loss is better than, equivalent to and worse than each other one, a line each."""
+    frame, lines = equivalence_frame(study), []
+    if frame.empty:
+        return []
+    metric = study.metric(study.tasks[0])
+    size = scaled(study.plan.margin[study.primary(study.tasks[0])], metric)
+    margin = f"{size:g}" if not metric.percent else "1 point" if size == 1 else f"{size:g} points"
+    for (first, other), own in frame.groupby(["first", "other"], sort=False):
+        counts = Counter(own["verdict"])
+        said = ", ".join(f"{word} on {counts[key]}" for key, word in VERDICTS.items() if counts[key])
+        lines.append(
+            f"Of {counted(len(own), 'task')} {first} is {said} against {other} ({metric.label}, margin {margin})."
+        )
+    return lines
