@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from milbench._utils.seeding import generator
     from milbench.api.bags import Bags, Truth, label_matrix, pad_bags
     from milbench.api.gallery import Misread
-    from milbench.api.loss import Head, LabelSets, Loss, Reduction, bag_sizes
+    from milbench.api.label_sets import LabelSets
+    from milbench.api.loss import Head, Loss, Reduction, bag_sizes
     from milbench.api.outcomes import Outcomes
     from milbench.api.published import Published
     from milbench.api.recipe import Recipe
@@ -48,7 +49,8 @@ _HOMES = {
     "milbench._utils.seeding": ("generator",),
     "milbench.api.bags": ("Bags", "Truth", "label_matrix", "pad_bags"),
     "milbench.api.gallery": ("Misread",),
-    "milbench.api.loss": ("Head", "LabelSets", "Loss", "Reduction", "bag_sizes"),
+    "milbench.api.label_sets": ("LabelSets",),
+    "milbench.api.loss": ("Head", "Loss", "Reduction", "bag_sizes"),
     "milbench.api.outcomes": ("Outcomes",),
     "milbench.api.published": ("Published",),
     "milbench.api.recipe": ("Recipe",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence, Sized
 from typing import ClassVar, Literal, Self, get_args
 
 import torch
@@ -12,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from milbench._utils.seeding import generator
 from milbench.api.autocast import tracing, without_autocast
+from milbench.api.label_sets import LabelSets, kind_of, label_sets
 from milbench.api.loss_output import checked, fault
 from milbench.api.supervision import Supervision, TargetKind
 from milbench.errors import UsageError, closest, one_of, unknown
@@ -20,8 +20,6 @@ Head = Literal["softmax", "sigmoid", "class"]
 _HEADS: tuple[str, ...] = get_args(Head)
 Reduction = Literal["none", "mean", "sum"]
 _REDUCTIONS: tuple[str, ...] = get_args(Reduction)  # here, as PyTorch 2.6 cannot compile the call
-LabelSets = Tensor | Sequence[Iterable[int]]
-"""Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
 
 
 class Loss(torch.nn.Module, ABC):
@@ -325,7 +323,7 @@ class Loss(torch.nn.Module, ABC):
             True
         """
         flat, flat_mask = self._flatten(logits, mask)
-        found = self.set_log_prob(flat, _multi_hot(labels, flat, flat_mask, values=False), flat_mask)
+        found = self.set_log_prob(flat, label_sets(labels, flat, flat_mask, values=False), flat_mask)
         return None if found is None else checked(self, "set_log_prob", found, (len(logits),))
 
     @without_autocast
@@ -377,13 +375,13 @@ class Loss(torch.nn.Module, ABC):
     def _of_bags(self, logits: Tensor, labels: LabelSets, mask: Tensor | None, target: Tensor | None) -> Tensor:
         """Return (B,), the loss of every bag."""
         flat, flat_mask = self._flatten(logits, mask)
-        labels = _multi_hot(labels, flat, flat_mask, self.checks_values)
+        labels = label_sets(labels, flat, flat_mask, self.checks_values)
         if self.target_kind == "labels":
             return self._one_value_a_bag("bag_loss", self.bag_loss(flat, labels, flat_mask), logits)
         shapes = {"counts": labels.shape, "positions": (len(logits), *logits.shape[2:])}
         shape = shapes.get(self.target_kind)
         if target is None or target.is_floating_point() or (shape is not None and target.shape != shape):
-            given = "nothing" if target is None else _kind(target)
+            given = "nothing" if target is None else kind_of(target)
             wanted = f"(B, M) = ({len(logits)}, M)" if shape is None else tuple(shape)
             raise UsageError(
                 f"{self.name} has {self.supervision} supervision and needs a target of {self.target_kind}, integers "
@@ -420,14 +418,14 @@ class Loss(torch.nn.Module, ABC):
         """Check logits and mask and return them as (B, C+1, K) and (B, K)."""
         if logits.ndim < 2 or logits.shape[1] < 2 or not logits.is_floating_point():
             raise UsageError(
-                f"{self.name}: logits must be floating point of shape (B, C+1, *positions), got {_kind(logits)}"
+                f"{self.name}: logits must be floating point of shape (B, C+1, *positions), got {kind_of(logits)}"
             )
         self._check_built(logits.shape[1] - 1)
         if self.head not in _HEADS:
             raise unknown(f"head of {self.name}", str(self.head), _HEADS)
         batch, _, *positions = logits.shape
         if 0 in positions:
-            raise UsageError(f"{self.name}: logits have no positions: {_kind(logits)}")
+            raise UsageError(f"{self.name}: logits have no positions: {kind_of(logits)}")
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         flat = logits.unsqueeze(-1).flatten(2)  # also without position dimensions, also an empty batch
@@ -435,7 +433,7 @@ class Loss(torch.nn.Module, ABC):
             return flat, None
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (batch, *positions):
             raise UsageError(
-                f"{self.name}: mask must be a bool tensor of shape {(batch, *positions)}, got {_kind(mask)}"
+                f"{self.name}: mask must be a bool tensor of shape {(batch, *positions)}, got {kind_of(mask)}"
             )
         flat_mask = mask.unsqueeze(-1).flatten(1)
         return flat.masked_fill(~flat_mask.unsqueeze(1), 0.0), flat_mask
@@ -452,63 +450,3 @@ def bag_sizes(logits: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return logits.new_full((logits.shape[0],), logits.shape[2])
     return mask.sum(dim=1).clamp(min=1).to(logits.dtype)
-
-
-def _multi_hot(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: bool) -> Tensor:
-    """Return label sets as (B, C) bool, checked against flattened logits and, where `values`, against the bags."""
-    batch, channels, positions = logits.shape
-    if not isinstance(labels, Tensor):
-        array = labels.__array__() if hasattr(labels, "__array__") else labels
-        lists = str(getattr(array, "dtype", "object")) == "object"
-        labels = _from_lists(array, batch, channels - 1) if lists else torch.tensor(array)
-        labels = labels.to(logits.device)
-    if labels.shape != (batch, channels - 1):
-        raise UsageError(
-            f"labels must have shape {(batch, channels - 1)} beside logits of {channels} channels "
-            f"(the last is the background), got {_kind(labels)}"
-        )
-    if not values:
-        return labels.bool()
-    if labels.dtype != torch.bool and not bool(((labels == 0) | (labels == 1)).all()):
-        raise UsageError(f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}")
-    labels = labels.bool()
-    if not bool(torch.isfinite(logits).all()):
-        bad = (~torch.isfinite(logits)).flatten(1).any(dim=1).nonzero().flatten().tolist()
-        raise UsageError(f"logits are not finite in bag {bad[0]} ({len(bad)} of {batch} bags)")
-    sizes = mask.sum(dim=1) if mask is not None else torch.full((batch,), positions, device=labels.device)
-    larger = labels.sum(dim=1) > sizes
-    if bool(larger.any()):
-        bag = int(larger.nonzero()[0])
-        raise UsageError(
-            f"bag {bag} has {int(labels[bag].sum())} classes in its label set and only "
-            f"{int(sizes[bag])} positions: no instance for every class"
-        )
-    return labels
-
-
-def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
-    """Return (B, C) bool from the numbers of the classes of every bag."""
-    if not isinstance(labels, Sized) or len(labels) != batch:
-        given = len(labels) if isinstance(labels, Sized) else repr(labels)
-        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {given}")
-    found = torch.zeros(batch, num_classes, dtype=torch.bool)
-    for bag, classes in enumerate(labels):
-        numbers = classes.tolist() if hasattr(classes, "tolist") else classes
-        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
-            raise UsageError(f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}")
-        for number in numbers:
-            if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
-                expected = f"class numbers from 0 to {num_classes - 1}"
-                raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
-            if found[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
-                raise UsageError(
-                    f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
-                )
-            found[bag, number] = True
-    return found
-
-
-def _kind(tensor: object) -> str:
-    if not isinstance(tensor, Tensor):
-        return type(tensor).__name__
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

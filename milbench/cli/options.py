@@ -72,8 +72,17 @@ HERE = Path()
 
 
 def command_line() -> str:
-    """Return the command as the user typed it, quoted for a shell."""
-    return shlex.join(["milbench", *sys.argv[1:]])
+    """Return the command as the user typed it, quoted for a shell, without `--root`.
+
+    Published reports show it, and where its results lay on one machine helps nobody to run it on another.
+    """
+    given, kept = iter(sys.argv[1:]), ["milbench"]
+    for word in given:
+        if word == "--root":
+            next(given, None)
+        elif not word.startswith("--root="):
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def names(text: str | None) -> list[str] | None:

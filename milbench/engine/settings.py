@@ -6,7 +6,8 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from milbench.api.registry import Registry, constructor_parameters, losses, tasks
+from milbench.api.parameters import constructor_parameters
+from milbench.api.registry import Registry, losses, tasks
 from milbench.engine.spec import CHANGED, Execution, Params, Spec, make_spec, merged, spec_values
 from milbench.errors import UsageError, closest, unknown
 

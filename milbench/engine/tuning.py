@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from milbench.api.parameters import check_params
 from milbench.api.plan import Cell, Plan, SearchRecord
-from milbench.api.registry import check_params, losses, tasks
+from milbench.api.registry import losses, tasks
 from milbench.engine.planning import changed_recipe, make_plan
 from milbench.engine.search_space import Search, draw, settings_of
 from milbench.engine.spec import Spec, parse_seeds

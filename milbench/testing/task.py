@@ -33,7 +33,8 @@ from milbench import (
     load_loss,
     load_task,
 )
-from milbench.api.registry import check_params, constructor_parameters, tasks
+from milbench.api.parameters import check_params, constructor_parameters
+from milbench.api.registry import tasks
 from milbench.api.task import ScoreFunction
 from milbench.engine.planning import changed_recipe
 from milbench.evaluation import evaluate

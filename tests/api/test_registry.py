@@ -14,7 +14,8 @@ from pydantic import Field
 import milbench
 from milbench import Loss, Task, UsageError, load_loss
 from milbench.api import registry
-from milbench.api.registry import Registry, check_params, losses
+from milbench.api.parameters import check_params
+from milbench.api.registry import Registry, losses
 from tests._helpers.command_line import PLUGINS, REPOSITORY, TINY
 
 OWN = """

@@ -1,0 +1,74 @@
+"""Label sets as a loss is given them, and as it computes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Sized
+
+import torch
+from torch import Tensor
+
+from milbench.errors import UsageError
+
+LabelSets = Tensor | Sequence[Iterable[int]]
+"""Multi-hot (B, C), zeros and ones of any type, or the numbers of the classes of every bag, as [[0, 2], []]."""
+
+
+def label_sets(labels: LabelSets, logits: Tensor, mask: Tensor | None, values: bool) -> Tensor:
+    """Return label sets as (B, C) bool, checked against flattened logits and, where `values`, against the bags."""
+    batch, channels, positions = logits.shape
+    if not isinstance(labels, Tensor):
+        array = labels.__array__() if hasattr(labels, "__array__") else labels
+        lists = str(getattr(array, "dtype", "object")) == "object"
+        labels = _from_lists(array, batch, channels - 1) if lists else torch.tensor(array)
+        labels = labels.to(logits.device)
+    if labels.shape != (batch, channels - 1):
+        raise UsageError(
+            f"labels must have shape {(batch, channels - 1)} beside logits of {channels} channels "
+            f"(the last is the background), got {kind_of(labels)}"
+        )
+    if not values:
+        return labels.bool()
+    if labels.dtype != torch.bool and not bool(((labels == 0) | (labels == 1)).all()):
+        raise UsageError(f"labels must be 0 and 1, got values from {labels.min():g} to {labels.max():g}")
+    labels = labels.bool()
+    if not bool(torch.isfinite(logits).all()):
+        bad = (~torch.isfinite(logits)).flatten(1).any(dim=1).nonzero().flatten().tolist()
+        raise UsageError(f"logits are not finite in bag {bad[0]} ({len(bad)} of {batch} bags)")
+    sizes = mask.sum(dim=1) if mask is not None else torch.full((batch,), positions, device=labels.device)
+    larger = labels.sum(dim=1) > sizes
+    if bool(larger.any()):
+        bag = int(larger.nonzero()[0])
+        raise UsageError(
+            f"bag {bag} has {int(labels[bag].sum())} classes in its label set and only "
+            f"{int(sizes[bag])} positions: no instance for every class"
+        )
+    return labels
+
+
+def _from_lists(labels: Sequence[Iterable[int]], batch: int, num_classes: int) -> Tensor:
+    """Return (B, C) bool from the numbers of the classes of every bag."""
+    if not isinstance(labels, Sized) or len(labels) != batch:
+        given = len(labels) if isinstance(labels, Sized) else repr(labels)
+        raise UsageError(f"labels must be one list of class numbers for each of the {batch} bags, got {given}")
+    found = torch.zeros(batch, num_classes, dtype=torch.bool)
+    for bag, classes in enumerate(labels):
+        numbers = classes.tolist() if hasattr(classes, "tolist") else classes
+        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+            raise UsageError(f"labels must be a list of class numbers for each bag, got {numbers!r} for bag {bag}")
+        for number in numbers:
+            if isinstance(number, (bool, float, str)) or not 0 <= number < num_classes:
+                expected = f"class numbers from 0 to {num_classes - 1}"
+                raise UsageError(f"labels of bag {bag} must be {expected}, got {number!r}")
+            if found[bag, number]:  # a list of zeros and ones would pass for the classes 0 and 1
+                raise UsageError(
+                    f"labels of bag {bag} name class {number} twice: expected each class once, or a tensor of 0 and 1"
+                )
+            found[bag, number] = True
+    return found
+
+
+def kind_of(tensor: object) -> str:
+    """Return the type and the shape of a tensor, or the type of what is none, for an error."""
+    if not isinstance(tensor, Tensor):
+        return type(tensor).__name__
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
