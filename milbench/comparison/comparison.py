@@ -69,7 +69,8 @@ class Comparison:
 
         Returns:
             A row a loss, with the columns mean, sd, low and high (95 % interval of the mean), seeds, planned,
-            contender (whether it may be the best), step (seconds) and supervision.
+            contender (whether it may be the best; None from one seed, which cannot tell), step (seconds) and
+            supervision.
 
         Raises:
             UsageError: there is no such task or metric.
@@ -78,7 +79,8 @@ class Comparison:
         known = self._study.metrics(chosen)
         if metric is not None and metric not in known:
             raise unknown("metric of this comparison", metric, known)
-        return self._study.summary(chosen, metric or "").copy()
+        found = self._study.summary(chosen, metric or "").copy()
+        return found if found["contender"].any() else found.assign(contender=None)
 
     def differences(self, task: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """Return the difference of every two losses on a task, with its own 95 % interval and p value."""

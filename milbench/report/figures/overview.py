@@ -46,7 +46,7 @@ def captioned(study: Study) -> str:
     chance = any(_chance(study, task) is not None for task in study.tasks)
     published = any(_published(study, task) for task in study.tasks)
     no_set = not any(study.summary(task)["contender"].any() for task in study.tasks)
-    text = CAPTION if not no_set else "The diamond is the only seed, with the 95 % interval over test items."
+    text = CAPTION if not no_set else "The diamond is the only seed, with its 95 % interval where test items are known."
     return text + (CHANCE if chance else "") + (PUBLISHED if published else "")
 
 
