@@ -67,7 +67,7 @@ def unusable_gpu() -> str:
         reason = " ".join(str(error).split()).partition(". ")[0].removesuffix(".")
         return (
             f"torch {torch.__version__} cannot use the GPU of this machine ({name}): {reason}; "
-            "docs/gpus.md says which PyTorch fits which driver"
+            "docs/running.md says which PyTorch fits which driver"
         )
     return ""
 

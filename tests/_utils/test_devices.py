@@ -62,7 +62,7 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 WHY = (
     f"torch {torch.__version__} cannot use the GPU of this machine (NVIDIA GeForce GTX 1080): The NVIDIA driver on "
-    "your system is too old (found version 12020); docs/gpus.md says which PyTorch fits which driver"
+    "your system is too old (found version 12020); docs/running.md says which PyTorch fits which driver"
 )
 
 
