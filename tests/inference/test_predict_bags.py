@@ -219,7 +219,7 @@ def test_the_temperature_undoes_what_made_a_map_too_sure() -> None:
         cell="a cell", scores_of=lambda given: Scores(given.labels, given.labels, sure[given.instances[:, 0].long()])
     )
     given = Bags(torch.arange(bags).view(-1, 1).float(), labels)
-    assert fit_temperature(model, [given]) == pytest.approx(3, rel=0.05)
+    assert fit_temperature(model, [given]) == pytest.approx(3, rel=0.1)
     with pytest.raises(UsageError, match="no validation bag"):
         fit_temperature(model, [])
 
