@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -13,11 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardScaler
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
 from milbench._utils.devices import resolve
@@ -34,8 +34,6 @@ from milbench.evaluation.metrics import best_threshold
 from milbench.networks.instance import InstanceMLP
 from milbench.networks.registry import load_network
 
-Method = Callable[[Tensor, Tensor | None], Tensor]
-"""From logits and mask to (B, C)."""
 EVAL_BATCH = 64
 """Bags that are predicted at once."""
 
@@ -44,14 +42,13 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
     """Learn from bags which classes are in a bag, by one loss; with scikit-learn's conventions.
 
     It is trained as a cell of a comparison on the task feature-bags is: by the same loop, network and recipe, on
-    features that are standardised by the training instances; without a network of one's own on one thread, since more
-    only wait for each other.
+    features that are standardised by the training instances. Without a network of one's own it takes one thread, since
+    more only wait for each other.
 
-    Bags are a list of arrays (K_i, D), a row an instance; an array (B, K, D); an array (N, D) with `index`, the bag of
-    each row, in the order in which bags first occur; or, without one, an array (B, D) of bags of one instance. Labels
-    are y (B,), where the smaller of two values is a bag without the class, and of three or more values each is the one
-    class of its bag; or label sets, as zeros and ones (B, C) or a list of collections. Predictions have the form of the
-    labels. `cross_val_score` and others that split by label take them as numbers, not as a list of collections.
+    Bags are a list of arrays (K_i, D), a row an instance; or an array (N, D) with `index`, the bag of each row, in the
+    order in which bags first occur. An array (B, D) without `index` is B bags of one instance. Labels are y (B,), where
+    the smaller of two values is a bag without the class; or label sets, as zeros and ones (B, C) or a list of
+    collections. Predictions have the form of the labels.
 
     Args:
         loss: a name, the path of a file, or a `Loss`.
@@ -61,7 +58,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         batch_bags: the number of bags in a training batch.
         recipe: settings of `milbench.Recipe` in place of those of the task feature-bags, such as {"lr": 1e-2}.
         threshold: of presence scores, from which on a class is predicted; None: the best one for the training bags, and
-            of those as good the nearest to even odds, as in a comparison.
+            of those as good the nearest to even odds, as in a comparison; 0: even odds, as `predict_proba` has them.
         random_state: a seed, of the initial weights and the order of bags.
         device: cpu, cuda, cuda:N, or auto, which is cuda where there is one.
 
@@ -70,7 +67,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         network_: the trained network.
         loss_: the loss, with its weights where it has any.
         threshold_: the one that is used.
-        n_features_in_: D.
 
     Examples:
         >>> import numpy as np
@@ -93,7 +89,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         batch_bags: int = 8,
         recipe: Mapping[str, Any] | None = None,
         threshold: float | None = None,
-        random_state: Any = 0,
+        random_state: int = 0,
         device: str = "auto",
     ) -> None:
         self.loss = loss
@@ -113,74 +109,60 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             raise UsageError(f"there are {len(sizes)} bags and labels of {len(labels)}")
         self._scaler = StandardScaler().fit(rows)
         bags = self._standardised(rows, sizes)
-        seed, device, threads = self.random_state, resolve(self.device), torch.get_num_threads()
-        if not isinstance(seed, Integral):
-            seed = check_random_state(seed).randint(2**31)
+        device, threads = resolve(self.device), torch.get_num_threads()
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []), TemporaryDirectory() as scratch:
-                self.network_, self.loss_ = fit(task, self._new_loss(), task.recipe(), int(seed), device, Path(scratch))
+                fitted = fit(task, self._new_loss(), task.recipe(), int(self.random_state), device, Path(scratch))
         finally:
             torch.set_num_threads(threads)
-        threshold = self.threshold
-        if threshold is None:
-            threshold = best_threshold(self._apply(self.loss_.presence_scores, bags), labels, near=EVEN_ODDS)
-        self.threshold_ = threshold
+        self.network_, self.loss_ = fitted
+        given = self.threshold
+        self.threshold_ = best_threshold(self._presence(bags), labels, EVEN_ODDS) if given is None else given
         return self
 
     def predict(self, X: Any, index: ArrayLike | None = None) -> Any:
         """Return the labels of bags, in the form of those that were trained on."""
-        above = self.decision_function(X, index)
-        return self._encoder.inverse_transform(above if self._kind == "multiclass" else (above >= 0).astype(int))
+        present = self.decision_function(X, index) >= 0
+        return self._encoder.inverse_transform(present.astype(int))
 
     def decision_function(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return how far presence is above the threshold, (B, C), or (B,) of the class where y has two values."""
-        above = self._scored(X, index) - self.threshold_
-        return above[:, 0] if self._kind == "binary" else above
+        check_is_fitted(self)
+        bags = self._standardised(*self._instances(X, index, reset=False))
+        above = self._presence(bags).double().numpy() - self.threshold_
+        return above[:, 0] if self._is_binary else above
 
     def predict_proba(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return (B, C), the probability that each class is in a bag; of y (B,), that of each value, summing to 1.
+        """Return (B, C), the probability that each class is in a bag; of two values, that of each.
 
         Raises:
             UsageError: the loss has no probabilities.
         """
-        check_is_fitted(self)
+        above = self.decision_function(X, index)
         if not self.loss_.presence_is_log_odds:
             raise UsageError(f"{self.loss_.name} has no probabilities: use predict or decision_function")
-        if self._kind == "multiclass":
-            return self._scored(X, index, self._one_class)
-        probs = self._scored(X, index, lambda logits, mask: self.loss_.presence_scores(logits, mask).sigmoid())
-        return np.concatenate([1 - probs, probs], axis=1) if self._kind == "binary" else probs
+        probs = expit(above + self.threshold_)
+        return np.stack([1 - probs, probs], axis=1) if self._is_binary else probs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, index: ArrayLike | None = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
         found = self.predict(X, index)
-        if self._kind == "sets":
+        if isinstance(self._encoder, MultiLabelBinarizer):
             both = MultiLabelBinarizer().fit([*y, *found])
             y, found = both.transform(y), both.transform(found)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
-    def _one_class(self, logits: Tensor, mask: Tensor | None) -> Tensor:
-        """Return (B, C), the probability of each class, given that a bag has one."""
-        alone = torch.eye(len(self.classes_), dtype=torch.bool, device=logits.device)
-        log_probs = [self.loss_.label_log_prob(logits, of.expand(len(logits), -1), mask) for of in alone]
-        return torch.stack([each for each in log_probs if each is not None], dim=1).softmax(dim=1)
-
-    def _scored(self, X: Any, index: ArrayLike | None, method: Method | None = None) -> NDArray[np.float64]:
-        """Return (B, C), what a method says of bags, presence_scores where there is none."""
-        check_is_fitted(self)
-        method = method or self.loss_.presence_scores
-        return self._apply(method, self._standardised(*self._instances(X, index, reset=False))).double().numpy()
-
     @torch.no_grad()
-    def _apply(self, method: Method, bags: Sequence[Tensor]) -> Tensor:
+    def _presence(self, bags: Sequence[Tensor]) -> Tensor:
+        """Return the presence scores (B, C) of bags (K_i, D)."""
         device = next(self.network_.parameters()).device
         found = []
         for start in range(0, len(bags), EVAL_BATCH):
             instances, mask = pad_bags(bags[start : start + EVAL_BATCH])
             some = Bags(instances, torch.zeros(len(instances), 0, dtype=torch.bool), mask).to(device)
-            found.append(method(self.network_.logits_of(some).float(), some.mask).cpu())
+            found.append(self.loss_.presence_scores(self.network_.logits_of(some).float(), some.mask).cpu())
         return torch.cat(found)
 
     def _instances(self, X: Any, index: ArrayLike | None, *, reset: bool) -> tuple[NDArray[np.float32], list[int]]:
@@ -214,20 +196,23 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         if y is None:
             raise UsageError("BagClassifier requires y to be passed, but the target y is None")
         if _are_collections(y):
-            self._kind, self._encoder = "sets", MultiLabelBinarizer()
+            self._encoder, self._is_binary = MultiLabelBinarizer(), False
         else:
-            y = np.asarray(y)
-            self._kind, self._encoder = type_of_target(y), LabelBinarizer()
-            if self._kind != "multilabel-indicator":
-                y = column_or_1d(y, warn=True)
-                check_classification_targets(y)
-                if len(np.unique(y)) < 2:
-                    raise UsageError(f"y has one class, {y[0]}: nothing can be learnt")
+            self._encoder, self._is_binary = LabelBinarizer(), type_of_target(y) != "multilabel-indicator"
+            y = column_or_1d(y, warn=True) if self._is_binary else y
         labels = self._encoder.fit_transform(y)
         self.classes_ = self._encoder.classes_
-        if not len(self.classes_):
+        if self._is_binary and len(self.classes_) != 2:
+            found = f"y has {len(self.classes_)} classes"
+            raise UsageError(f"{found}. Only binary classification is supported. For more give label sets")
+        if not labels.any():
             raise UsageError("all label sets are empty: nothing can be learnt")
         return torch.from_numpy(labels > 0)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     def _new_loss(self) -> Loss:
         from milbench import load_loss
