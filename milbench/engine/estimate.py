@@ -50,8 +50,10 @@ def outlook(
                 details[_recipe(plan, cell)] = f", {measured.steps} steps an epoch" + (
                     f", the last evaluation {duration(measured.evaluation)}" if measured.evaluation else ""
                 )
-    lines = list(dict.fromkeys(_recipe(plan, cell) for cell in plan.cells))
-    lines = [line + details.get(line, "") for line in lines]
+    rates: dict[str, set[float]] = {}
+    for cell in plan.cells:
+        rates.setdefault(_recipe(plan, cell), set()).add(cell.recipe["lr"])
+    lines = [recipe.format(lr=_range(lr)) + details.get(recipe, "") for recipe, lr in rates.items()]
     lines += dict.fromkeys(" ".join(line.split()) for line in failures.values())
     if not to_run or not seconds:
         return [*plan.notes, *lines]
@@ -67,10 +69,16 @@ def outlook(
 
 
 def _recipe(plan: Plan, cell: Cell) -> str:
+    """Return the task and the recipe of a cell, with a place for its rate, of which a search has many."""
     recipe, limit = cell.recipe, cell.recipe["steps_per_epoch"]
     length = f"{recipe['epochs']} epochs" + (f" of at most {limit} steps" if limit else "")
-    how = f"{recipe['optimizer']}, lr {recipe['lr']:g}, {recipe['schedule']}, {length}, {recipe['precision']}"
-    return f"{plan.labels[cell.id][1]}: {how}"
+    task = plan.labels[cell.id][1].replace("{", "{{").replace("}", "}}")
+    return f"{task}: {recipe['optimizer']}, lr {{lr}}, {recipe['schedule']}, {length}, {recipe['precision']}"
+
+
+def _range(rates: set[float]) -> str:
+    low, high = min(rates), max(rates)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _known_seconds(plan: Plan, root: Root) -> dict[tuple[str, str, str], float]:
