@@ -42,7 +42,7 @@ def status(
     plan = place.plan(name)
     if watch:
         _watch(place, plan)
-    states = place.states(plan)
+    states = place.states(plan.cells)
     console.print(_table(plan, states, running_alone=False), markup=False)
     failed = [cell_id for cell_id, state in states.items() if state.status == "failed"]
     if failed:
@@ -113,7 +113,7 @@ def _watch(place: Root, plan: Plan) -> None:
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            states = place.states(plan)
+            states = place.states(plan.cells)
             live.update(_table(plan, states, running_alone=True), refresh=True)
             if not any(state.status == "running" for state in states.values()):
                 return

@@ -124,18 +124,16 @@ class Display:
         intervals = [*LINE_INTERVALS]
         due = time.monotonic() + intervals[0]
         while not over.wait(FOLLOW_INTERVAL):
-            running = self._running()
             if self.console.is_terminal:
-                self._show(running)
+                self._show(self._running())
             elif time.monotonic() > due:
                 intervals = intervals[1:] or intervals
                 due = time.monotonic() + intervals[0]
-                self._print_progress(running)
+                self._print_progress(self._running())
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return how far the cells of this launch are that some process computes."""
-        left = [cell_id for cell_id in self.to_run if cell_id not in self.ended_cells]
-        states = {cell_id: self.root.cell(cell_id).state() for cell_id in left}
+        states = self.root.states(cell for cell_id, cell in self.to_run.items() if cell_id not in self.ended_cells)
         return {cell_id: state.progress for cell_id, state in states.items() if state.progress}
 
     def _left(self, running: Mapping[str, Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ Nothing here imports torch or MLflow.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +91,14 @@ class Root:
 
     # -- cells --------------------------------------------------------------------------------------------------
 
-    def states(self, plan: Plan) -> dict[str, State]:
-        """Return what has become of every cell of a plan, by its id."""
+    def states(self, cells: Iterable[Cell]) -> dict[str, State]:
+        """Return what has become of cells, by their ids; those without a folder cost no look at the disk."""
         try:
             there = {entry.name for entry in os.scandir(self.cells)}
         except OSError:
             there = set()
         missing = State("missing")
-        return {cell.id: self.cell(cell.id).state() if cell.id in there else missing for cell in plan.cells}
+        return {cell.id: self.cell(cell.id).state() if cell.id in there else missing for cell in cells}
 
     def find(self, reference: str) -> CellFolder:
         """Return the folder of the one cell that is done and whose id, or whose run in MLflow, begins with a reference.
@@ -136,7 +136,7 @@ def results(root: Path | str = ".", name: str | None = None) -> Results:
 
     place = Root(Path(root))
     plan = place.plan(name)
-    states = place.states(plan)
+    states = place.states(plan.cells)
     rows: list[tuple[Any, ...]] = []
     folders = {}
     for cell in plan.cells:

@@ -114,7 +114,7 @@ class _Launch:
         code = self.compute(plan)
         if self.dry_run or code == INTERRUPTED:
             return code
-        if any(state.status not in ("done", "failed") for state in self.root.states(plan).values()):
+        if any(state.status not in ("done", "failed") for state in self.root.states(plan.cells).values()):
             return code  # the search was stopped: what it would have chosen is not known yet
         return self.compute(self.plan(plan), over=True)
 
@@ -158,7 +158,7 @@ class _Launch:
         if self.how.cluster is None:
             workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs, self.how.jobs_per_device)
         threads = self.how.threads or max(1, (os.cpu_count() or 1) // workers)
-        states = self.root.states(plan)
+        states = self.root.states(plan.cells)
         draws = plan.search.draws if plan.search and over else {}
         cells = [cell for cell in shard(plan.cells, self.how.shard) if cell.id not in draws]
         to_run = [cell for cell in cells if states[cell.id].status in RERUN[self.how.rerun]]

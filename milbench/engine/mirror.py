@@ -22,7 +22,7 @@ from typing import Any
 from milbench._utils import locks
 from milbench.api import gallery
 from milbench.api.plan import Cell, Plan
-from milbench.engine.cell import CellFolder, Status
+from milbench.engine.cell import Status
 from milbench.engine.folders import Root
 
 for key, value in {
@@ -86,10 +86,25 @@ class Mirror:
     def behind(self) -> list[Cell]:
         """Return the cells of which something is not in MLflow yet, as their folders remember it."""
         cells = [cell for cell in self.plan.cells if cell.id not in self._settled]
-        behind = [cell for cell in cells if is_behind(self.root.cell(cell.id), self.uri, models=self.log_models)]
+        states = self.root.states(cells)
+        behind = [cell for cell in cells if self._is_behind(cell, states[cell.id].status)]
         left = {cell.id for cell in behind}
-        self._settled |= {cell.id for cell in cells if cell.id not in left and self.root.cell(cell.id).is_done}
+        self._settled |= {cell.id for cell in cells if cell.id not in left and states[cell.id].status == "done"}
         return behind
+
+    def _is_behind(self, cell: Cell, status: Status) -> bool:
+        """Return whether something of a cell, with its network as a model where they are logged, is not in MLflow."""
+        folder = self.root.cell(cell.id)
+        known = folder.mirrored()
+        if status == "missing" and not known and not folder.begun:
+            return False
+        lacks_model = self.log_models and status == "done" and not known.get("model")
+        return (
+            known.get("uri") != self.uri
+            or known.get("status") != STATUSES[status]
+            or status == "running"
+            or lacks_model
+        )
 
     def _follow(self) -> None:
         last = False
@@ -129,16 +144,6 @@ def address(root: Root) -> str:
     from sqlalchemy.engine import URL  # version 2.1 reads "%20" as a space, 2.0 as it stands
 
     return URL.create("sqlite", database=path).render_as_string()
-
-
-def is_behind(folder: CellFolder, uri: str, *, models: bool = False) -> bool:
-    """Return whether something of a cell, with its network as a model where `models`, is not in MLflow yet."""
-    status = folder.state().status
-    known = folder.mirrored()
-    if status == "missing" and not folder.begun and not known:
-        return False
-    lacks_model = models and status == "done" and not known.get("model")
-    return known.get("uri") != uri or known.get("status") != STATUSES[status] or status == "running" or lacks_model
 
 
 def synchronise(root: Root, names: Iterable[str], *, log_models: bool = False) -> str:

@@ -38,7 +38,7 @@ def numbers(root: Path) -> dict[str, tuple[list[tuple[int, str, float]], str]]:
     """Return every value of every epoch but costs, and a digest of the weights, of each cell."""
     place = Root(root)
     plan = place.plan()
-    assert {state.status for state in place.states(plan).values()} == {"done"}
+    assert {state.status for state in place.states(plan.cells).values()} == {"done"}
     folders = {cell.id: place.cell(cell.id) for cell in plan.cells}
     return {
         cell: (

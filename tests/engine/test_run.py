@@ -35,7 +35,7 @@ def state_of(root: Path) -> dict[str, tuple[str, str]]:
     """Return status and reason of every cell by its loss and parameters."""
     place = Root(root)
     plan = place.plan()
-    states = place.states(plan)
+    states = place.states(plan.cells)
     return {plan.labels[cell.id][0]: (states[cell.id].status, states[cell.id].reason) for cell in plan.cells}
 
 
