@@ -65,7 +65,7 @@ def run(
     wanted = requested_spec(spec, preset, given, settings)
     if not smoke:
         return launch(wanted, root, options.command_line(), output=output, dry_run=dry_run)
-    wanted = wanted.model_copy(update={"tune": None, "companions": []})  # it tries losses and tasks
+    wanted = wanted.model_copy(update={"tune": None})  # it tries losses and tasks
     with tempfile.TemporaryDirectory(prefix="milbench-smoke-", ignore_cleanup_errors=True) as folder:
         return launch(wanted, Path(folder), options.command_line(), output=output, dry_run=dry_run, smoke=True)
 

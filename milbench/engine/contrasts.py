@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from milbench.api.contrast import Contrast, Label
 from milbench.api.plan import Cell
@@ -52,35 +49,11 @@ def _pair(contrast: NamedContrast, known: Mapping[Label, Cell]) -> tuple[Label, 
 
 
 def _variant(side: str, contrast: NamedContrast, known: Mapping[Label, Cell]) -> Label:
-    """Return the one variant that a side of a contrast names: that of this label, or the only one that fits."""
+    """Return the variant that a side of a contrast names, as reports name it."""
     names = {_joined(label): label for label in known}
-    if side in names:
-        return names[side]
-    fitting = [label for label, cell in known.items() if _fits(side, cell)]
-    if not fitting:
+    if side not in names:
         raise unknown(f"variant in contrast {contrast.name!r}", side, names)
-    if len(fitting) > 1:
-        several = ", ".join(repr(_joined(label)) for label in fitting)
-        raise UsageError(f"contrast {contrast.name!r}: {side!r} is {len(fitting)} variants, expected one of {several}")
-    return fitting[0]
-
-
-def _fits(text: str, cell: Cell) -> bool:
-    """Return whether a cell is of a variant as text: "noisy-or head=softmax" or "exact, lr=0.01", in any order."""
-    loss, *_ = re.split(r"[\s,]", text.strip(), maxsplit=1)
-    settings = re.findall(r"[\s,](\w+)=(.*?)(?=,?\s+\w+=|$)", text.strip())
-    known = cell.recipe | cell.loss_params
-    return cell.loss == loss and all(key in known and _is(known[key], value) for key, value in settings)
-
-
-def _is(value: Any, text: str) -> bool:
-    """Return whether a text names a value: as it is printed, or as TOML has it."""
-    if text.lower() == str(value).lower():
-        return True
-    try:
-        return bool(tomllib.loads(f"v = {text}")["v"] == value)
-    except (ValueError, RecursionError):
-        return False
+    return names[side]
 
 
 def _joined(label: Label) -> str:

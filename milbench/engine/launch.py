@@ -1,4 +1,4 @@
-"""A launch: from a spec to folders of cells that are done, with the search and the companions that it asks for."""
+"""A launch: from a spec to folders of cells that are done, with the search that it asks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milbench._utils.interrupts import INTERRUPTED
 from milbench.api.plan import Cell, Plan
 from milbench.api.registry import losses, tasks
 from milbench.engine.folders import Root
-from milbench.engine.spec import Spec, joins, make_spec, spec_values
+from milbench.engine.spec import Spec, joins
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ RERUN = {"missing": ("missing",), "failed": ("missing", "failed"), "all": ("miss
 def launch(
     spec: Spec, root: Path, command: str, *, output: Output = "text", dry_run: bool = False, smoke: bool = False
 ) -> int:
-    """Print the plan of a comparison and compute its missing cells, then those of its companions.
+    """Print the plan of a comparison and compute its missing cells.
 
     Args:
         spec: the comparison.
@@ -45,28 +45,8 @@ def launch(
     Raises:
         UsageError: the spec is wrong, and nothing was computed; or a search has found nothing to choose from.
     """
-    code = 0
-    for one in [spec, *companions(spec)]:
-        launched = _Launch(Root(root), one, command, output, dry_run, smoke)
-        code = (launched.tuned() if one.tune else launched.compute(launched.plan())) or code
-        if code == INTERRUPTED:
-            break
-    return code
-
-
-def companions(spec: Spec) -> list[Spec]:
-    """Return the specs by which losses from files take the companions of a spec as well.
-
-    A loss of one's own is seen in all reports by one command then. Who chooses tasks, seeds or settings asks for less.
-    """
-    own = [loss for loss in spec.losses if loss.endswith(".py")]
-    if not own or not spec.companions or not spec.part:
-        return []
-    written = spec_values(spec.source.partition(" with ")[0].removeprefix("built-in "))
-    if any(getattr(spec, key) != written.get(key) for key in ("tasks", "seeds")):
-        return []
-    how = {"losses": own, "part": True, "companions": [], "run": spec.run.model_dump()}
-    return [make_spec(spec_values(name) | how) for name in spec.companions]
+    launched = _Launch(Root(root), spec, command, output, dry_run, smoke)
+    return launched.tuned() if spec.tune else launched.compute(launched.plan())
 
 
 class _Launch:

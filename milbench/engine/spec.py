@@ -101,7 +101,6 @@ class Spec(Table):
         source: where the spec comes from: "built-in NAME", a path, or "flags".
         marks: tests that every loss takes, with the values that pass.
         tune: how settings are searched before losses are compared, by `milbench tune`; None: they are not.
-        companions: specs that a loss from a file takes as well, by the same `milbench run`.
         part: whether flags chose some of its losses or tasks, or others.
     """
 
@@ -126,7 +125,6 @@ class Spec(Table):
     source: str = "flags"
     marks: list[PassMark] = Field(default_factory=list)
     tune: Search | None = None
-    companions: list[str] = Field(default_factory=list)
     part: bool = False
 
     def variants_of(self, task: str) -> list[Params]:
@@ -152,7 +150,7 @@ def joins(new: Params, old: Params) -> bool:
 
 
 def _digest(spec: Params) -> str:
-    remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "companions", "preset"}
+    remarks = {"name", "title", "notes", "differences", "published", "contrasts", "marks", "preset"}
     own = remarks | {"losses", "tasks", "seeds", "source", "part", "run"}
     said = {key: value for key, value in spec.items() if key not in own}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
@@ -248,9 +246,6 @@ def make_spec(values: Params, owner: str = "the run") -> Spec:
     from milbench.api.recipe import Recipe
 
     spec: Spec = validated(owner, Spec, values)
-    for name in spec.companions:
-        if not Path(name).is_file() and name.removesuffix(".toml") not in built_in_specs():
-            raise unknown(f"companion of {owner} (no such file, and no built-in spec)", name, built_in_specs())
     for kind, given in (("marks", spec.marks), ("contrasts", spec.contrasts)):
         names = [one.name for one in given]
         if twice := next((name for name in names if names.count(name) > 1), None):

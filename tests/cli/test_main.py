@@ -206,7 +206,6 @@ def test_a_name_that_no_system_can_keep_is_one_line(milbench: Milbench, words: t
             "losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nlr = {low=1e-3}\n",
             "recipe.lr is a table; a list of values is an axis",
         ),
-        ("losses = ['exact']\ntasks = ['extended-digits']\ncompanions = ['stres']\n", "did you mean 'stress'"),
         ("\xff\xfe", "cannot read the spec"),
         (f"seeds = {'9' * 5000}\n", "is not TOML"),
         (f"seeds = {'[' * 5000}\n", "is not TOML"),

@@ -78,49 +78,6 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, ro
     assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()
 
 
-def test_a_loss_of_ones_own_is_put_through_the_companions_of_a_spec(milbench: Milbench, tmp_path: Path) -> None:
-    harder, easy = tmp_path / "harder.toml", tmp_path / "easy.toml"
-    harder.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\nseeds = "0-2"\n[recipe]\nepochs = 1\n')
-    easy.write_text(f"""
-losses = ["exact"]
-tasks = ["{TINY}"]
-companions = ["{harder.as_posix()}"]
-[recipe]
-epochs = 1
-""")
-    for given, harder_too in (
-        (["--loss", BREAKING], True), (["--loss", "exact"], False), ([], False),
-        (["--loss", BREAKING, "--seeds", "0"], False),
-    ):  # fmt: skip
-        ran = milbench("run", str(easy), *given, "--dry-run")
-        assert ran.code == 0, ran
-        assert ("breaking" in ran.out) == ("fails at once: RuntimeError: the loss | broke in two lines" in ran.out)
-        assert "easy: 1 cells, 1 to run" in ran.out
-        assert ("harder: 3 cells, 3 to run" in ran.out) == harder_too, given
-    ran = milbench("run", str(easy), "--loss", f"exact,{BREAKING}")
-    assert ran.code == 1, ran
-    assert "easy: 2 cells, 2 to run" in ran.out
-    assert "0 of 3 cells done" in ran.out, "the loss of the spec itself is not run again"
-
-
-def test_specs_that_name_each_other_are_each_run_once(milbench: Milbench, tmp_path: Path) -> None:
-    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
-    for path, companion in ((one, other), (other, one)):
-        path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\ncompanions = ["{companion.as_posix()}"]\n')
-    ran = milbench("run", str(one), "--loss", BREAKING, "--dry-run")
-    assert ran.code == 0, ran
-    assert [ran.out.count(f"{name}: 1 cells") for name in ("one", "other")] == [1, 1]
-
-
-def test_a_companion_that_does_not_exist_is_found_before_a_cell_is_computed(
-    milbench: Milbench, root: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "easy.toml"
-    path.write_text(f'losses = ["exact"]\ntasks = ["{TINY}"]\ncompanions = ["stres"]\n')
-    assert "did you mean 'stress'" in milbench("run", str(path), "--loss", BREAKING).complaint()
-    assert not root.exists(), "nothing is begun"
-
-
 @pytest.mark.parametrize("presets_text", ["presets = 3", "[presets]\nquick = 1", "[presets.quick]\nseeds = []"])
 def test_presets_that_make_no_sense(milbench: Milbench, tmp_path: Path, presets_text: str) -> None:
     path = tmp_path / "odd.toml"
