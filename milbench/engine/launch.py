@@ -59,7 +59,7 @@ class _Launch:
         self.how = spec.run
         if self.how.cluster is None:
             self.devices = resolve_all(self.how.device)
-        elif self.how.jobs or self.how.jobs_per_device:
+        elif self.how.jobs:
             raise UsageError("--jobs is for the devices of this machine; a cluster has as many jobs as workers")
         else:  # its workers look for their own devices
             check_cluster(self.how.cluster)
@@ -136,7 +136,7 @@ class _Launch:
         # By the number of all cells, not of those that are left: a resumed cell keeps its number of threads.
         workers, slots = os.cpu_count() or 1, 1
         if self.how.cluster is None:
-            workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs, self.how.jobs_per_device)
+            workers, slots = worker_count(self.devices, len(plan.cells), self.how.jobs)
         threads = self.how.threads or max(1, (os.cpu_count() or 1) // workers)
         states = self.root.states(plan.cells)
         draws = plan.search.draws if plan.search and over else {}

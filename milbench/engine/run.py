@@ -159,19 +159,15 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def worker_count(devices: Sequence[str], cells: int, jobs: int | None, jobs_per_device: int | None) -> tuple[int, int]:
-    """Return how many cells are computed at a time in all, and how many on each GPU, where a user gives one or neither.
+def worker_count(devices: Sequence[str], cells: int, jobs: int | None) -> tuple[int, int]:
+    """Return how many cells are computed at a time in all, and at most on each GPU; `jobs` is what a user has given.
 
     On a CPU they are as many as cores, which parallel cells use better than threads in one cell; on GPUs one a GPU.
     """
     if list(devices) == ["cpu"]:
-        if jobs_per_device is not None:
-            raise UsageError("run.jobs_per_device is for GPUs, and cells are computed on the CPU; use --jobs")
         return jobs or max(1, min(cells, os.cpu_count() or 1)), 1
-    if jobs is not None and jobs_per_device is not None:
-        raise UsageError("--jobs and run.jobs_per_device exclude each other: cells at a time in all, or on each GPU")
-    slots = jobs_per_device or -(-(jobs or 1) // len(devices))
-    return jobs or slots * len(devices), slots
+    jobs = jobs or len(devices)
+    return jobs, -(-jobs // len(devices))
 
 
 def shard(cells: Sequence[Any], part: str | None) -> list[Any]:

@@ -38,7 +38,6 @@ class Execution(Table):
     Args:
         device: auto, cpu, cuda (every GPU) or cuda:N.
         jobs: how many cells are computed at a time; None: one a core, or one a GPU.
-        jobs_per_device: how many on each GPU.
         threads: of each cell; None: cores / jobs.
         data_dir: the folder of the data sets; None: the default one.
         cluster: the address of a dask scheduler, or "local:N"; None: processes of this machine.
@@ -51,7 +50,6 @@ class Execution(Table):
 
     device: str = "auto"
     jobs: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
-    jobs_per_device: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     threads: int | None = Field(default=None, ge=1, le=MOST_WORKERS)
     data_dir: Path | None = None
     cluster: str | None = None

@@ -17,7 +17,6 @@ from milbench.engine.cell import CellFolder
 from milbench.engine.folders import Root, results
 from milbench.engine.run import shard, worker_count
 from milbench.engine.worker import free_device
-from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY, Milbench, process, wait_for
 
 HOSTILE = str(PLUGINS / "hostile_loss.py")
@@ -195,21 +194,16 @@ def test_cells_take_free_slots_of_devices(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("devices", "cells", "jobs", "per_device", "expected"),
+    ("devices", "cells", "jobs", "expected"),
     [
-        (["cpu"], 1, None, None, (1, 1)),
-        (["cpu"], 99, 5, None, (5, 1)),
-        (["cuda:0", "cuda:1"], 9, None, None, (2, 1)),
-        (["cuda:0", "cuda:1"], 9, None, 3, (6, 3)),
-        (["cuda:0", "cuda:1"], 9, 3, None, (3, 2)),
+        (["cpu"], 1, None, (1, 1)),
+        (["cpu"], 99, 5, (5, 1)),
+        (["cuda:0", "cuda:1"], 9, None, (2, 1)),
+        (["cuda:0", "cuda:1"], 9, 6, (6, 3)),
+        (["cuda:0", "cuda:1"], 9, 3, (3, 2)),
     ],
 )
 def test_as_many_cells_at_a_time_as_devices_have_slots(
-    devices: list[str], cells: int, jobs: int | None, per_device: int | None, expected: tuple[int, int]
+    devices: list[str], cells: int, jobs: int | None, expected: tuple[int, int]
 ) -> None:
-    assert worker_count(devices, cells, jobs, per_device) == expected
-
-
-def test_slots_are_for_gpus() -> None:
-    with pytest.raises(UsageError, match="use --jobs"):
-        worker_count(["cpu"], 3, None, 2)
+    assert worker_count(devices, cells, jobs) == expected
