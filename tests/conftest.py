@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from milbench.api.registry import losses, tasks
 from tests._helpers import short_timings  # noqa: F401 it shortens them
 from tests._helpers.command_line import Ran
 from tests._helpers.mlflow_server import MlflowServer, initdb, mlflow_server, postgres
+from tests._helpers.small_data import small_data
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell lets what it starts in the background ignore Ctrl-C
@@ -153,6 +155,15 @@ def old_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *args, **named: cache)
     monkeypatch.setattr("milbench._utils.digests.RECENT", 0.0)
     return cache
+
+
+@pytest.fixture(scope="session")
+def data_of_all(street_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with a small data set for every task."""
+    root = small_data(tmp_path_factory.mktemp("all_data"))
+    for name in ("house-numbers", "svhn"):
+        shutil.copytree(street_data / "house-numbers", root / name)
+    return root
 
 
 @pytest.fixture(scope="session")

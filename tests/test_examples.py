@@ -12,7 +12,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, folder: Path) -> str:
-    environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": "1",
+                   "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}  # fmt: skip
     words = [sys.executable, str(EXAMPLES / f"{name}.py")]
     ran = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stderr

@@ -7,13 +7,10 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-import yaml
 
-from milbench import __version__
 from tests._helpers.command_line import REPOSITORY
 
 
@@ -40,31 +37,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return sdist, next(folder.glob("*.whl"))
 
 
-def test_the_citation_file_names_this_version() -> None:
-    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= set(citation), "required by the format"
-    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
-    assert citation["version"] == __version__
-    assert citation["license"] == "MIT"
-
-
 def test_every_package_is_installed() -> None:
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     folders = {path.parent.relative_to(REPOSITORY) for path in (REPOSITORY / "milbench").rglob("__init__.py")}
     installed = {".".join(folder.parts) for folder in folders} | {"milbench.losses", "milbench.tasks", "milbench.specs"}
     assert set(settings["packages"]) == installed
-
-
-def test_the_wheel_describes_itself(built: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(built[1]) as wheel:
-        (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = message_from_bytes(wheel.read(path))
-    assert (metadata["Name"], metadata["Version"]) == ("milbench", __version__)
-    assert metadata["Author"] == "The milbench maintainers"
-    assert metadata["License-Expression"] == "MIT"
-    assert metadata["Project-URL"] == "Paper, https://arxiv.org/abs/1811.12346"
-    running = f"Programming Language :: Python :: {sys.version_info.major}.{sys.version_info.minor}"
-    assert running in metadata.get_all("Classifier", [])
 
 
 def test_the_wheel_holds_losses_tasks_specs_and_templates(built: tuple[Path, Path]) -> None:

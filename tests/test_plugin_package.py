@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from milbench import UsageError, load_network
 from milbench.api import registry
 from milbench.engine import optimizers
 from milbench.engine.planning import make_plan
@@ -76,37 +75,3 @@ def test_the_package_is_part_of_the_identity_of_a_cell(installed: None) -> None:
     assert cell({})["optimizer_origin"] == "somebodys-bags 1.2"
     assert cell({"optimizer_origin": "another 9"}) == cell({})
     assert cell({"optimizer": "adamw"})["optimizer_origin"] == ""
-
-
-def test_unknown_names_say_the_closest(milbench: Milbench, installed: None) -> None:
-    words = ("run", "--loss", "exact", "--task", "two-heaps")
-    assert (
-        "unknown optimizer 'sings'; did you mean 'signs'"
-        in milbench(*words, "-p", "recipe.optimizer=sings").complaint()
-    )
-    with pytest.raises(UsageError, match="unknown network 'one-leyer'; did you mean 'one-layer'"):
-        load_network("one-leyer", inputs=1, num_classes=2, seed=0)
-
-
-def test_what_is_no_function_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
-
-    points = [
-        EntryPoint("half", "math:pi", "milbench.networks"),
-        EntryPoint("gone", "nowhere_at_all:make", "milbench.networks"),
-        EntryPoint("text", "builtins:max", "milbench.networks"),
-        EntryPoint("instance-mlp", "math:pi", "milbench.optimizers"),
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
-    for each in REGISTRIES:
-        each.cache_clear()
-    try:
-        with pytest.raises(UsageError, match=r"network .half. from an installed package is not callable \(got float\)"):
-            load_network("half", 1, 2, 3)
-        with pytest.raises(UsageError, match="cannot import network 'gone' from an installed package: ModuleNotFound"):
-            load_network("gone", 1, 2, 3)
-        with pytest.raises(UsageError, match=r"network 'text' from .* makes no milbench.Network, got int"):
-            load_network("text", 1, 2, 3)
-    finally:
-        for each in REGISTRIES:
-            each.cache_clear()

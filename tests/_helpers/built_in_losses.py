@@ -10,7 +10,6 @@ BUILT_IN = (
     *(Variant("exact", {"divide_by": "none", "method": m}) for m in ("lower", "upper")),
     Variant("superset", {"divide_by": "none"}),
     Variant("exact-em", depends_on_batch=True),
-    Variant("exact-em", {"divide_by": "bag", "sharpness": 10.0}),
     Variant("hard-em", {"divide_by": "none"}),
     Variant("max-pooling"),
     Variant("max-pooling", {"normalization": "batch"}, depends_on_batch=True),

@@ -1,4 +1,7 @@
-"""The likelihood of small bags in 400 digits, by enumeration of their label maps (a class for every position)."""
+"""Small bags for tests of losses, and their likelihood in 400 digits, by enumeration of their label maps.
+
+A label map has a class for every position.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,30 @@ import itertools
 from typing import Any
 
 import mpmath
+import torch
 from torch import Tensor
+
+from tests._helpers.likelihood_reference import every_label_set
+from tests._helpers.losses import random_logits
+
+C, K = 3, 4
+ALL_LABELS = every_label_set(C)
+
+
+def bag(seed: int, scale: float = 2.0) -> Tensor:
+    """Return the (C+1, K) logits of one bag."""
+    return random_logits(C + 1, K, seed=seed, scale=scale)
+
+
+EXTREME = {
+    "wide": bag(0, 100).clamp(-200, 200),
+    "signs": 200 * bag(1).sign(),
+    "all low": torch.full((C + 1, K), -200.0) + bag(2, 1.0).abs(),
+    "all high": torch.full((C + 1, K), 200.0) - bag(3, 1.0).abs(),
+    "sure background": torch.tensor([[-200.0] * K, [-190.0] * K, [-150.0] * K, [200.0] * K]),
+    "moderately rare": bag(4) - torch.tensor([[20.0], [18.0], [25.0], [0.0]]),
+}
+"""Bags at the ends of the range, where probabilities in float32 are 0 or 1."""
 
 exactly = mpmath.MPContext()
 exactly.dps = 400

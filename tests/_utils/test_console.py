@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import pytest
-
-from milbench._utils.console import plain
-from milbench.api import registry
 from tests._helpers.command_line import TINY, Milbench, Ran
 
 HOSTILE = "[/b] [red]x[/red] :smile: \x1b[2J\x1b]0;t\x07\x9b5m\u202eb"
@@ -53,18 +48,3 @@ def test_error_messages_are_shown_as_they_are(milbench: Milbench, tmp_path: Path
     ran = milbench("run", "--loss", str(broken), "--task", TINY)
     assert SHOWN in ran.complaint()
     unharmed(ran)
-
-
-def test_a_list_shows_a_broken_plug_in_as_it_is(milbench: Milbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(HOSTILE, "nowhere_to_be_found:Mine", "milbench.losses")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "milbench.losses" else [])
-    registry.losses.cache_clear()
-    try:
-        assert "[/b] [red]" in unharmed(milbench("list", "losses"))
-    finally:
-        registry.losses.cache_clear()
-
-
-def test_what_is_harmless_stays() -> None:
-    assert plain("Fehler über 3 %, 日本語 —\tnächste\nZeile [b]") == "Fehler über 3 %, 日本語 —\tnächste\nZeile [b]"
-    assert plain("\udcff.py") == r"\udcff.py"  # of a path that is not UTF-8, and cannot be printed

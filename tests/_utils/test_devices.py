@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from milbench import UsageError
-from milbench._utils.devices import resolve, resolve_all, unusable_gpu
+from milbench._utils.devices import resolve, resolve_all
 from tests._helpers.command_line import TINY, Milbench
 
 
@@ -72,17 +72,3 @@ def test_a_gpu_that_torch_cannot_use_is_told_in_one_line(milbench: Milbench) -> 
     assert WHY in milbench("run", *few).out.splitlines()
     assert milbench("run", *few, "--device", "cuda").complaint() == f"device 'cuda': {WHY}"
     assert "cannot use" not in milbench("run", *few, "--device", "cpu").out
-
-
-@pytest.mark.usefixtures("old_driver")
-def test_a_gpu_that_the_user_hides_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert unusable_gpu() == ""
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch has a GPU here")
-def test_the_reason_is_what_torch_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milbench._utils.devices._nvidia_gpu", lambda: "a GPU")
-    with pytest.raises((AssertionError, RuntimeError)) as said:
-        torch.cuda.init()
-    assert str(said.value).partition(".")[0] in unusable_gpu()

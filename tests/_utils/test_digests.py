@@ -91,21 +91,3 @@ def test_a_damaged_cache_does_not_matter(two: Counted, old_files: Path) -> None:
         assert two.calls == calls + 1
         assert entry.read_bytes() == whole  # written anew, and nothing else stays
         assert list(entry.parent.iterdir()) == [entry]
-
-
-def test_a_cache_that_cannot_be_written_does_not_matter(two: Counted, old_files: Path) -> None:
-    (old_files / "digests").write_text("a file in the way")
-    assert value(two) == value(two) == two()
-    assert two.calls == 3
-
-
-def test_errors_are_passed_on_and_not_remembered(two: Counted, old_files: Path) -> None:
-    def fails() -> str:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        digests.remembered("kind", two.paths, fails)
-    two.paths[0].unlink()
-    with pytest.raises(FileNotFoundError):
-        value(two)
-    assert not (old_files / "digests").exists()

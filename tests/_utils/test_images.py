@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -43,25 +42,3 @@ def test_wide_pixels_are_scaled_to_eight_bits(values: np.ndarray, expected: list
     image = eight_bits(Image.fromarray(values))
     assert image.mode == "L"
     assert np.asarray(image).tolist() == [expected]
-
-
-def test_transparent_pixels_are_white() -> None:
-    image = Image.new("RGBA", (2, 1), (10, 20, 30, 255))
-    image.putpixel((1, 0), (10, 20, 30, 0))
-    shown = eight_bits(image)
-    assert shown.mode == "RGB"
-    assert [shown.getpixel((x, 0)) for x in (0, 1)] == [(10, 20, 30), (255, 255, 255)]
-
-
-def test_large_images_of_wide_pixels_are_converted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.arange(4_000_000, dtype=np.uint16).reshape(2000, 2000)
-    image = Image.fromarray(values)
-    monkeypatch.setattr("milbench._utils.images.PIXELS_AT_ONCE", 100_001)
-    tracemalloc.start()
-    try:
-        found = np.asarray(eight_bits(image))
-        assert tracemalloc.get_traced_memory()[1] < 8 * values.size
-    finally:
-        tracemalloc.stop()
-    for place in ((0, 0), (0, 129), (50, 2), (999, 1999), (1999, 1999)):
-        assert found[place] == round(int(values[place]) / 65535 * 255)

@@ -32,14 +32,6 @@ def test_parts_hold_every_bag_once_in_order_with_all_that_is_known_of_it() -> No
             assert set(part.labels[k].nonzero().flatten().tolist()) == set(part.truth.classes[k].tolist()) - {-1}
 
 
-def test_a_part_of_bags_without_mask_and_truth_has_none() -> None:
-    bags = Bags(torch.zeros(3, 2, 1), torch.zeros(3, 2, dtype=torch.bool))
-    part = bags.part(0, 2)
-    assert len(part) == 2
-    assert part.mask is None
-    assert part.truth is None
-
-
 def test_bags_are_selected_by_number_with_all_that_is_known_of_them() -> None:
     bags = some_bags()
     chosen = bags.selected(torch.tensor([3, 1]))

@@ -31,11 +31,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert stored["set_error/items"].shape == ()
 
 
-def test_no_metric_is_a_file_without_arrays(tmp_path: Path) -> None:
-    save_outcomes(tmp_path / "none.npz", {})
-    assert load_outcomes(tmp_path / "none.npz") == {}
-
-
 @pytest.mark.parametrize(
     ("sums", "weights", "items", "named"),
     [
@@ -51,11 +46,6 @@ def test_no_metric_is_a_file_without_arrays(tmp_path: Path) -> None:
 def test_what_cannot_be_an_outcome_is_refused(sums: list[float], weights: list[float], items: str, named: str) -> None:
     with pytest.raises(ValueError, match=f"not valid: {named}"):
         Outcomes(np.array(sums, np.float32), np.array(weights, np.float32), items)
-
-
-def test_a_name_with_its_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="test/set_error"):
-        save_outcomes(tmp_path / "x.npz", {"test/set_error": Outcomes(np.ones(1), np.ones(1), "ab")})
 
 
 def test_files_that_are_no_outcomes_are_one_line(tmp_path: Path) -> None:

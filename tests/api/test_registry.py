@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 
 import milbench
-from milbench import Loss, Task, UsageError, load_loss
+from milbench import Loss, UsageError, load_loss
 from milbench.api import registry
 from milbench.api.parameters import check_params
 from milbench.api.registry import Registry, losses
-from tests._helpers.command_line import PLUGINS, REPOSITORY, TINY
+from tests._helpers.command_line import REPOSITORY
 
 OWN = """
 from milbench import Loss
@@ -38,16 +38,6 @@ def _fresh_registries() -> None:
     registry.tasks.cache_clear()
 
 
-def test_every_built_in_loads_under_its_own_name() -> None:
-    for each, base in ((registry.losses(), Loss), (registry.tasks(), Task)):
-        assert each.names()
-        for name in each.names():
-            cls = each.cls(name)
-            assert issubclass(cls, base)
-            assert cls.name == name
-            assert cls.__doc__
-
-
 @pytest.mark.parametrize("kind", ["losses", "tasks"])
 def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str) -> None:
     code = (
@@ -60,19 +50,6 @@ def test_names_are_those_of_the_files_and_known_without_importing_them(kind: str
     assert len(files) > 5
     assert {stem.replace("_", "-") for stem in files} <= set(names)
     assert not any(module.startswith((f"milbench.{kind}.", "torch")) for module in modules)
-
-
-def test_a_loss_by_name_with_parameters() -> None:
-    loss = milbench.load_loss("max-pooling", normalization="batch")
-    assert loss.normalization == "batch"
-    assert milbench.load_task(TINY, size=3).size == 3  # type: ignore[attr-defined]
-
-
-def test_an_unknown_name_says_the_closest() -> None:
-    with pytest.raises(UsageError, match="unknown loss 'exat'; did you mean 'exact'"):
-        milbench.load_loss("exat")
-    with pytest.raises(UsageError, match="extended-digits"):
-        milbench.load_task("extended-digit")
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "a,b", "x=1", "../up", "exact ", "a|b<b>c</b>"])
@@ -94,11 +71,6 @@ def test_a_head_or_a_method_that_is_misspelt_is_named(tmp_path: Path) -> None:
         path.write_text(OWN.format(**{"name": name, "head": "sigmoid", "method": "bag_loss", **change}), "utf-8")
         with pytest.raises(UsageError, match=complaint):
             load_loss(str(path))(logits, labels)
-
-
-def test_two_of_one_name_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"two loss entries are named 'exact': one from milbench, one from .*twin"):
-        milbench.load_loss(str(PLUGINS / "twin_loss.py"))
 
 
 def test_files_that_hold_no_loss(tmp_path: Path) -> None:
@@ -159,13 +131,6 @@ def test_parameters_are_checked_against_annotations() -> None:
         assert "\n" not in str(error.value)
 
 
-def test_a_plug_in_that_imports_a_module_that_moved_is_shown_the_public_names(tmp_path: Path) -> None:
-    file = tmp_path / "older.py"
-    file.write_text("from milbench.loss import Loss\n")
-    with pytest.raises(UsageError, match=r"'milbench\.loss'; plug-ins import .* from milbench import Loss"):
-        milbench.load_loss(str(file))
-
-
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -218,34 +183,6 @@ def test_an_edited_file_is_read_anew_where_a_user_asks_for_it_and_not_in_a_launc
     assert losses().entry(str(file)).source_digest != before
     file.write_text(text.replace("number = 1", "number = 3"))
     assert load_loss("mine").number == 3
-
-
-@pytest.mark.parametrize(
-    ("annotation", "complaint"),
-    [
-        ("Tensor | None", "an annotation that no value can be checked against"),
-        ('list["Nowhere"]', "an annotation that no value can be checked against"),
-        ("torch.NoSuch", "annotations that cannot be evaluated (module 'torch' has no attribute 'NoSuch')"),
-        ("Sequence[float]", "annotations that cannot be evaluated (name 'Sequence' is not defined)"),
-    ],
-)
-def test_an_annotation_that_values_cannot_be_checked_by_is_one_line_with_its_file(
-    tmp_path: Path, annotation: str, complaint: str
-) -> None:
-    file = tmp_path / "annotated.py"
-    file.write_text(
-        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nimport torch\nfrom torch import Tensor\n"
-        "from milbench import Loss\nif TYPE_CHECKING:\n    from collections.abc import Sequence\n\n\n"
-        f"class Annotated(Loss):\n    name = 'annotated'\n\n    def __init__(self, weight: {annotation} = None):\n"
-        "        super().__init__()\n\n"
-        "    def bag_loss(self, logits, labels, mask):\n        return logits.sum((1, 2))\n\n"
-        "    def scores(self, logits, mask):\n        return logits[:, :-1, 0]\n"
-    )
-    with pytest.raises(UsageError) as caught:
-        load_loss(str(file))
-    assert complaint in str(caught.value)
-    assert str(file) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_class_of_a_notebook_is_identified_by_its_source() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from milbench import Bags
 from milbench.bench import training
-from milbench.bench.training import PARTS, Training
+from milbench.bench.training import Training
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.training import train
 
@@ -38,13 +38,6 @@ def test_the_steps_that_are_measured_are_those_of_the_engine(
     assert all(torch.equal(value, weights[f"network.{name}"]) for name, value in found.items())
 
 
-def test_parts_are_timed_from_one_end_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = started()
-    (bags,) = ours.batches(1)
-    monkeypatch.setattr("time.perf_counter", iter([1.0, 3.0, 6.0, 10.0, 15.0]).__next__)
-    assert ours.seconds_of_parts(bags) == dict(zip(PARTS, [2.0, 3.0, 4.0, 5.0], strict=True))
-
-
 def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, now = started("task.batches=12"), [0.0]
     draw = ours.it.task.train_batches
@@ -58,19 +51,6 @@ def test_batches_that_are_drawn_together_are_charged_to_all_steps(monkeypatch: p
     monkeypatch.setattr(ours.it.task, "train_batches", in_groups)
     assert ours.seconds_of_data(limit=100) == 1
     assert ours.seconds_of_data(limit=1) == 4, "the time is over after one batch"
-
-
-def test_a_short_epoch_is_followed_by_the_next_one() -> None:
-    batches = started("recipe.steps_per_epoch=1").batches(4)
-    assert len({bags.instances.sum().item() for bags in batches}) == 4
-
-
-def test_the_plain_step_leaves_the_network_of_the_other_alone() -> None:
-    ours = started()
-    (bags,) = ours.batches(1)
-    before = [parameter.clone() for parameter in ours.it.network.parameters()]
-    ours.plain_step()(bags)
-    assert all(torch.equal(one, two) for one, two in zip(before, ours.it.network.parameters(), strict=True))
 
 
 def test_the_command_prints_a_row_a_loss(milbench: Milbench) -> None:

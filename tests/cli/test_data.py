@@ -58,28 +58,3 @@ def test_published_weights_are_fetched_checked_and_used(
         said = milbench("data", "weights", "resnet18", "--data-dir", str(tmp_path)).complaint()
         assert f"net-{digest[:8]}.pth is not what was expected: its SHA-256 begins with " in said
         assert f"expected {digest[:8]}; remove it to fetch it again" in said
-
-
-def test_weights_that_cannot_be_had(milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = SimpleNamespace(DEFAULT=SimpleNamespace(url="http://127.0.0.1:9/net-01234567.pth"))
-    monkeypatch.setattr(models, "get_model_weights", lambda _: entry)
-    words = ("data", "weights", "resnet18", "--data-dir", str(tmp_path))
-    assert "cannot fetch the weights of resnet18" in milbench(*words).complaint()
-    assert not list(tmp_path.glob("weights/*"))
-    assert "did you mean 'resnet18'" in milbench("data", "weights", "resnet81", "--data-dir", str(tmp_path)).complaint()
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "says"),
-    [
-        ("bag,labels,f0\na,x,1\nb,,2\n", ["--stride", "4"], "--stride has no meaning for "),
-        ("image,labels\na.png,x\n", ["--features", "f*"], "--features has no meaning for "),
-        ("file,labels\na.wav,x\n", ["--key", "f"], "--key has no meaning for "),
-        ("file,labels\na.wav,x\n", ["--stride", "3"], "--stride 3: expected 1, 2, 4, 8, 16, 32"),
-    ],
-)
-def test_an_option_of_another_kind_of_table_is_refused(
-    milbench: Milbench, tmp_path: Path, text: str, options: list[str], says: str
-) -> None:
-    (tmp_path / "t.csv").write_text(text)
-    assert says in milbench("data", "check", str(tmp_path / "t.csv"), *options).complaint()

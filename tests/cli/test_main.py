@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import typer
 
-from milbench import __version__
 from milbench.cli.main import app
 from milbench.errors import UsageError
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
@@ -28,111 +27,69 @@ NOT_UTF_8 = "bad\udcff"
     ("words", "says"),
     [
         (("runn",), "Did you mean 'run'"),
-        (("run", "demo", "extra"), "unexpected extra argument"),
-        ((*BASE, "--sedes", "1"), "--seeds"),
         (("run", NOT_UTF_8), "bad\\udcff is not UTF-8"),
-        ((*BASE, "--root", NOT_UTF_8), "bad\\udcff is not UTF-8"),
         # losses and tasks
         (("run",), "--loss and --task missing"),
-        (("run", "--loss", "exact"), "--task missing"),
         (("run", "--loss", "exat", "--task", TINY), "unknown loss 'exat'; did you mean 'exact'"),
         (("run", "--loss", "exact", "--task", "extended-digit"), "did you mean 'extended-digits'"),
-        (("run", "--loss", "", "--task", TINY), "unknown loss ''"),
-        (("run", "--loss", "exact", "--task", ""), "unknown task ''"),
         (("run", "--loss", str(PLUGINS / "twin_loss.py"), "--task", TINY), "two loss entries are named 'exact'"),
         (("run", "--loss", "nowhere.py", "--task", TINY), "no file nowhere.py"),
-        (("run", "--loss", "s" * 300 + ".py", "--task", TINY), "File name too long"),
         # specs and presets
         (("run", "demoo"), "did you mean 'demo'"),
-        (("run", "s" * 300), "File name too long"),
         (("run", "demo", "--preset", "quick"), "spec demo has no presets"),
-        ((*BASE, "--preset", "quick"), "--preset quick needs a spec"),
         (("reproduce", "supplementary_a"), "did you mean 'supplementary-a'"),
-        (("reproduce", "supplementary-a", "--preset", "quik"), "did you mean 'quick'"),
         (("tune", "demo"), "spec demo has no table [tune]"),
-        ((*TUNE, "--draws", "0"), "Invalid value for '--draws'"),
         ((*TUNE, "--draws", "5000"), "tune.draws = 5000 is wrong"),
         # the other options of a launch
         ((*BASE, "--seeds", "3-1"), "did you mean 1-3"),
         ((*BASE, "--seeds", "9" * 30), "at most 18 digits"),
         ((*BASE, "--name", "../up"), "name = '../up' is wrong: expected at most 200 letters, digits and . _ + -"),
-        ((*BASE, "--name", "n" * 201), "expected at most 200 letters"),
         ((*BASE, "--data-dir", "nowhere"), "tiny: no folder nowhere"),
-        ((*BASE, "--data-dir", "d" * 300), "File name too long"),
         ((*BASE, "--device", "cuba"), "unknown device 'cuba'; did you mean 'cuda'"),
         ((*BASE, "--device", "cuda:99"), "device 'cuda:99' is not there"),
-        ((*BASE, "--device", "cuda:" + "9" * 5000), "unknown device"),
-        ((*BASE, "--jobs", "0"), "Invalid value for '--jobs'"),
         ((*BASE, "--jobs", "1000000"), "1024"),
-        ((*BASE, "--cluster", ""), "expected the address of a scheduler"),
         ((*BASE, "--cluster", "foo"), "tcp://HOST:PORT, or local:N"),
-        ((*BASE, "--cluster", "local:0"), "local:N with N from 1 to 1024"),
-        ((*BASE, "--cluster", "local:1", "--jobs", "4"), "--jobs is for the devices of this machine"),
         (
             (*BASE, "--cluster", "local:1", "-p", "run.in_process=true"),
             "run.in_process excludes run.timeout and --clus",
         ),
         ((*BASE, "--shard", "x"), "--shard x: expected i/n, such as 1/10"),
         ((*BASE, "--shard", "4/3"), "--shard 4/3: expected i/n with i from 1 to n, such as 1/3"),
-        ((*BASE, "--shard", "1/" + "9" * 5000), "expected i/n"),
         ((*BASE, "--rerun", "failing"), "'failing' is not one of 'missing', 'failed', 'all'; did you mean 'failed'"),
         ((*BASE, "--output", "jsn"), "did you mean 'json'"),
         # settings
         ((*BASE, "-p", "nonsense"), "expected recipe.KEY=VALUE"),
-        ((*BASE, "-p", "epochs=3"), "did you mean recipe.epochs?"),
-        ((*BASE, "-p", "supervison=set"), "did you mean supervision?"),
         ((*BASE, "-p", "supervision=sets"), "did you mean 'set'"),
-        ((*BASE, "-p", "compare_by=set_eror"), "did you mean 'set_error'"),
-        ((*BASE, "-p", "selection=lst"), "did you mean 'last'"),
         ((*BASE, "-p", "run.thread=2"), "did you mean 'run.threads'"),
-        ((*BASE, "-p", "run.timeout=x"), "run.timeout = 'x' is wrong"),
-        ((*BASE, "-p", "run.timeout=inf"), "run.timeout = inf is wrong"),
         ((*BASE, "-p", "run.timeout=60"), "run.in_process excludes run.timeout"),
-        ((*BASE, "-p", "run.rerun=fail"), "did you mean 'failed'"),
-        ((*BASE, "-p", "run.a.b=1"), "expected recipe.KEY=VALUE"),
         ((*BASE, "-p", "loss.divide_yb=bag"), "did you mean 'divide_by'"),
-        ((*BASE, "-p", "loss.exact.divide_yb=bag"), "did you mean 'divide_by'"),
         ((*BASE, "-p", "loss.noisy-or.head=softmax"), "unknown loss of this run"),
         ((*BASE, "-p", "loss.divide_by=maybe"), "divide_by = 'maybe' is wrong"),
         ((*BASE, "-p", "task.batches=0"), "batches = 0 is wrong: Input should be greater than or equal to 1"),
-        ((*BASE, "-p", "task.size=" + "9" * 30), "size is wrong: a number of 100 bits does not fit into 64"),
         ((*BASE, "-p", "recipe.epoch=3"), "did you mean 'epochs'"),
-        ((*BASE, "-p", "recipe.tni.epochs=3"), "did you mean 'tiny'"),
         ((*BASE, "-p", "recipe.epochs=0"), "epochs = 0 is wrong"),
-        ((*BASE, "-p", "recipe.epochs=" + "9" * 5000), "epochs = "),
         ((*BASE, "-p", "recipe.optimizer=adamww"), "unknown optimizer 'adamww'; did you mean 'adamw'"),
-        ((*BASE, "-p", "recipe.schedule=one-cicle"), "did you mean 'one-cycle'"),
         ((*BASE, "-p", "recipe.lr=-1"), "lr = -1 is wrong"),
-        ((*BASE, "-p", "recipe.lr=inf"), "lr = inf is wrong"),
         # what the first batch shows
         ((*BASE, "-p", "task.fault=labels"), "labels must have shape (8, 3)"),
         ((*BASE, "-p", "task.fault=poison"), "logits are not finite in bag 0"),
         ((*BASE, "-p", "task.fault=crowded", "-p", "task.size=2"), "3 classes in its label set and only 2 positions"),
         # other commands
         (("status",), "nothing was run yet"),
-        (("status", "--root", "r" * 300), "File name too long"),
         (("report", "elsewhere"), "nothing was run yet"),
         (("report", "mine", "--from", "nowhere"), "give neither NAME nor --publish with it"),
-        (("report", "--from", "nowhere", "--publish"), "give neither NAME nor --publish with it"),
         (("report", "--from", "nowhere"), "nowhere is not a published report: it lacks comparison.json.gz"),
-        (("sync", "--all"), "nothing was run yet"),
         (("sync", "demo", "--all"), "--all and demo exclude each other"),
         (("export",), "Missing option '--out'"),
         (("export", "--out", "mine.txt"), "--out mine.txt: expected a name that ends in .zip, .csv or .json"),
         (("export", "--out", "mine.csv", "--no-weights"), "are for a .zip file"),
-        (("export", "--out", "mine.zip"), "nothing was run yet"),
         (("import", "nowhere.zip"), "nowhere.zip is not there"),
-        (("import", "/"), "/ is a folder or a device, not a file"),
         (("import", TINY), "is not a milbench export: File is not a zip file"),
-        (("predict", "a.png"), "Missing option '--cell'"),
         (("predict", "a.png", "--cell", "abc"), "no cell or run 'abc'"),
         (("predict", "a.png", "--cell", "abc", "--device", "gpu"), "unknown device 'gpu'; did you mean 'cpu'"),
-        (("predict", "a.png", "--cell", "abc", "--decoder", "column"), "did you mean 'columns'"),
         (("figure", "3", "--cell", "abc", "--out", "x.png"), "'3' is not one of '1', '2', '4'"),
-        (("figure", "1", "--cell", "abc", "--out", "/"), "--out / is a folder: name the file"),
         (("list", "loses"), "did you mean 'losses'"),
         (("data", "fetch", "mnistt"), "did you mean 'mnist'"),
-        (("bench", "losses", "--device", "gpu"), "unknown device 'gpu'"),
     ],
     ids=lambda value: " ".join(value[-2:])[:40] if isinstance(value, tuple) else "",
 )
@@ -163,48 +120,22 @@ def test_a_disk_that_is_full_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("data", "check", "NAME.csv"),
-        ("import", "./NAME.zip"),
-        ("run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=NAME.csv", "--dry-run"),
-    ],
-    ids=["a table", "an export", "a parameter"],
-)
-def test_a_name_that_no_system_can_keep_is_one_line(milbench: Milbench, words: tuple[str, ...]) -> None:
-    complaint = milbench(*(word.replace("NAME", "x" * 300) for word in words)).complaint()
-    assert "File name too long" in complaint
-    assert len(complaint) < 250
-
-
-@pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("losses = [", "is not TOML"),
         ("losses = ['exact']\n", "needs a value for 'tasks'"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nsed = 3\n", "unknown parameter of spec"),
         ("losses = ['exact']\ntasks = ['extended-digits']\nseed = 3\n", "did you mean 'seeds'"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\nsource = 'flags'\n", "unknown parameter of spec"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\n[presets.a]\npart = true\n", "unknown parameter of spec"),
         ("losses = 'exact'\ntasks = ['extended-digits']\n", "losses = 'exact' is wrong"),
-        ("losses = []\ntasks = ['extended-digits']\n", "losses = [] is wrong"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exat]\nk = 1\n", "did you mean 'exact'"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nepochs = 'x'\n", "epochs = 'x' is wrong"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = '3-1'\n", "did you mean 1-3"),
-        ("losses = ['exact']\ntasks = ['extended-digits']\nseeds = []\n", "names no seed"),
         ("losses = ['exact']\ntasks = ['extended-digits']\n[loss.exact]\nrule = []\n", "an axis without values"),
         (f"{TUNED}draw = 2\n", "'tune.draw'; did you mean 'tune.draws'? (there are: tune.draws, tune.loss, "),
-        (f"{TUNED}draws = 2\n", "there is nothing to search: add [tune.recipe]"),
-        (f"{TUNED}[tune.recipe]\nlr = 0.1\n", "tune.recipe.lr = 0.1 is wrong: expected a table or expected a list"),
         (f"{TUNED}[tune.recipe]\nlr = {{low=1e-3,high=0.1,scale='lg'}}\n", "tune.recipe.lr.scale = 'lg' is wrong"),
-        (f"{TUNED}[tune.recipe]\nlr = {{lo=1e-3,high=0.1}}\n", "'tune.recipe.lr.lo'; did you mean"),
         (f"{TUNED}[[contrasts]]\nnam = 'x'\n", "'contrasts.0.nam'; did you mean 'contrasts.0.name'"),
         (
             "losses = ['exact']\ntasks = ['extended-digits']\n[recipe]\nlr = {low=1e-3}\n",
             "recipe.lr is a table; a list of values is an axis",
         ),
         ("\xff\xfe", "cannot read the spec"),
-        (f"seeds = {'9' * 5000}\n", "is not TOML"),
         (f"seeds = {'[' * 5000}\n", "is not TOML"),
     ],
 )
@@ -220,21 +151,13 @@ def test_a_defect_in_a_plug_in_is_not_taken_for_a_mistake_of_the_user(milbench: 
     assert not isinstance(error.value, UsageError)
 
 
-def test_a_missing_file_of_a_plug_in_is_a_defect_with_a_traceback(milbench: Milbench, tmp_path: Path) -> None:
-    task = tmp_path / "task.py"
-    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "forgetful"')
-    task.write_text(source.replace('int("not a number")', 'open("/nowhere/at/all")'))
-    with pytest.raises(FileNotFoundError, match="nowhere/at/all"):
-        milbench("run", "--loss", "exact", "--task", str(task), "-p", "task.fault=bug")
-
-
 def test_a_root_that_cannot_be_written(milbench: Milbench, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     assert "cannot write under --root" in milbench(*BASE, "--root", str(blocked)).complaint()
 
 
-@pytest.mark.parametrize("words", [BASE, ("status",), ("data", "list"), ("bench", "losses")])
+@pytest.mark.parametrize("words", [BASE])
 def test_a_working_directory_that_was_removed(
     milbench: Milbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -243,12 +166,6 @@ def test_a_working_directory_that_was_removed(
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert "the working directory was removed" in milbench(*words).complaint()
-
-
-@pytest.mark.parametrize("option", ["--root", "--data-dir"])
-def test_a_home_folder_that_does_not_exist(milbench: Milbench, option: str) -> None:
-    words = ("status",) if option == "--root" else ("data", "list")
-    assert "Could not determine home directory" in milbench(*words, option, "~nosuchuser/x").complaint()
 
 
 IMPORTED = """
@@ -263,21 +180,12 @@ print("heavy", {"torch", "mlflow", "pandas", "numpy", "scipy", "sklearn"} & set(
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "completing", "shown"),
-    [
-        (["--help"], {}, "reproduce"),
-        (["run", "--help"], {}, "--shard"),
-        ([], {"_MILBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "milbench r", "COMP_CWORD": "1"}, "reproduce"),
-    ],
-    ids=["help", "help of a command", "completion"],
-)
-def test_help_and_completion_import_nothing_heavy(words: list[str], completing: dict[str, str], shown: str) -> None:
+def test_completion_imports_nothing_heavy() -> None:
+    completing = {"_MILBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "milbench r", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, *words],
-        capture_output=True, text=True, check=True, env={**os.environ, **completing},
-    )  # fmt: skip
-    assert shown in done.stdout
+        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True, env=os.environ | completing
+    )
+    assert "reproduce" in done.stdout
     assert done.stdout.endswith("code 0\nheavy set()\n")
 
 
@@ -295,13 +203,7 @@ def test_every_help_fits_a_screen_and_has_an_example(monkeypatch: pytest.MonkeyP
         assert len(text.splitlines()) <= 40, path
 
 
-def test_version() -> None:
-    done = subprocess.run([sys.executable, "-m", "milbench", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"milbench {__version__}\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, number: int) -> None:
+def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored under nohup, and would be by what is started here
     slow = tmp_path / "slow.py"
     slow.write_text('import time\nprint("begun", flush=True)\ntime.sleep(600)\n')
@@ -309,7 +211,7 @@ def test_a_signal_before_the_first_cell_is_an_interruption(tmp_path: Path, numbe
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert "begun" in running.stdout.readline()
-    running.send_signal(number)
+    running.send_signal(signal.SIGHUP)
     _, complaint = running.communicate(timeout=120)
     assert (running.returncode, complaint) == (130, "milbench: interrupted\n")
 
@@ -324,12 +226,19 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the output by a shell")
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path, closed: str) -> None:
+def test_a_closed_output_is_no_error_and_no_file_takes_its_place(root: Path) -> None:
     words = f"--task {TINY} -p recipe.epochs=1 -p task.batches=1 -p run.in_process=true --root {root}"
     ran = subprocess.run(
-        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} {closed}', sys.executable],
+        ["sh", "-c", f'"$0" -m milbench run --loss exact {words} <&- >&- 2>&-', sys.executable],
         capture_output=True, text=True, check=False, env=os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
     )  # fmt: skip
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
     assert len(list(root.glob("runs/cells/*/result.json"))) == 1
+
+
+def test_a_missing_file_of_a_plug_in_is_a_defect_with_a_traceback(milbench: Milbench, tmp_path: Path) -> None:
+    task = tmp_path / "task.py"
+    source = Path(TINY).read_text().replace('name = "tiny"', 'name = "forgetful"')
+    task.write_text(source.replace('int("not a number")', 'open("/nowhere/at/all")'))
+    with pytest.raises(FileNotFoundError, match="nowhere/at/all"):
+        milbench("run", "--loss", "exact", "--task", str(task), "-p", "task.fault=bug")

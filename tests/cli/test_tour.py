@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from milbench.cli import tour
 from tests._helpers.command_line import Milbench, Ran
 
 
@@ -53,26 +51,3 @@ def test_the_three_commands_run_one_after_the_other_as_they_are_printed(
     page = root / "reports" / "extended-digits" / "index.html"
     assert opened == [page.as_uri()]
     assert "my-loss" in page.read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("called", "on_the_path", "shown"),
-    [
-        ("bin/milbench", True, "milbench"),
-        ("bin/milbench", False, "bin/milbench"),
-        ("a folder/milbench", False, "'a folder/milbench'"),
-        ("milbench/__main__.py", True, "python -m milbench"),
-    ],
-)
-def test_the_commands_begin_as_the_reader_can_type_them(
-    called: str, on_the_path: bool, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    program = tmp_path / "bin" / "milbench"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent) if on_the_path else str(tmp_path))
-    assert (shutil.which("milbench") is not None) == on_the_path
-    monkeypatch.setattr(sys, "argv", [called])
-    assert tour.program() == shown

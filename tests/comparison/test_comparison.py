@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from milbench.comparison.comparison import Comparison
-from milbench.errors import UsageError
 from tests._helpers.report_data import ONE, make_results
 
 
@@ -39,12 +38,3 @@ def test_the_figure_has_a_panel_a_task_and_the_report_is_a_page(tmp_path: Path) 
     one = found()
     assert len(one.figure().axes) == 2
     assert one.report(tmp_path).name == "index.html"
-
-
-def test_unknown_names_are_one_line() -> None:
-    with pytest.raises(UsageError, match="has 2 tasks: name one of extended-digits, synthetic-bags"):
-        found().table()
-    with pytest.raises(UsageError, match="extended-digits"):
-        found().table("extended-digit")
-    with pytest.raises(UsageError, match="auroc"):
-        found(tasks=ONE).table(metric="auroch")

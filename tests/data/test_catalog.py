@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from milbench._utils import digests
 from milbench.data import catalog
 from milbench.data.catalog import Dataset, File
 from milbench.data.downloads import STALLED
@@ -126,20 +123,6 @@ def test_a_download_that_fails_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fetch_into_a_place_that_is_no_folder(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
-) -> None:
-    known(place)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot fetch toy into"):
-        catalog.fetch("toy", tmp_path / "file" / "below")
-
-
-def test_an_unknown_data_set_is_refused_with_the_closest_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown data set 'mnits'; did you mean 'mnist'"):
-        catalog.fetch("mnits", tmp_path)
-
-
 def test_require_downloads_what_is_missing_but_does_not_replace_what_is_damaged(
     tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset]
 ) -> None:
@@ -173,65 +156,12 @@ def test_without_downloads_missing_files_count_as_those_that_would_be_fetched(
         catalog.require("toy", tmp_path, "go elsewhere")
 
 
-def test_a_data_directory_that_cannot_be_one() -> None:
-    with pytest.raises(UsageError, match="File name too long"):
-        catalog.data_dir(Path("d" * 300))
-
-
-def test_a_plan_reads_a_file_once_until_it_changes_and_a_verification_always(
-    tmp_path: Path, known: Callable[[Callable[[Path], None]], Dataset], old_files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known(place)
-    read: list[Path] = []
-    real = digests.read_digest
-
-    def counted(path: Path, kind: str) -> str:
-        read.append(path)
-        return real(path, kind)
-
-    monkeypatch.setattr(digests, "read_digest", counted)
-    catalog.fetch("toy", tmp_path)
-    for _ in range(3):
-        del read[:]
-        catalog.require("toy", tmp_path, "go elsewhere")
-    assert not read
-    catalog.status(tmp_path)
-    assert len(read) == len(FILES)
-    damaged = tmp_path / FILES[0].path
-    times = damaged.stat()
-    time.sleep(0.02)  # longer than a tick of the file system's clock
-    damaged.write_bytes(b"some Bytes")
-    os.utime(damaged, ns=(times.st_atime_ns, times.st_mtime_ns))  # as large and as old as before
-    with pytest.raises(UsageError, match="raw/a is damaged: expected MD5"):
-        catalog.require("toy", tmp_path, "go elsewhere")
-
-
-def test_an_unreadable_file_is_damage_not_a_traceback(tmp_path: Path) -> None:
-    (tmp_path / FILES[0].path).mkdir(parents=True)
-    size = (tmp_path / FILES[0].path).stat().st_size
-    folder = File(FILES[0].path, size, FILES[0].md5)
-    assert (folder.problem(tmp_path) or "").endswith("raw/a cannot be read: Is a directory")
-
-
 def test_kmnist_has_the_checksums_that_torchvision_knows() -> None:
     from torchvision.datasets import KMNIST
 
     assert [
         (file.path.removeprefix("KMNIST/raw/"), file.md5) for file in catalog.KMNIST_FILES.files
     ] == KMNIST.resources
-
-
-@pytest.mark.parametrize("files", [catalog.MNIST_FILES, catalog.FASHION_MNIST_FILES])
-def test_mnist_is_the_canonical_one(files: Dataset) -> None:
-    """Sizes follow from the published counts: 60,000 and 10,000 images of 28x28 bytes, headers of 16 and 8."""
-    sizes = {file.path.rsplit("/", 1)[1]: file.size for file in files.files}
-    assert sizes == {
-        "train-images-idx3-ubyte": 16 + 60_000 * 784,
-        "train-labels-idx1-ubyte": 8 + 60_000,
-        "t10k-images-idx3-ubyte": 16 + 10_000 * 784,
-        "t10k-labels-idx1-ubyte": 8 + 10_000,
-    }
-    assert catalog.DATASETS[files.name] is files
 
 
 def test_cifar10_is_the_canonical_one() -> None:
@@ -244,14 +174,3 @@ def test_cifar10_is_the_canonical_one() -> None:
     ]
     assert all(0 < file.size - 10_000 * 3072 < 400_000 for file in catalog.CIFAR10_FILES.files[:-1])
     assert catalog.DATASETS["cifar10"] is catalog.CIFAR10_FILES
-
-
-def test_cifar10_is_unpacked_and_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(
-        "torchvision.datasets.utils.download_and_extract_archive", lambda *args, **named: calls.append((args, named))
-    )
-    catalog.CIFAR10_FILES.download(tmp_path)
-    ((url, folder), named) = calls[0]
-    assert url.endswith("/cifar-10-python.tar.gz")
-    assert (folder, named["md5"]) == (str(tmp_path), "c58f30108f718f92721af3b95e74349a")

@@ -1,13 +1,7 @@
 from __future__ import annotations
 
-import errno
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +10,7 @@ import pytest
 from PIL import Image
 
 from milbench.data import crops as crops_module
-from milbench.data.crops import KIND, Crops, crop, load
+from milbench.data.crops import KIND, crop, load
 from milbench.data.digit_struct import read
 from milbench.errors import UsageError
 from tests._helpers.street_files import picture, write_folder, write_struct
@@ -82,11 +76,6 @@ def test_other_pictures_or_records_make_new_crops(folder: Path, change: Callable
     assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]  # nothing temporary, nothing old
 
 
-def test_the_digest_is_of_the_content_and_not_of_dates(folder: Path, tmp_path: Path) -> None:
-    other = write_folder(tmp_path / "elsewhere" / "test", PICTURES)
-    assert load(folder, "paper", 5).digest == load(other, "paper", 5).digest
-
-
 @pytest.mark.parametrize("name", ["crops.npy", "classes.npy", "boxes.npy", "cache.json"])
 def test_what_is_cut_short_or_lost_is_made_again(folder: Path, name: str) -> None:
     crops = load(folder, "paper", 5).crops.copy()
@@ -136,66 +125,6 @@ def test_bad_input_leaves_the_cache_as_it_was(folder: Path, damage: Callable[[Pa
     assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]
 
 
-def test_more_digits_than_the_network_has_positions(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"a number of 2 digits, more than the network has positions \(1\)"):
-        load(folder, "paper", 1)
-    load(folder, "paper", 2)
-
-
-def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train not found"):
-        load(tmp_path / "svhn" / "train", "paper", 5)
-
-
-def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any, **kwargs: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(UsageError, match=r"cannot keep .*train-paper: No space left on device"):
-        load(folder, "paper", 5)
-    assert not (folder.parent / f".{KIND}").exists()
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from milbench.data import crops
-real = crops.crop
-def crop(record, *rest):
-    if record.name == "2.png":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(record, *rest)
-crops.crop = crop
-crops.load(Path(sys.argv[1]), "paper", 5)
-"""
-
-
-def test_what_a_killed_process_leaves_is_no_cache_and_is_removed_later(folder: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
-    assert ran.returncode == -signal.SIGKILL
-    lock, left = sorted((folder.parent / f".{KIND}").iterdir())
-    assert lock.name == ".lock"
-    assert left.name.startswith(".train-paper-")
-    assert len(load(folder, "paper", 5)) == 3
-    assert [p.name for p in (folder.parent / f".{KIND}").iterdir()] == ["train-paper"]
-
-
-def test_of_two_threads_at_once_one_crops_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def slow(*args: Any) -> Any:
-        time.sleep(0.1)
-        made.append(args[0].name)
-        return crop(*args)
-
-    monkeypatch.setattr(crops_module, "crop", slow)
-    with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(lambda _: load(folder, "paper", 5), range(2))
-    assert sorted(made) == ["1.png", "2.png", "3.png"]
-    assert np.array_equal(one.crops, two.crops)
-
-
 def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, tmp_path: Path) -> None:
     folder.parent.chmod(0o555)
     try:
@@ -205,12 +134,3 @@ def test_a_read_only_folder_is_cached_in_the_user_s_cache_folder(folder: Path, t
     assert len(crops) == 3
     assert [p.name for p in folder.parent.iterdir()] == ["train"]
     assert len(list((tmp_path / "cache/milbench/crops").glob("*/train-paper/cache.json"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("numbers", "most"), [([[7, 7, 7], [2, -1, -1]], 1), ([[7, 0, 7], [2, 2, -1]], 2), ([[3, 1, 2], [0, 0, -1]], 3)]
-)
-def test_the_most_classes_of_a_number_count_a_repeated_digit_once(numbers: list[list[int]], most: int) -> None:
-    classes, boxes = np.array(numbers, dtype=np.int8), np.zeros((2, 3, 4), dtype=np.float32)
-    known = Crops(np.zeros((2, 64, 64, 3), dtype=np.uint8), classes, boxes, "")
-    assert known.most_classes() == most

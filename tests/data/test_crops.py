@@ -36,11 +36,6 @@ def test_the_tight_window_does_not_depend_on_the_number_of_digits() -> None:
     assert window(one, 900, 700, "paper") != window(two, 900, 700, "paper")
 
 
-def test_a_window_ends_at_the_border_of_the_picture_and_need_not_be_square() -> None:
-    assert window(record((-3, 5, 20, 30)), 60, 50, "paper") == (0, 0, 33, 46)
-    assert window(record((0, 0, 5, 100)), 3, 90, "tight") == (0, 0, 3, 90)
-
-
 def clipped_by_hand(boxes: list[tuple[int, int, int, int]], width: int, height: int) -> list[tuple[int, int]]:
     """Return the first and the last pixel, numbered from 1, of the columns and of the rows that the text asks for."""
     spans = []
@@ -75,14 +70,6 @@ def test_by_the_published_protocol_boxes_are_clipped_before_they_are_joined() ->
     assert differing > 100
 
 
-def test_by_the_published_protocol_six_digits_are_shown_to_their_outermost_pixels() -> None:
-    boxes = [(100 + 10 * k, 50, 10, 40) for k in range(6)]  # pixels 100 to 159 and 50 to 89, numbered from 0
-    assert window(record(*boxes), 300, 200, "paper", "paper") == (100, 40, 160, 100)
-    wide = [(-500, 50, 540, 40)]  # of 540 pixels 40 are in the picture, as many as the box is high
-    assert window(record(*wide), 300, 200, "paper", "paper") == (0, 36, 54, 104)
-    assert window(record(*wide), 300, 200, "paper") == (0, 0, 233, 200)
-
-
 def test_a_box_that_overlaps_by_less_than_a_pixel_still_has_a_window() -> None:
     for box in ((59.5, 10, 8, 8), (-7.5, 10, 8, 8), (10, 39.9, 8, 8), (59.9, 39.9, 0.5, 0.5)):
         left, top, right, bottom = window(record(box), 60, 40, "paper", "paper")
@@ -113,12 +100,3 @@ def test_boxes_follow_the_digits_into_the_crop() -> None:
         rows, columns = np.nonzero(made.pixels[..., channel] > 127)
         found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         assert box == pytest.approx(found, abs=1)
-
-
-def test_boxes_are_clipped_to_the_crop() -> None:
-    """The union spans 10..42 by 10..42 and is enlarged by nothing, as there are six boxes."""
-    boxes = [(10 + 5 * k, 10, 7, 32) for k in range(6)]
-    made = crop(record(*boxes), Image.fromarray(picture(40, 60)), "paper")
-    assert made.window == (10, 10, 40, 42)  # the picture ends at 40
-    assert made.boxes[-1].tolist() == pytest.approx([25 * 64 / 30, 0, 64, 64])
-    assert made.boxes.dtype == np.float32

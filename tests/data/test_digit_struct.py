@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from milbench.data import digit_struct
 from milbench.data.digit_struct import Record
 from milbench.errors import UsageError
-from tests._helpers.street_files import column, write_struct
+from tests._helpers.street_files import write_struct
 
 ONE = [(10.0, 3.0, -2.0, 11.0, 20.0)]
 THREE = [(1.0, 5.0, 6.0, 7.0, 8.0), (10.0, 13.0, 6.5, 8.0, 9.0), (9.0, 22.0, 7.0, 6.0, 8.0)]
@@ -64,30 +62,10 @@ def spoil(change: Callable[[Any], None]) -> Callable[[Path], None]:
     return apply
 
 
-def empty_boxes(file: Any) -> None:
-    file["digitStruct/bbox"][1, 0] = file.create_dataset("none", data=np.zeros(2, dtype=np.uint64)).ref
-
-
 def other_count(file: Any) -> None:
     group = file[file["digitStruct/bbox"][1, 0]]
     del group["top"]
     group["top"] = np.ones((1, 1))
-
-
-def fewer_names(file: Any) -> None:
-    names = file["digitStruct/name"][:1]
-    del file["digitStruct/name"]
-    file["digitStruct/name"] = names
-
-
-def no_field(file: Any) -> None:
-    del file[file["digitStruct/bbox"][0, 0]]["width"]
-
-
-def many_behind_one_reference(file: Any) -> None:
-    group = file[file["digitStruct/bbox"][1, 0]]
-    del group["left"]
-    group["left"] = column([file.create_dataset(f"long{n}", data=np.zeros(9)).ref for n in range(3)])
 
 
 def huge(file: Any) -> None:
@@ -106,25 +84,15 @@ def given(digits: Any) -> Callable[[Path], None]:
     [
         (lambda path: None, r"digitStruct.mat not found$"),
         (lambda path: path.write_bytes(b"MATLAB 5.0"), r"digitStruct.mat is damaged: no HDF5 file"),
-        (lambda path: path.write_bytes(b""), r"digitStruct.mat is damaged: no HDF5 file"),
         (lambda path: write_struct(path, []), r"digitStruct.mat has no records"),
         (lambda path: write_struct(path, [("1.png", ONE), ("1.png", ONE)]), "record 2 names 1.png a second time"),
         (lambda path: write_struct(path, [("../1.png", ONE)]), "record 1 names '../1.png', which is no plain name"),
-        (lambda path: write_struct(path, [("1.jpg", ONE)]), "record 1 names '1.jpg', which is no plain name"),
         (given([]), r"record 2 \(2.png\) has no digits"),
-        (spoil(empty_boxes), "is damaged: no HDF5 file"),
         (given([(1, float("nan"), 2, 3, 4)]), r"record 2 \(2.png\) has a number that is not finite"),
-        (given([*THREE, (float("inf"), 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10"),
-        (given([(1, 1e308, 2, 1e308, 4)]), r"record 2 .* a box farther than 1,000,000,000 pix"),
         (given([(11, 1, 2, 3, 4)]), r"record 2 \(2.png\) has labels other than 1 to 10: 11"),
-        (given([(0, 1, 2, 3, 4)]), r"labels other than 1 to 10: 0"),
-        (given([(1.5, 1, 2, 3, 4)]), r"labels other than 1 to 10: 1.5"),
         (given([(1, 1, 2, 0, 4)]), r"record 2 \(2.png\) has a box without width or height"),
         (spoil(other_count), r"record 2 \(2.png\) has 3 labels, 3 lefts, 1 tops, 3 widths, 3 heights"),
-        (spoil(fewer_names), "is damaged: no HDF5 file with SVHN's records"),
-        (spoil(no_field), "is damaged: no HDF5 file with SVHN's records"),
         (spoil(huge), "is damaged: no HDF5 file with SVHN's records"),
-        (spoil(many_behind_one_reference), "is damaged: no HDF5 file with SVHN's records"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], complaint: str) -> None:
@@ -133,24 +101,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, write: Callable[[Path], None], c
     with pytest.raises(UsageError, match=complaint) as caught:
         digit_struct.read(path)
     assert str(caught.value).startswith(str(path))
-
-
-FULL = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-from milbench.data.digit_struct import Record, write
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-try:
-    write(Path(sys.argv[1]), [Record(f"{n}.png", (1, 2), np.ones((2, 4))) for n in range(50)])
-except OSError as error:
-    print(error.strerror)
-"""
-
-
-def test_a_disk_that_fills_up_while_it_is_written_is_one_error(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "x.mat")], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "File too large\n", "")
 
 
 def test_a_truncated_file_is_damaged(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from milbench.data import catalog, digit_struct
+from milbench.data import catalog
 from milbench.data.digit_struct import read
-from milbench.data.house_numbers import make
-from milbench.errors import UsageError
 from tests._helpers.command_line import Ran
 
 
@@ -68,20 +64,6 @@ def test_the_pictures_show_the_digits_that_the_records_name_in_their_boxes(stree
         assert file["digitStruct/bbox"].shape == (20, 1)
 
 
-def test_no_two_pictures_are_alike(street_data: Path) -> None:
-    pictures = tree(street_data / "house-numbers")
-    assert len(set(pictures.values())) == len(pictures) == 80
-
-
-def test_a_seed_names_the_pictures_whatever_their_number(street_data: Path, tmp_path: Path) -> None:
-    few = tree(make(tmp_path / "few", seed=3, train=4, test=2))
-    many = tree(street_data / "house-numbers")
-    assert len(few) == 6
-    assert all(many[name] == content for name, content in few.items())
-    other = tree(make(tmp_path / "other", seed=4, train=4, test=2))
-    assert not set(other.values()) & set(few.values())
-
-
 def test_the_state_is_listed_and_damage_is_found(street_data: Path, tmp_path: Path) -> None:
     source = catalog.DATASETS["house-numbers"]
     assert source.missing(tmp_path)[0] == "house-numbers/train/digitStruct.mat"
@@ -109,25 +91,3 @@ def test_on_the_command_line(milbench: Callable[..., Ran], tmp_path: Path) -> No
     assert tree(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir() if "house" in p.name] == ["house-numbers"]
     assert "house-numbers" in milbench("data", "make", "houses", "--data-dir", str(tmp_path)).complaint()
-
-
-def test_a_full_disk_and_a_killed_process_leave_nothing(
-    milbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, records: object) -> None:
-        path.write_bytes(b"a little")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    words = ("data", "make", "house-numbers", "--data-dir", str(tmp_path), "--train", "2", "--test", "1")
-    (tmp_path / ".house-numbers-x1" / "house-numbers" / "train").mkdir(parents=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(digit_struct, "write", full)
-        complaint = milbench(*words).complaint()
-    assert complaint == f"cannot make house-numbers in {tmp_path}: No space left on device"
-    assert list(tmp_path.glob("*house-numbers*")) == []
-
-
-def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "house-numbers").mkdir()
-    with pytest.raises(UsageError, match=r"has other pictures: ; remove it first"):
-        make(tmp_path, train=1, test=1)

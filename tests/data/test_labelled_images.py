@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from milbench.data.labelled_images import ImageSplits, LabelledImages
-from milbench.errors import UsageError
 
 
 def numbered(count: int, boxed: bool = True) -> LabelledImages:
@@ -16,27 +15,6 @@ def numbered(count: int, boxed: bool = True) -> LabelledImages:
     return LabelledImages(pixels, numbers % 4, white=255, boxes=boxes if boxed else None)
 
 
-@pytest.mark.parametrize("boxed", [True, False])
-@pytest.mark.parametrize(
-    ("index", "expected"),
-    [(slice(2, 5), [2, 3, 4]), (slice(6, None), [6, 7]), (torch.tensor([5, 0, 5]), [5, 0, 5]), (slice(3, 3), [])],
-)
-def test_an_index_selects_pixels_classes_and_boxes_of_the_same_images(
-    index: slice | torch.Tensor, expected: list[int], boxed: bool
-) -> None:
-    some = numbered(8, boxed)[index]
-    assert len(some) == len(expected)
-    assert some.pixels.shape == (len(expected), 2, 2, 3)
-    assert some.pixels[:, 1, 1, 2].tolist() == expected
-    assert some.classes.tolist() == [n % 4 for n in expected]
-    assert some.white == 255
-    if boxed:
-        assert some.boxes is not None
-        assert some.boxes.tolist() == [[[n, 1, 2, 2]] for n in expected]
-    else:
-        assert some.boxes is None
-
-
 @pytest.mark.parametrize("white", [16, 255, 256])
 def test_pixels_are_scaled_as_numpy_divides_every_value_of_a_byte(white: int) -> None:
     values = np.arange(256, dtype=np.float32)
@@ -44,18 +22,6 @@ def test_pixels_are_scaled_as_numpy_divides_every_value_of_a_byte(white: int) ->
     scaled = images.scaled()
     assert scaled.dtype == torch.float32
     assert np.array_equal(scaled.numpy().ravel(), values / np.float32(white))  # bit for bit
-
-
-def test_everything_moves_to_a_device() -> None:
-    images = numbered(3)
-    moved = ImageSplits(images, None, images[:1]).to(torch.device("meta"))
-    assert moved.validation is None
-    for part in (moved.train, moved.test):
-        assert part.boxes is not None
-        assert {part.pixels.device.type, part.classes.device.type, part.boxes.device.type} == {"meta"}
-    held_out = ImageSplits(images, images, images).to(torch.device("meta")).validation
-    assert held_out is not None
-    assert held_out.pixels.device.type == "meta"
 
 
 def test_the_last_training_images_are_held_out() -> None:
@@ -68,9 +34,3 @@ def test_the_last_training_images_are_held_out() -> None:
     whole = ImageSplits.with_last_for_validation(train, test, count=0, task_name="toy")
     assert len(whole.train) == 8
     assert whole.validation is None
-
-
-@pytest.mark.parametrize("count", [8, 9])
-def test_an_image_is_left_to_train_on_or_the_error_names_the_task(count: int) -> None:
-    with pytest.raises(UsageError, match=f"^toy: validation = {count} leaves none of 8 training images$"):
-        ImageSplits.with_last_for_validation(numbered(8), numbered(2), count=count, task_name="toy")

@@ -4,18 +4,15 @@ import hashlib
 import tarfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torchvision.datasets.utils import download_url
 
 from milbench.data import catalog, number_pictures, svhn
 from milbench.data.number_pictures import NumberPictures
-from milbench.data.svhn import OFFICIAL, Archive, caption
+from milbench.data.svhn import Archive
 from milbench.errors import UsageError
 from tests._helpers.street_files import write_folder
 
@@ -98,31 +95,6 @@ def test_a_fetch_that_dies_between_parts_is_gone_on_with(
     assert (row.state, row.note) == ("present", "3 train, 2 test, 4 extra")
 
 
-def test_of_two_that_fetch_at_once_the_second_waits_and_finds_it_done(
-    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[str] = []
-
-    def noted(url: str, *more: Any) -> None:
-        fetched.append(url.rpartition("/")[2])
-        download_url(url, *more)
-
-    monkeypatch.setattr("torchvision.datasets.utils.download_url", noted)
-    with ThreadPoolExecutor(2) as pool:
-        rows = [*pool.map(lambda _: catalog.fetch("svhn", tmp_path), range(2))]
-    assert [row.state for row in rows] == ["present"] * 2
-    assert sorted(fetched) == sorted(f"{part}.tar.gz" for part in COUNTS)
-
-
-def test_a_damaged_manifest_is_named(tmp_path: Path, made: Path) -> None:
-    catalog.fetch("svhn", tmp_path)
-    for text in ("{", "{}", "[]", '{"sha256": 3}'):
-        (tmp_path / "svhn/manifest.json").write_text(text)
-        (row,) = catalog.status(tmp_path)
-        assert row.state == "damaged"
-        assert "manifest.json cannot be read" in row.note
-
-
 def test_an_archive_in_the_folder_is_used_instead_of_a_download(
     tmp_path: Path, served: tuple[Path, str, dict[str, Archive]]
 ) -> None:
@@ -150,20 +122,3 @@ def test_other_pictures_are_accepted_and_never_replaced(tmp_path: Path, made: Pa
     with pytest.raises(UsageError, match="svhn/train has 5 pictures, SVHN's train has 3: move it away"):
         catalog.fetch("svhn", tmp_path)
     assert tree(tmp_path) == before
-
-
-def test_no_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = NumberPictures("svhn", partial(svhn.fetch, address="http://127.0.0.1:9/"))
-    monkeypatch.setattr(catalog, "DATASETS", {"svhn": source})
-    with pytest.raises(UsageError, match=r"cannot fetch svhn into .*refused") as caught:
-        catalog.fetch("svhn", tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_only_pictures_of_the_official_numbers_are_called_svhn() -> None:
-    digest = "0123456789abcdef" * 4
-    official = {"train": 33_402, "test": 13_068}
-    assert caption(official, digest) == "SVHN, 33,402 train / 13,068 test, sha256 0123456789abcdef"
-    assert caption(official | {"extra": 202_353}, digest).startswith("SVHN, 33,402 train / 13,068 test / 202,353 extra")
-    assert caption(official | {"extra": 9}, digest).startswith("SVHN-format images, ")
-    assert sum(archive.pictures for archive in OFFICIAL.values()) == 248_823

@@ -9,7 +9,6 @@ import pytest
 
 from milbench.data.own_bags import Columns, load_features
 from milbench.data.table import read_table
-from milbench.data.table_files import row_name
 from milbench.errors import UsageError
 
 FRAME = pd.DataFrame({"bag": ["a", "b"], "labels": ["NA;x", ""], "f0": [1.5, -2.0]})
@@ -57,19 +56,9 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
             "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
         ),
         (
-            "quote.tsv",
-            b'bag\tlabels\tnote\tf0\na\tx\t"5 inch\t1\nb\t\t"6 inch\t2\nc\t\tplain\t3\n',
-            "quote.tsv, row 2: a quotation mark is closed in a later row",
-        ),
-        (
             "middle.csv",
             b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
             "middle.csv, row 2: a quotation mark is closed in a later row",
-        ),
-        (
-            "inches.csv",
-            b'bag,labels,f0,note\na,x,1,plain\nb,x,1,"5 inch\nc,,2,plain\nd,x,3,6"\n',
-            "inches.csv, row 3: a quotation mark is closed in a later row",
         ),
         ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
     ],
@@ -91,25 +80,12 @@ def test_what_is_no_table_is_named_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_rows_are_counted_as_an_editor_shows_them() -> None:
-    assert row_name(Path("a.tsv"), 3) == "a.tsv, row 5"
-    assert row_name(Path("a.feather"), 3) == "a.feather, row 4"
-
-
 def test_spaces_behind_a_separator_belong_to_no_field(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('bag, labels, f0, note\na, "x;y", 1, "two\nlines, one comma"\nb, "", 2, plain\n')
     found = read_table(path).frame
     assert found["labels"].tolist() == ["x;y", ""]
     assert found["note"].tolist() == ["two\nlines, one comma", "plain"], "a text of several lines is no mistake"
-
-
-@pytest.mark.parametrize(("value", "kind"), [(["wren", "nut"], "a list"), (b"wren", "bytes")])
-def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path, value: object, kind: str) -> None:
-    path = tmp_path / "t.parquet"
-    pd.DataFrame({"labels": [None, value]}).to_parquet(path)
-    with pytest.raises(UsageError, match=f"t.parquet, row 2: the column 'labels' holds {kind}, .*with ';' between"):
-        read_table(path).texts("labels").values()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -121,22 +97,6 @@ def test_a_text_of_several_lines_is_no_mistake(tmp_path: Path, end: str) -> None
     rows = ["bag,note,f0,f1", 'a,"so, said', 'he, 5",1,2', 'b,"5"" wide",3,4', ""]
     path.write_bytes(end.join(rows).encode())
     assert read_table(path).frame["f1"].tolist() == [2, 4]
-
-
-def test_a_table_of_fifty_thousand_columns_is_read_column_by_column_once(tmp_path: Path) -> None:
-    """Its header was once checked in a time that grew with the square of the columns."""
-    values = np.random.default_rng(0).normal(size=(4, 50_000)).astype(np.float32)
-    frame = pd.DataFrame(values, columns=[f"f{n}" for n in range(50_000)])
-    frame.insert(0, "bag", ["a", "b", "c", "d"])
-    frame.insert(1, "labels", ["x", "", "x", ""])
-    frame.to_csv(tmp_path / "wide.csv", index=False)
-    bags = load_features(tmp_path / "wide.csv", Columns())
-    assert bags.store.width == 50_000
-    assert np.allclose(np.concatenate([bags.store.single(bag) for bag in range(4)]), values)
-    text = (tmp_path / "wide.csv").read_text().replace("f49999", "f7")
-    (tmp_path / "wide.csv").write_text(text)
-    with pytest.raises(UsageError, match=r"wide.csv, row 1: 2 columns are named 'f7', expected one"):
-        load_features(tmp_path / "wide.csv", Columns())
 
 
 def test_a_table_that_is_read_in_chunks_is_the_one_that_is_read_at_once(

@@ -44,15 +44,16 @@ def test_what_a_loss_must_not_return_is_refused_in_one_line(fault: str, says: st
     with pytest.raises(UsageError, match="faulty on the first batch of tiny") as error:
         check(FAULTY, tmp_path, loss={"faulty": {"fault": fault}})
     assert says in str(error.value)
+    assert "faulty_loss.py:" in str(error.value) or "must return" not in str(error.value), "its place"
 
 
 def test_a_loss_that_can_learn_is_tried_from_the_start_of_the_recipe(tmp_path: Path) -> None:
     """Its gradient is 0 unless a bag has few expected instances, as at the start with head_init = prior."""
     source = tmp_path / "late_loss.py"
     source.write_text(
-        (PLUGINS / "learning_loss.py")
+        (PLUGINS / "third_party_loss.py")
         .read_text()
-        .replace('"learning"', '"late"')
+        .replace('"mean-pooling"', '"late"')
         .replace("def bag_loss(", "def unused(")
         + """
     def bag_loss(self, logits, labels, mask):

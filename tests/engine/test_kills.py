@@ -1,6 +1,6 @@
 """Launches that are killed at any moment: the same command ends where the unbroken run does, bit for bit.
 
-`make test` kills ten launches, `make test-kills` a hundred.
+`make test` kills three launches, `make test-kills` a hundred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests._helpers.command_line import TINY, process
 
 WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "-p", "recipe.epochs=4",
          "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--output", "quiet")  # fmt: skip
-KILLS = 10
+KILLS = 3
 
 
 def run(root: Path) -> float:
@@ -86,7 +86,7 @@ def check_whole(root: Path, expected: object) -> None:
 def test_a_store_whose_launches_are_killed_ends_where_the_unbroken_one_does(
     tmp_path: Path, unbroken: tuple[float, object]
 ) -> None:
-    """Ten times at random moments of what is left; so that it ends, every attempt gets a little further."""
+    """Three times at random moments of what is left; so that it ends, every attempt gets a little further."""
     chance = random.Random(0)
     for _ in range(KILLS):
         killed(tmp_path, chance.uniform(0.2, 1.0) * unbroken[0])

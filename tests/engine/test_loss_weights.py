@@ -7,44 +7,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from milbench import Loss, UsageError, load_loss
+from milbench import Loss, load_loss
 from milbench.engine.folders import Root
 from milbench.inference.load import load_trained
 from tests._helpers import training
-from tests._helpers.command_line import PLUGINS
-from tests._helpers.optimizers import needs_muon
-from tests._helpers.per_bag import per_bag
 from tests._helpers.training import Stop, Trained, small_cell, stop_after
 
-WEIGHTED = str(PLUGINS / "weighted_loss.py")
-OWN = ("loss.scale", "loss.mixing")
+OWN = ("loss.v", "loss.w")
 
 
 def built(seed: int) -> Loss:
-    return load_loss(WEIGHTED).build(3, seed)
+    return load_loss("attention").build(3, seed)
 
 
 def train(path: Path, seed: int = 0, **recipe: object) -> Trained:
-    return training.train(small_cell(WEIGHTED, seed, recipe=recipe), path)
+    return training.train(small_cell("attention", seed, recipe=recipe), path)
 
 
-def test_initial_weights_depend_on_the_seed_alone() -> None:
-    first = built(1).get_parameter("scale")
-    torch.rand(3)
-    assert torch.equal(built(1).get_parameter("scale"), first)
-    assert not torch.equal(built(2).get_parameter("scale"), first)
-
-
-def test_a_loss_that_was_not_built_or_for_other_classes_says_so() -> None:
-    logits, labels = torch.zeros(2, 5, 6), torch.ones(2, 4, dtype=torch.bool)
-    with pytest.raises(UsageError, match=r"weighted has weights for a number of classes: call build\(num_classes=4\)"):
-        load_loss(WEIGHTED)(logits, labels)
-    with pytest.raises(UsageError, match=r"weighted has weights for 3 classes: call build\(num_classes=4\)"):
-        built(0).presence_scores(logits)
-    assert per_bag("exact").build(3)(logits, labels).shape == (2,), "a loss without such weights takes any number"
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "psgd", pytest.param("muon", marks=needs_muon)])
+@pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
 def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     unbroken = train(tmp_path / "unbroken", optimizer=optimizer)
     start = built(0)
@@ -61,11 +41,11 @@ def test_every_optimiser_trains_them_and_a_resumed_cell_ends_bit_for_bit(tmp_pat
 def test_the_cells_seed_draws_them(tmp_path: Path) -> None:
     started = [train(tmp_path / f"{seed}", seed, optimizer="sgd", lr=1e-30).weights for seed in (4, 5)]
     for seed, weights in zip((4, 5), started, strict=True):
-        assert torch.equal(weights["loss.scale"], built(seed).get_parameter("scale"))
+        assert torch.equal(weights["loss.v"], built(seed).get_parameter("v"))
 
 
 def test_a_loaded_run_scores_with_the_weights_that_were_stored(root: Path) -> None:
-    cell, place = small_cell(WEIGHTED), Root(root).make()
+    cell, place = small_cell("attention"), Root(root).make()
     trained = training.train(cell, place.cell(cell.id).path)
     trained.folder.finish(trained.result)
     loaded = load_trained(place, cell.id, torch.device("cpu"))

@@ -48,15 +48,6 @@ def test_muon_moves_every_matrix_by_an_orthogonal_one() -> None:
         assert torch.linalg.svdvals(slopes.flatten(1)).max() > 20 * torch.linalg.svdvals(slopes.flatten(1)).min()
 
 
-def test_another_optimiser_brings_its_own_settings() -> None:
-    recipe = small_cell(recipe={"optimizer": "psgd"}).recipe
-    assert {k: recipe[k] for k in ("lr", "schedule", "clip_norm", "clip_rms", "epochs")} == {
-        "lr": 0.02, "schedule": "drop-at-half", "clip_norm": None, "clip_rms": 0.1, "epochs": 2
-    }  # fmt: skip
-    assert small_cell(recipe={"optimizer": "psgd", "lr": 0.5}).recipe["lr"] == 0.5
-    assert small_cell(recipe={"optimizer": "adamw"}).recipe["lr"] == 0.05
-
-
 @pytest.mark.parametrize(
     ("recipe", "complaint"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from typing import Any
@@ -36,11 +35,6 @@ def test_whole_numbers_have_equal_shares(space: Range, counts: dict[int, int]) -
     assert (space.at(0.0), space.at(1.0)) == (min(counts), max(counts))
 
 
-def test_a_range_without_a_whole_number_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"there is no whole number from 1.2 to 1.8"):
-        Range(low=1.2, high=1.8, integer=True)
-
-
 def test_draws_fill_the_space_evenly_and_a_value_is_as_probable_as_it_is_often() -> None:
     space: dict[str, Dimension] = {"lr": LR, "head": ["prior", "prior", "prior", "paper"]}
     drawn = [chosen for (chosen,) in draw([space], 64)]
@@ -51,15 +45,7 @@ def test_draws_fill_the_space_evenly_and_a_value_is_as_probable_as_it_is_often()
     assert abs(stats.spearmanr(logs, [chosen["head"] == "paper" for chosen in drawn]).statistic) < 0.2
 
 
-def test_a_choice_and_a_rate_are_crossed_evenly() -> None:
-    """Each of four rules has one of 16 draws in every quarter of the rates: no rule has the better rates."""
-    drawn = [chosen for (chosen,) in draw([{"rule": [1, 2, 3, 4], "lr": Range(low=0, high=1)}], 16)]
-    assert Counter((chosen["rule"], int(4 * chosen["lr"])) for chosen in drawn) == dict.fromkeys(
-        itertools.product([1, 2, 3, 4], range(4)), 1
-    )
-
-
-@pytest.mark.parametrize(("few", "more"), itertools.combinations([1, 3, 16, 20, 33], 2))
+@pytest.mark.parametrize(("few", "more"), [(3, 20), (16, 33)])
 def test_a_larger_budget_begins_with_the_draws_of_a_smaller_one(few: int, more: int) -> None:
     spaces: list[dict[str, Dimension]] = [{"lr": LR, "epochs": [1, 2, 3]}, {"rule": ["a", "b"]}]
     assert draw(spaces, more)[:few] == draw(spaces, few)
@@ -76,10 +62,6 @@ def test_a_value_that_is_a_table_stands_for_its_settings() -> None:
     rules: list[Any] = [{"clip_norm": "none"}, {"normalize_gradient": True}]
     drawn = {str(settings_of(chosen)) for (chosen,) in draw([{"clipping": rules}], 8)}
     assert drawn == {"{'clip_norm': 'none'}", "{'normalize_gradient': True}"}
-
-
-def test_without_dimensions_every_draw_is_the_same() -> None:
-    assert draw([{}], 3) == [[{}]] * 3
 
 
 def test_the_settings_of_one_task_are_added_to_those_of_all() -> None:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import json
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from milbench import UsageError
-from milbench.api.plan import Cell, Plan, labels
+from milbench.api.plan import Plan
 from milbench.api.published import Published
 from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
@@ -16,7 +16,11 @@ from milbench.engine.settings import parse_setting
 from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, read_spec
 from milbench.report.deviations import deviations
 from tests._helpers.command_line import TINY
-from tests._helpers.specs import presets
+
+
+def presets(name: str) -> list[str]:
+    """Return the names of the presets of a built-in spec, the default first."""
+    return list(tomllib.loads(built_in_specs()[name].read_text("utf-8")).get("presets", {}))
 
 
 def tiny_plan(**values: object) -> Plan:
@@ -68,24 +72,6 @@ def test_the_first_metric_to_compare_by_takes_the_place_of_the_primary_one() -> 
         tiny_plan(compare_by=["set_errorr"])
 
 
-def test_a_table_in_an_axis_sets_several_settings_at_once() -> None:
-    rules: list[dict[str, object]] = [{"clip_norm": "none"}, {"clip_quantile": 0.5}, {"normalize_gradient": True}]
-    plan = tiny_plan(losses=["exact"], seeds="0", recipe={"clipping": rules, "lr": [0.1, 0.2]})
-    found = [tuple(c.recipe.get(k) for k in ("clip_norm", "clip_quantile", "normalize_gradient")) for c in plan.cells]
-    assert sorted(found, key=str) == sorted([(None, None, False), (None, 0.5, False), (None, None, True)] * 2, key=str)
-    assert len({label[2] for label in plan.labels.values()}) == 6
-
-
-def test_a_table_in_an_axis_of_a_task_sets_several_parameters_at_once() -> None:
-    obstacles: list[dict[str, object]] = [{}, {"num_classes": 4, "label_sets": "together"}, {"imbalance": 100.0}]
-    task = {"synthetic-bags": {"obstacle": obstacles, "bags_per_epoch": 320}}
-    plan = make_plan(make_spec({"name": "t", "losses": ["exact"], "tasks": ["synthetic-bags"], "task": task}))
-    params = {plan.labels[cell.id][1]: cell.task_params for cell in plan.cells}
-    assert [p["num_classes"] for p in params.values()] == [5, 4, 5], params.keys()
-    assert [p.get("label_sets") for p in params.values()] == ["independent", "together", "independent"]
-    assert {p["bags_per_epoch"] for p in params.values()} == {320}
-
-
 def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() -> None:
     ranges = ",".join(f"{n * 100_000}-{n * 100_000 + 99_999}" for n in range(20))
     with pytest.raises(UsageError, match="2,000,000 seeds are too many, expected at most 100,000"):
@@ -95,28 +81,6 @@ def test_a_plan_that_would_not_fit_into_memory_is_refused_before_it_is_made() ->
         tiny_plan(recipe={"lr": [n / 1000 for n in range(1000)], "epochs": list(range(1000))})
     with pytest.raises(UsageError, match=r"1,400,000 cells are too many for one comparison"):
         tiny_plan(seeds="0-99999", recipe={"lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]})
-
-
-def test_a_plug_in_counts_by_what_is_in_it_not_by_where_it_lies(tmp_path: Path) -> None:
-    text = Path(TINY).read_text()
-    ids = []
-    for folder, source in (("a", text), ("b", text), ("c", text + "\n# changed\n")):
-        path = tmp_path / folder / "task.py"
-        path.parent.mkdir()
-        path.write_text(source.replace('"tiny"', '"tiny-elsewhere"'))
-        from milbench.api import registry
-
-        registry.tasks.cache_clear()
-        ids.append([c.id for c in tiny_plan(tasks=[str(path)]).cells])
-    registry.tasks.cache_clear()
-    assert ids[0] == ids[1] != ids[2]
-
-
-def test_a_plan_survives_json() -> None:
-    plan = tiny_plan(seeds="0-1", loss={"max-pooling": {"normalization": ["bag", "batch"]}})
-    back = Plan.from_json(plan.to_json())
-    assert back == plan
-    assert [c.id for c in back.cells] == [c.id for c in plan.cells]
 
 
 @pytest.mark.parametrize(
@@ -144,37 +108,6 @@ def test_variants_of_a_task_have_short_names() -> None:
     assert {c.task_params["size"]: plan.labels[c.id][1] for c in plan.cells} == {4: "small", 8: "large", 9: "large"}
     with pytest.raises(UsageError, match="two variants of task tiny are named 'small'"):
         tiny_plan(task={"tiny": [{"name": "small"}, {"name": "small", "size": 3}]})
-
-
-def test_a_table_gives_its_task_the_name_of_its_file() -> None:
-    def cell(table: str) -> Cell:
-        params = {"table": table, "folds": 10, "folds_file": table.replace(".csv", ".json")}
-        return Cell("x", {}, "1", "set", "feature-bags", params, "1", "d", {}, 0)
-
-    tiger, fox = cell("/long/way/tiger.csv"), cell("/long/way/fox.csv")
-    assert {label[1] for label in labels([tiger, fox]).values()} == {"tiger", "fox"}
-
-
-def test_labels_name_what_differs_and_nothing_else() -> None:
-    def cell(**params: object) -> Cell:
-        return Cell("x", params, "1", "set", "t", {"a": 1}, "1", "d", {"lr": 0.1}, 0)
-
-    one, two = cell(k=1, same=0), cell(k=2, same=0)
-    assert labels([one, two]) == {one.id: ("x k=1", "t", ""), two.id: ("x k=2", "t", "")}
-    assert labels([one]) == {one.id: ("x", "t", "")}
-    newer = cell(k=1, same=0, added=True)  # a parameter that a later version has
-    assert labels([one, newer]) == {one.id: ("x", "t", ""), newer.id: ("x added=True", "t", "")}
-
-
-def test_cells_of_one_seed_are_told_apart_whatever_they_differ_in() -> None:
-    cells = [
-        Cell("x", {}, "1", "set", "t", {}, "1", data, {}, seed)
-        for data in ("old data", "new data")
-        for seed in range(3)
-    ]
-    names = labels(cells)
-    assert len(set(names.values())) == 2, "one name for all seeds of a version"
-    assert all(re.fullmatch("code=[0-9a-f]{6}", names[c.id][2]) for c in cells)
 
 
 def test_settings_go_where_they_belong() -> None:
@@ -290,90 +223,6 @@ def test_the_preset_quick_differs_from_the_paper_in_whatever_decides_a_result(
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"recipe.lr": 1e-6}, "lr 1e-06 (published: 0.02)"),
-        ({"recipe.precision": "bfloat16"}, "precision bfloat16 (published: float32)"),
-        ({"recipe.clip_norm": 1.0}, "clip_norm 1.0 (published: none)"),
-        ({"recipe.clip_rms": None}, "clip_rms none (published: 0.1)"),
-        ({"recipe.normalize_gradient": True}, "normalize_gradient true (published: false)"),
-        ({"recipe.clip_quantile": 0.9}, "clip_quantile 0.9 (published: none)"),
-        ({"recipe.evaluate_every": 4}, "evaluate_every 4 (published: 1)"),
-        ({"task.validation": 50_000}, "validation 50000 (published: 0)"),
-        ({"task.batch_bags": 8}, "8 bags a batch (published: 32)"),
-    ],
-)
-def test_no_setting_that_decides_a_result_is_a_minor_one(
-    changed: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = read_spec("supplementary-a", "paper")
-    monkeypatch.setattr(tasks().cls("extended-mnist"), "check_data", lambda self, data_dir: "not looked at")
-    plan = make_plan(spec)
-    cells = [c for c in plan.cells if c.loss == "exact" or c.loss_params.get("normalization") == "batch"]
-    compared = 0
-    for cell in cells[::10]:
-        for fact in map(Published.from_dict, plan.tasks[cell.task_key].published):
-            if fact.loss == cell.loss:
-                compared += 1
-                assert deviations(fact.protocol, [cell.params() | changed], fact.defaults) == [says]
-    assert compared > 0
-
-
-def test_the_preset_paper_is_as_long_as_the_published_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("section-5-1", "section-5-2", "section-5-4", "supplementary-a")
-    for task in ("mnist", "cifar10", "extended-mnist", "svhn"):
-        monkeypatch.setattr(tasks().cls(task), "check_data", lambda self, data_dir: "not looked at")
-    cells = [cell for name in names for cell in make_plan(read_spec(name, "paper")).cells]
-    lengths = {(cell.task, cell.recipe["epochs"]) for cell in cells}
-    assert lengths == {("mnist", 20), ("cifar10", 64), ("extended-mnist", 20), ("svhn", 21)}
-
-
-def test_the_preset_full_has_the_published_length_and_data_and_names_what_else_differs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tasks().cls("extended-mnist"), "check_data", lambda self, data_dir: "not looked at")
-    plan = make_plan(read_spec("supplementary-a", "full"))
-    lengths = {
-        (c.recipe["epochs"], c.recipe["steps_per_epoch"], c.task_params["batch_bags"], c.task_params["validation"])
-        for c in plan.cells
-    }
-    assert lengths == {(20, None, 32, 0)}  # 20 epochs of all 60,000 digits in batches of 64, 938 an epoch
-    assert len({json.dumps(c.recipe, sort_keys=True) for c in plan.cells}) == 1  # no loss has a recipe of its own
-    variants = {(c.loss, c.loss_params.get("head") or c.loss_params.get("normalization")) for c in plan.cells}
-    pooling = {("max-pooling", how) for how in ("bag", "batch", "position")}
-    assert variants == pooling | {
-        ("exact", None),
-        ("one-vs-rest", None),
-        ("noisy-or", "sigmoid"),
-        ("noisy-or", "softmax"),
-    }
-    exact = next(c for c in plan.cells if c.loss == "exact")
-    fact = next(f for f in map(Published.from_dict, plan.tasks[exact.task_key].published) if f.loss == "exact")
-    named = {how.split()[0] for how in deviations(fact.protocol, [exact.params()], fact.defaults)}
-    assert {"optimizer", "lr", "schedule", "normalize_gradient", "clip_rms", "head_init", "precision"} <= named
-    assert not named & {"epochs", "validation", "evaluate_every", "32"}
-
-
-def test_how_losses_are_compared_is_kept_in_the_plan_and_changes_no_cell() -> None:
-    plain = tiny_plan()
-    plan = tiny_plan(selection="validation", margin={"set_error": 0.01})
-    assert [cell.id for cell in plan.cells] == [cell.id for cell in plain.cells]
-    assert (plain.selection, plain.margin) == ("last", {})
-    again = Plan.from_json(plan.to_json())
-    assert (again.selection, again.margin) == ("validation", {"set_error": 0.01})
-
-
-def test_guessing_is_known_for_every_value_of_a_parameter() -> None:
-    """Of label sets of 0 to n classes, equally many of each size, guessing the empty one errs on n of n + 1."""
-    task = {"sound-events": {"max_events": [1, 2, 3]}}
-    plan = make_plan(
-        make_spec({"name": "t", "losses": ["exact"], "tasks": ["sound-events"], "seeds": "0", "task": task})
-    )
-    chances = {c.task_params["max_events"]: plan.tasks[c.task_key].chance for c in plan.cells}
-    assert chances == {1: 1 / 2, 2: pytest.approx(2 / 3), 3: 3 / 4}
-
-
-@pytest.mark.parametrize(
     ("values", "says"),
     [
         ({"selection": "test"}, "'last' or 'validation'"),
@@ -385,3 +234,18 @@ def test_guessing_is_known_for_every_value_of_a_parameter() -> None:
 def test_a_wrong_way_to_compare_is_one_line(values: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         tiny_plan(**values)
+
+
+def test_a_plug_in_counts_by_what_is_in_it_not_by_where_it_lies(tmp_path: Path) -> None:
+    text = Path(TINY).read_text()
+    ids = []
+    for folder, source in (("a", text), ("b", text), ("c", text + "\n# changed\n")):
+        path = tmp_path / folder / "task.py"
+        path.parent.mkdir()
+        path.write_text(source.replace('"tiny"', '"tiny-elsewhere"'))
+        from milbench.api import registry
+
+        registry.tasks.cache_clear()
+        ids.append([c.id for c in tiny_plan(tasks=[str(path)]).cells])
+    registry.tasks.cache_clear()
+    assert ids[0] == ids[1] != ids[2]

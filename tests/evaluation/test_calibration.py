@@ -21,12 +21,10 @@ from milbench.api.task import Split
 from milbench.evaluation.calibration import (
     Forecasts,
     fitted_temperature,
-    presence_forecasts,
     reliability_bins,
-    set_forecasts,
 )
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
-from tests._helpers.random_logits import random_logits
+from tests._helpers.losses import random_logits
 
 C, K = 2, 3
 
@@ -66,12 +64,6 @@ def test_equal_forecasts_are_counted_together_whatever_the_order_of_the_bags() -
         assert astuple(found) == pytest.approx(astuple(other))
 
 
-def test_fewer_forecasts_than_bins() -> None:
-    bins = reliability_bins(np.array([0.2, 0.8]), np.array([False, True]))
-    assert [b.count for b in bins] == [1, 1]
-    assert calibration_error(bins) == pytest.approx(0.2)
-
-
 def test_the_error_of_right_probabilities_is_that_of_chance_and_falls_with_their_number() -> None:
     """In a bin of m forecasts the frequency is about normal: |error| has the mean sqrt(2/pi) sqrt(mean p(1-p) / m)."""
     means = {}
@@ -99,25 +91,6 @@ def test_a_temperature_recovers_the_factor_of_the_log_odds(factor: float) -> Non
     temperature = fitted_temperature(forecasts)
     assert temperature == pytest.approx(factor, rel=0.05)
     assert forecasts.probabilities(temperature) == pytest.approx(expit(truth), abs=0.02)
-
-
-def test_what_is_certain_and_wrong_still_leaves_a_best_temperature() -> None:
-    sure = torch.tensor([[math.inf, -math.inf, 3.0, 3.0, 3.0, -2.0]])
-    happened = torch.tensor([[False, False, True, True, False, False]])
-    forecasts = presence_forecasts(sure, happened)
-    assert forecasts is not None
-    assert np.isfinite(forecasts.log_odds).all()
-    assert math.isfinite(fitted_temperature(forecasts))
-    assert presence_forecasts(sure.masked_fill(happened, math.nan), happened) is None
-
-
-def test_log_odds_of_label_sets() -> None:
-    probs = torch.tensor([0.5, 0.9, 1e-9, 0.0, 1.0])
-    forecasts = set_forecasts(probs.log(), torch.ones(5, dtype=torch.bool))
-    assert forecasts is not None
-    assert forecasts.log_odds[:3] == pytest.approx([0.0, math.log(9), math.log(1e-9)], rel=1e-6, abs=1e-6)
-    assert forecasts.log_odds[3] < -600
-    assert 15 < forecasts.log_odds[4] < 18, "one bit below 1 in single precision"
 
 
 def bags_of(seed: int, count: int = 40) -> list[Bags]:
@@ -211,14 +184,6 @@ def test_what_a_loss_does_not_define_is_left_out() -> None:
         "validation/nll", "test/nll", "validation/set_ece", "test/set_ece", "test/set_ece_tempered",
         "chosen/set_temperature",
     }  # fmt: skip
-
-
-def test_a_label_set_that_cannot_occur_has_no_likelihood_to_average() -> None:
-    one = Bags(torch.zeros(1, C + 1, 1), torch.ones(1, C, dtype=torch.bool))  # two classes, one position
-    found = evaluated("exact", bags_of(0), [one])
-    assert "test/nll" not in found.metrics
-    assert "validation/nll" in found.metrics
-    assert "test/set_ece" in found.metrics
 
 
 def test_bins_of_a_file_are_checked(tmp_path: Path) -> None:

@@ -34,24 +34,12 @@ def joined(batches: list[Bags], count: int) -> list[Bags]:
     return [one for bags in batches for one in bags.parts(1)][:count]
 
 
-@pytest.mark.parametrize("limit", [1, 5, 6, 7, 11, 40])
+@pytest.mark.parametrize("limit", [1, 6, 40])
 def test_a_limited_evaluation_is_one_of_the_first_bags(limit: int) -> None:
     lone, bags, calibration = made([4, 9], 0), made([6, 5, 4], 1), made([3, 8], 2)
     found = evaluate_bags(score, {"test": EvalSplit(lone, bags)}, calibration, limit=limit).metrics
     by_hand = EvalSplit(joined(lone, limit), joined(bags, limit))
     assert found == evaluate_bags(score, {"test": by_hand}, joined(calibration, limit)).metrics
-
-
-def test_bags_that_serve_for_instances_too_are_still_scored_once() -> None:
-    scored = []
-
-    def counted(bags: Bags) -> Scores:
-        scored.append(len(bags))
-        return score(bags)
-
-    bags = made([6, 5], 3)
-    evaluate_bags(counted, {"validation": EvalSplit(bags, bags)}, limit=8)
-    assert scored == [6, 2]
 
 
 def test_hits_are_judged_by_the_evidence_and_instances_by_the_map() -> None:
@@ -115,26 +103,3 @@ def test_items_are_known_by_their_labels_truth_and_shape() -> None:
     assert str(ItemsDigest().add(replace(bags, instances=bags.instances + 1))) in digests
     first, second = bags.parts(3)
     assert str(ItemsDigest().add(first).add(second)) != str(ItemsDigest().add(second).add(first))
-
-
-def test_a_hook_gets_the_threshold_that_is_chosen_before() -> None:
-    calls: list[tuple[str, float]] = []
-    scored: list[int] = []
-
-    def counted(bags: Bags) -> Scores:
-        scored.append(len(bags))
-        return score(bags)
-
-    validation, test, calibration = made([6], 1), made([5], 2), made([7], 3)
-    splits: dict[Split, EvalSplit] = {"validation": EvalSplit((), validation), "test": EvalSplit((), test)}
-
-    def hook(split: str, scores: Scores, bags: Bags, threshold: float) -> None:
-        calls.append((split, threshold))
-
-    for chosen_on, more in ((None, []), (calibration, ["calibration"])):
-        calls.clear()
-        scored.clear()
-        found = evaluate_bags(counted, splits, chosen_on, hook=hook)
-        assert found.metrics == evaluate_bags(score, splits, chosen_on).metrics, "a hook changes nothing"
-        assert calls == [(split, found.metrics["chosen/threshold"]) for split in ("validation", "test", *more)]
-        assert sorted(scored) == ([5, 6] if chosen_on is None else [5, 6, 7]), "nothing is scored twice"

@@ -22,8 +22,6 @@ from milbench.evaluation.localisation import (
 from milbench.evaluation.reading.components import find_components
 from tests._helpers.maps import draw
 
-torch.set_num_threads(1)
-
 
 def found(*cases: tuple[int, int, float, tuple[float, float, float, float]]) -> Detections:
     image, cls, score, boxes = zip(*cases, strict=True) if cases else ((), (), (), ())

@@ -33,7 +33,7 @@ def naive_set_error(presence: Tensor, labels: Tensor, threshold: float) -> float
     return wrong / len(labels)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_best_threshold_is_the_best_of_all(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     labels = torch.rand(30, 3, generator=rng) < 0.4
@@ -47,7 +47,7 @@ def test_best_threshold_is_the_best_of_all(seed: int) -> None:
     assert naive_set_error(presence, labels, threshold) == pytest.approx(min(tried))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_best_label_threshold_is_the_best_of_all(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     labels = torch.rand(30, 3, generator=rng) < 0.4
@@ -57,31 +57,6 @@ def test_best_label_threshold_is_the_best_of_all(seed: int) -> None:
     wrong = {t: int(((presence >= t) != labels).sum()) for t in [scores[0] - 1, *scores, INF]}
     found = metrics.best_label_threshold(presence, labels)
     assert int(((presence >= found) != labels).sum()) == min(wrong.values())
-
-
-def test_where_every_set_is_wrong_the_threshold_of_labels_still_tells_networks_apart() -> None:
-    """A class that never occurs has the highest score in every bag; one network knows the others, one knows nothing."""
-    rng = torch.Generator().manual_seed(0)
-    labels = torch.rand(200, 5, generator=rng) < 0.4
-    labels[:, 0] = False
-    errors = {}
-    for name, known in (("knows", 4.0), ("guesses", 0.0)):
-        presence = labels * known + torch.rand(200, 5, generator=rng)
-        presence[:, 0] = 9.0
-        assert metrics.set_error(presence, labels, metrics.best_threshold(presence, labels)) > 0.85
-        by_labels = metrics.best_label_threshold(presence, labels)
-        errors[name] = metrics.share((presence >= by_labels) != labels)
-    assert errors["knows"] == pytest.approx(0.2), "the class that never occurs is named in every bag"
-    assert errors["guesses"] > 0.3
-
-
-def test_best_threshold_does_not_depend_on_the_scale_of_the_scores() -> None:
-    rng = torch.Generator().manual_seed(0)
-    labels = torch.rand(50, 4, generator=rng) < 0.4
-    presence = labels + torch.randn(50, 4, generator=rng).double()
-    other = presence.mul(3).exp()
-    threshold, scaled = metrics.best_threshold(presence, labels), metrics.best_threshold(other, labels)
-    assert torch.equal(presence >= threshold, other >= scaled)
 
 
 def test_best_threshold_by_hand() -> None:
@@ -112,35 +87,6 @@ def test_ranking_metrics_agree_with_scikit_learn(name: str) -> None:
     assert math.isnan(ours(presence[:, 1:3], labels[:, 1:3]))
 
 
-def test_ranking_metrics_by_hand() -> None:
-    labels = torch.tensor([[True], [False], [True], [False]])
-    presence = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
-    assert metrics.auroc(presence, labels) == pytest.approx(3 / 4)
-    assert metrics.average_precision(presence, labels) == pytest.approx((1 + 2 / 3) / 2)
-    assert metrics.auroc(torch.tensor([[INF], [0.0], [1.0], [-INF]]), labels) == 1
-    assert metrics.auroc(torch.tensor([[2.0], [0.0], [NAN], [1.0]]), labels) == pytest.approx(1 / 2)  # NaN ranks last
-
-
-def test_hits_on_images_by_hand() -> None:
-    centres = torch.tensor([2.0, 6.0]).double(), torch.tensor([2.0, 6.0, 10.0]).double()
-    truth = Truth(
-        classes=torch.tensor([[0, 1], [1, -1]]),
-        boxes=torch.tensor([[[2.0, 0, 6, 4], [8, 4, 12, 8]], [[0, 0, 4, 4], [0, 0, 12, 8]]]),
-    )
-    instances = torch.zeros(2, 3, 2, 3)
-    instances[0, 0, 0, 0] = 1  # on the box's left edge (2, 2): inside, as left is inclusive
-    instances[0, 1, 0, 1] = 1  # (6, 2): in no box of class 1, but next to class 0's
-    instances[1, 0, 0, 0] = 1  # in the box of class 1, of which there is no other
-    instances[1, 1, 1, 1] = 1  # (6, 6): only in the padding's box, which is no instance
-    assert metrics.class_hits(instances[:, :-1], truth, centres).tolist() == [[True, False], [False, False]]
-    moved = instances.clone()
-    moved[0, 0] = torch.tensor([[0.0, 1, 0], [0, 0, 0]])  # (6, 2): right is exclusive
-    moved[0, 1] = torch.tensor([[0.0, 0, 0], [0, 0, 1]])  # (10, 6)
-    assert metrics.class_hits(moved[:, :-1], truth, centres).tolist()[0] == [False, True]
-    with pytest.raises(ValueError, match="centres"):
-        metrics.class_hits(instances[:, :-1], truth)
-
-
 def test_hits_on_images_agree_with_a_loop() -> None:
     rng = torch.Generator().manual_seed(0)
     B, C, M, h, w = 20, 4, 3, 5, 6
@@ -158,13 +104,6 @@ def test_hits_on_images_agree_with_a_loop() -> None:
         )
         assert bool(hits[b, c]) == expected
     assert 0.05 < float(hits.double().mean()) < 0.95
-
-
-def test_hits_on_sets() -> None:
-    truth = Truth(torch.tensor([[0, 1, -1]]), position_classes=torch.tensor([[0, 1, 2]]))
-    instances = torch.tensor([[[0.1, 0.8, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1]]])
-    hits = metrics.class_hits(instances[:, :-1], truth)
-    assert hits.tolist() == [[False, True]]
 
 
 def test_wrong_instances_are_counted_where_there_are_instances() -> None:
@@ -210,19 +149,7 @@ def test_evaluate_uses_the_threshold_of_the_validation_bags_on_the_test_bags() -
     assert "test/average_precision" in chosen
 
 
-def test_evaluate_leaves_out_what_is_undefined() -> None:
-    bags = sets([[2, 2]], [[False, False]])
-
-    def score(bags: Bags) -> Scores:
-        return Scores(torch.zeros(1, 2), torch.zeros(1, 2), torch.full((1, 3, 2), 1 / 3))
-
-    values = evaluate_bags(score, {"test": EvalSplit([bags], [bags])}, calibration=[bags]).metrics
-    known = ("instance_error", "set_error", "label_error", "own_label_error", "posterior_error")
-    assert set(values) == {*(f"test/{name}" for name in known), "chosen/threshold", "chosen/label_threshold"}
-    assert values["chosen/threshold"] == math.inf  # naming no class is right for the empty set
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_preferred_threshold_is_taken_where_it_is_among_the_best_and_else_the_nearest_gap(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     labels = torch.rand(12, 2, generator=rng) < 0.4

@@ -8,10 +8,6 @@ from milbench.families.augmentation import flip_and_crop
 IMAGES = torch.arange(40 * 3 * 6 * 8, dtype=torch.int64).view(40, 3, 6, 8)
 
 
-def test_without_either_images_stay_as_they_are() -> None:
-    assert flip_and_crop(IMAGES, generator(0), flip=False, crop=0) is IMAGES
-
-
 def test_about_half_of_the_images_are_mirrored() -> None:
     found = flip_and_crop(IMAGES, generator(0), flip=True, crop=0)
     kept, mirrored = ((found == other).flatten(1).all(dim=1) for other in (IMAGES, IMAGES.flip(3)))
@@ -27,11 +23,6 @@ def test_images_are_shifted_by_up_to_so_many_pixels_each_by_its_own_draw() -> No
     places = (found[:, 0] == 255).nonzero()
     assert len(places) == 200, "no pixel is made or lost"
     assert {tuple(place) for place in places[:, 1:].tolist()} == {(y, x) for y in range(2, 7) for x in range(2, 7)}
-
-
-def test_the_edge_is_repeated() -> None:
-    images = torch.full((20, 1, 5, 5), 7, dtype=torch.uint8)
-    assert torch.equal(flip_and_crop(images, generator(0), flip=False, crop=3), images)
 
 
 def test_only_the_generator_decides() -> None:

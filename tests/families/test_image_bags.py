@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from milbench.api.bags import Bags
 from milbench.data.labelled_images import LabelledImages
 from milbench.families.batches import LazyBatches
 from milbench.families.image_bags import single_instance_bags
-from milbench.families.street_numbers import number_bags
 
 
 def images(count: int) -> LabelledImages:
@@ -33,27 +31,6 @@ def test_an_image_is_a_bag_of_one_instance_that_fills_it() -> None:
     assert bags.truth.boxes.tolist() == [[[0, 0, 3, 2]]] * 4  # left, top, right, bottom: 3 wide and 2 high
 
 
-def test_house_numbers_are_bags_with_the_boxes_of_their_digits() -> None:
-    crops = LabelledImages(
-        torch.tensor([0, 64, 128, 255]).byte().view(1, 2, 2, 1).expand(3, 2, 2, 3).permute(0, 3, 1, 2),
-        torch.tensor([[7, 7], [0, 9], [4, -1]]),
-        white=256,
-        boxes=torch.tensor(
-            [[[0.0, 0, 1, 2], [1, 0, 2, 2]], [[0, 0, 1, 1], [1, 1, 2, 2]], [[0, 0, 2, 2], [0, 0, 0, 0]]]
-        ),
-    )
-    bags = number_bags(crops)
-    assert bags.instances.tolist() == [[[[0, 0.25], [0.5, 0.99609375]]] * 3] * 3
-    assert [row.nonzero().flatten().tolist() for row in bags.labels] == [[7], [0, 9], [4]]
-    assert bags.truth is not None
-    assert bags.truth.boxes is not None
-    assert crops.boxes is not None
-    assert torch.equal(bags.truth.classes, crops.classes)
-    assert torch.equal(bags.truth.boxes, crops.boxes)
-    with pytest.raises(ValueError, match="boxes"):
-        number_bags(images(1))
-
-
 def test_batches_cover_the_chosen_images_in_their_order() -> None:
     as_bags = partial(single_instance_bags, num_classes=3)
     for which in (None, torch.tensor([6, 0, 2, 2, 5])):
@@ -66,17 +43,3 @@ def test_batches_cover_the_chosen_images_in_their_order() -> None:
         assert torch.equal(batches[1:][0].instances, batches[1].instances)
         with pytest.raises(IndexError):
             batches[len(batches)]
-
-
-def test_a_batch_is_made_when_it_is_accessed_and_not_before() -> None:
-    made: list[int] = []
-
-    def as_bags(some: LabelledImages) -> Bags:
-        made.append(len(some))
-        return single_instance_bags(some, num_classes=3)
-
-    batches = LazyBatches.of(images(7), 3, as_bags)
-    assert len(batches) == 3
-    assert made == []
-    batches[2]
-    assert made == [1]

@@ -12,10 +12,6 @@ LABELS = torch.arange(20_000).unsqueeze(1) % 2 ** torch.arange(1, 4) >= 2 ** tor
 LARGE = torch.full((20_000,), 9)
 
 
-def test_without_noise_label_sets_are_the_true_ones() -> None:
-    assert torch.equal(noisy_labels(LABELS, LARGE, 0.0, 0.0, generator(0)), LABELS)
-
-
 def test_errors_are_as_frequent_as_they_say_and_independent() -> None:
     found = noisy_labels(LABELS, LARGE, 0.2, 0.05, generator(1))
     wrong = found != LABELS

@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import generator
-from milbench.families import label_set_posterior
-from milbench.families.label_set_posterior import BagPosterior, bag_posterior
+from milbench.families.label_set_posterior import bag_posterior
 from milbench.likelihood import best_label_set, label_set_distribution
 
 
@@ -18,12 +17,6 @@ def some_bags(spread: float = 2.0) -> tuple[Tensor, Tensor]:
     return spread * torch.randn(40, 4, 5, dtype=torch.float64, generator=rng) - 30, mask
 
 
-def close(one: BagPosterior, other: BagPosterior, mask: Tensor) -> None:
-    assert_close(one.log_sets.exp(), other.log_sets.exp(), rtol=1e-9, atol=1e-13)
-    there = mask.unsqueeze(1)
-    assert_close(one.log_instances.exp() * there, other.log_instances.exp() * there, rtol=1e-9, atol=1e-13)
-
-
 def test_independent_instances_have_the_posterior_of_each_by_itself() -> None:
     log_joint, mask = some_bags()
     log_probs = log_joint.log_softmax(dim=1)
@@ -31,14 +24,6 @@ def test_independent_instances_have_the_posterior_of_each_by_itself() -> None:
     assert_close(found.log_instances, log_probs)
     assert_close(found.log_sets, label_set_distribution(log_probs, mask))
     assert torch.equal(found.best_set, best_label_set(log_probs, mask)[0])
-
-
-def test_weights_that_are_all_the_same_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_set_posterior, "TOGETHER", 7)
-    log_joint, mask = some_bags()
-    expected = bag_posterior(log_joint, mask)
-    close(bag_posterior(log_joint, mask, log_weight=torch.full((40, 8), 3.5).double()), expected, mask)
-    close(bag_posterior(log_joint, mask, log_joint_with_0=log_joint), expected, mask)
 
 
 def test_a_label_set_below_every_floating_point_number_has_a_posterior() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -64,21 +63,6 @@ def test_priors_are_those_of_the_enumerated_rules(rule: dict[str, Any], empty_sh
         assert (found.log_prob[size] == -torch.inf).equal(expected == 0)
 
 
-@pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule["kind"])
-def test_classes_occur_as_often_as_among_independent_instances_in_a_bag_of_the_mean_size(rule: dict[str, Any]) -> None:
-    rates = [0.1, 0.1, 0.1, 0.1, 0.6]
-    table = prior_of(4, rates, mean_size=4, **rule).log_prob[4].exp()
-    sets = torch.arange(16).unsqueeze(1) >> torch.arange(4) & 1
-    often = {"constant": [1.0] + 3 * [1 - 0.9**4], "uniform": 4 * [(1 + 2 + 3) / 3 / 4]}
-    expected = torch.tensor(often.get(rule["kind"], 4 * [1 - 0.9**4]), dtype=torch.float64)
-    torch.testing.assert_close(table @ sets.double(), expected)
-    pair = table[sets[:, 0] & sets[:, 1] == 1].sum()
-    if rule["kind"] == "exclusive":
-        assert pair == 0
-    if rule["kind"] == "together":
-        torch.testing.assert_close(pair, expected[0])
-
-
 @pytest.mark.parametrize("rule", [{"kind": "independent", "empty_share": 0.3}, *KINDS], ids=lambda rule: rule["kind"])
 def test_label_sets_are_drawn_from_the_prior_of_the_size(rule: dict[str, Any]) -> None:
     prior, count = prior_of(4, **rule), 8000
@@ -92,11 +76,3 @@ def agrees(counts: Tensor, probs: Tensor) -> None:
     assert not counts[probs == 0].any()
     expected = probs * counts.sum()
     assert chisquare(counts[probs > 0], expected[probs > 0]).pvalue > 1e-3
-
-
-def test_bags_of_ten_thousand_instances_need_no_square_of_their_size() -> None:
-    """The share of bags without one class is (1 - rate)^n, in a table of a few MB."""
-    rates = torch.tensor([1e-4, 3e-4, 1 - 4e-4], dtype=torch.float64)
-    found = independent_log_prob(rates, 10_000)[10_000]
-    expected = [10_000 * math.log1p(-4e-4), math.log((1 - 3e-4) ** 10_000 - (1 - 4e-4) ** 10_000)]
-    assert found[:2].tolist() == pytest.approx(expected, rel=1e-11)

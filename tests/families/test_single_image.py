@@ -62,27 +62,3 @@ def test_every_held_out_image_is_scored_once(monkeypatch: pytest.MonkeyPatch, va
     chosen_on = range(20, 30) if validation else range(12)  # the validation split, else the first training images
     assert seen == Counter([*chosen_on, *range(30, 50)])
     assert values["test/instance_error"] == 0
-
-
-def test_errors_are_those_counted_by_hand() -> None:
-    """Every image of class 9 is called a 0. The class of an image has the presence 0.75 or 0.5, all others have 0.
-
-    At a threshold of 0.75 half of the label sets are right, at 0.5 all of them are.
-    """
-    task = Numbered(10)
-    task.prepare(None, CPU)
-
-    def score(bags: Bags) -> Scores:
-        labels = bags.labels.double()
-        classes = labels.clone()
-        classes[labels[:, 9] == 1] = torch.eye(10, dtype=torch.float64)[0]
-        strengths = torch.where(torch.arange(10) < 5, 0.75, 0.5).double()
-        return Scores(classes, labels * strengths, labels[:, :, None, None])
-
-    values = task.evaluate(score).metrics
-    for split in ("validation", "test"):
-        assert values[f"{split}/instance_error"] == pytest.approx(1 / 10)
-        assert values[f"{split}/set_error"] == 0
-        assert values[f"{split}/average_precision"] == values[f"{split}/auroc"] == 1
-        assert f"{split}/hit_rate" not in values
-    assert values["chosen/threshold"] == 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from milbench import AllConvolutional, Layer, load_task
+from milbench import load_task
 from milbench._utils.seeding import generator
 from milbench.api.bags import Bags
-from milbench.api.registry import RegistryEntry
 from milbench.api.task import Scores
 from milbench.data.crops import load
 from milbench.data.digit_struct import read
-from milbench.engine.planning import make_plan
-from milbench.engine.spec import make_spec
 from milbench.errors import UsageError
-from milbench.networks.convolutional import standardise
-from milbench.networks.registry import networks
 from tests._helpers.command_line import Ran
 from tests._helpers.street_files import write_folder
 
@@ -76,38 +70,6 @@ def test_an_epoch_has_every_training_crop_once_and_none_of_validation(root: Path
     assert {tuple(row) for row in together.tolist()} == {tuple(row) for row in whole.tolist()}
     again = torch.cat([bags.instances for bags in make(root)._eval_splits["validation"].bags]).flatten(1)
     assert torch.equal(held, again)
-
-
-def test_batches_have_as_many_bags_as_the_parameter(root: Path) -> None:
-    task = make(root, batch_bags=8)
-    assert [len(bags) for bags in task.train_batches(0, generator(1))] == [8] * 6 + [2]
-    assert task.steps_per_epoch == 7
-    assert make(root, "svhn", parts="train+extra", validation=0, batch_bags=8).steps_per_epoch == (60 + 60) // 8
-
-
-def test_the_network_standardises_pictures_unless_they_are_to_stay_raw() -> None:
-    bags = torch.rand(1, 3, 64, 64)
-    standard, raw = (load_task("svhn", contrast=contrast).network(3) for contrast in ("standard", "raw"))
-    with torch.no_grad():
-        torch.testing.assert_close(standard(bags / 2), standard(bags), rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(standard(bags), raw((bags - bags.mean()) / bags.std(correction=0)))
-        assert not torch.allclose(raw(bags / 2), raw(bags))
-
-
-def test_training_bags_are_augmented_by_the_generator_alone(root: Path) -> None:
-    task = make(root)
-    one, two, other = (list(task.train_batches(0, generator(seed))) for seed in (1, 1, 2))
-    assert all(torch.equal(a.instances, b.instances) for a, b in zip(one, two, strict=True))
-    sides = {side for bags in one + other for side in bags.instances.shape[2:]}
-    assert all(50 <= side <= 70 for side in sides)
-    assert len(sides) > 2
-    for bags in one:
-        height, width = bags.instances.shape[2:]
-        assert bags.truth is not None
-        assert bags.truth.boxes is not None
-        assert (bags.truth.boxes >= 0).all()
-        assert (bags.truth.boxes[..., [0, 2]] <= width).all()
-        assert (bags.truth.boxes[..., [1, 3]] <= height).all()
 
 
 def test_with_extra_a_batch_is_of_one_third(root: Path) -> None:
@@ -174,24 +136,6 @@ def test_by_the_published_protocol_batches_are_blocks_of_one_order_a_cell(root: 
     assert orders[0] == orders[2] != orders[1]
 
 
-def test_with_extra_the_published_blocks_come_from_three_orders(root: Path) -> None:
-    task = make(root, "svhn", parts="train+extra", validation=0, augmentation=False, protocol="paper", batch_bags=8)
-    assert task.steps_per_epoch == 120 // 8
-    after, batches = successors(task, root, epochs=40)  # extra has the pictures of train here
-    extra = [batch for batch in batches if len({n % 2 for n in batch}) == 1]
-    share = len(extra) / len(batches)  # of eight crops of train, all are even or odd in one of a hundred blocks
-    assert share == pytest.approx(2 / 3, abs=4 * (2 / 9 / len(batches)) ** 0.5 + 0.01)
-    assert {batch[0] % 2 for batch in extra} == {0, 1}
-    assert {len(found) for found in after.values()} == {1, 2}, "one neighbour in train, one in its half of extra"
-
-
-def test_the_published_figure_is_of_the_best_test_epoch_of_one_run() -> None:
-    first, *methods = load_task("svhn").published
-    assert (first.metric, first.value, first.rule, first.count) == ("transcription_error_columns", 0.051, "test", 1)
-    assert first.margin == pytest.approx(2 * math.sqrt(0.051 * 0.949 / 13068), abs=5e-4)
-    assert {method.value for method in methods} == {0.051, 0.04, 0.039}
-
-
 @pytest.mark.parametrize(("size", "millions"), [("small", 1.0), ("medium", 3.9), ("large", 7.5)])
 def test_the_published_networks(size: str, millions: float) -> None:
     task = load_task("house-numbers", network=size)
@@ -256,12 +200,6 @@ def test_an_oracle_makes_no_errors(root: Path) -> None:
         assert values[f"{split}/transcription_error_columns"] == sum(wrong) / len(wrong)
 
 
-def test_without_validation_the_threshold_comes_from_training_crops(root: Path) -> None:
-    values = make(root, validation=0).evaluate(oracle(make(root))).metrics
-    assert values["test/set_error"] == 0
-    assert not any(name.startswith("validation/") for name in values)
-
-
 def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     caption = load_task("house-numbers").check_data(root)
     assert caption.startswith("house-numbers of seed 3, 60 train / 20 test, sha256 ")
@@ -270,15 +208,6 @@ def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     assert load_task("svhn", crop="tight").check_data(root) == of_svhn
     with_extra = load_task("svhn", parts="train+extra").check_data(root)
     assert with_extra.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
-
-
-def test_another_picture_is_another_digest(root: Path, tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        write_folder(tmp_path / "svhn" / part, [(60, 40, [(1.0, 20.0, 5.0, 12.0, 20.0)])] * 3)
-    before = load_task("svhn").check_data(tmp_path)
-    assert load_task("svhn").check_data(tmp_path) == before
-    shutil.copy(tmp_path / "svhn/test/1.png", tmp_path / "svhn/test/2.png")
-    assert load_task("svhn").check_data(tmp_path) != before
 
 
 @pytest.mark.parametrize(
@@ -294,34 +223,6 @@ def test_missing_data_say_how_to_get_them(
     line = milbench("run", "--loss", "exact", "--task", name, "--data-dir", str(tmp_path)).complaint()
     assert all(part in line for part in says)
     assert list(tmp_path.glob("svhn")) + list(tmp_path.glob("house-numbers")) == []
-
-
-def test_any_named_network_for_images_reads_house_numbers(street_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network of a package has the geometry of its own positions, and its version is part of a cell's identity."""
-
-    def tiles(inputs: int, num_classes: int, seed: int) -> AllConvolutional:
-        return AllConvolutional((Layer(8, 8, stride=8), Layer(num_classes + 1, 1)), inputs, seed)
-
-    entry = RegistryEntry("tiles", "somebodys-nets 3", lambda: tiles, "", " of somebodys-nets 3")
-    monkeypatch.setitem(networks().entries, "tiles", entry)
-    task = make(street_data, network="tiles")
-    bags = next(iter(task.train_batches(0, generator("tiles"))))
-    height, width = bags.instances.shape[2:]
-    logits = task.network(0)(bags.instances)
-    assert logits.shape == (len(bags), 11, height // 8, width // 8)
-    assert task.positions == 49  # of 60 pixels a side
-    assert [c.tolist() for c in task.centres(16, 24)] == [[4, 12], [4, 12, 20]]
-    plain = make(street_data, network="tiles", contrast="raw").network(0)
-    torch.testing.assert_close(logits, plain(standardise(bags.instances)))
-    assert not torch.allclose(logits, plain(bags.instances))
-
-    def revision(name: str) -> str:
-        spec = make_spec({"name": "t", "losses": ["exact"], "tasks": ["house-numbers"],
-                          "task": {"house-numbers": {"network": name, "validation": 10}},
-                          "run": {"data_dir": street_data}})  # fmt: skip
-        return make_plan(spec).cells[0].task_revision
-
-    assert revision("tiles") == revision("small") + " of somebodys-nets 3" == "3 of somebodys-nets 3"
 
 
 def test_bad_parameters_and_bad_pictures_are_one_line(milbench: Callable[..., Ran], root: Path, tmp_path: Path) -> None:

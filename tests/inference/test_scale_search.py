@@ -18,9 +18,8 @@ from milbench.api.loss import Loss
 from milbench.api.registry import losses, tasks
 from milbench.api.task import Network
 from milbench.engine.folders import Root
-from milbench.errors import UsageError
 from milbench.inference.load import Trained
-from milbench.inference.scale_search import candidate_sizes, predict_best_scale
+from milbench.inference.scale_search import predict_best_scale
 from tests._helpers.command_line import Ran
 from tests._helpers.handmade import cell, network_of, publish
 from tests._helpers.street_files import write_struct
@@ -74,45 +73,6 @@ def test_digits_of_any_size_are_found_where_they_have_the_size_of_training(side:
     assert found.labels.nonzero().flatten().tolist() == [1, 2]
     _, as_it_is = predict_best_scale(model, picture, 1.0)
     assert bool(as_it_is.labels.any()) is (side == SIDE)
-
-
-def test_the_scale_that_counts_is_the_likeliest_that_shows_something() -> None:
-    model = trained(KnowsSquares())
-    picture = house(17, 150, 90)
-    one_by_one = [
-        predict_best_scale(model, picture, width / 150)[1] for width, _ in candidate_sizes(model, picture.size, None)
-    ]
-    assert len(one_by_one) > 3
-    shows = [found for found in one_by_one if bool(found.labels.any())]
-    assert 0 < len(shows) < len(one_by_one)
-    assert predict_best_scale(model, picture, None)[1].log_prob == pytest.approx(
-        max(found.log_prob for found in shows), abs=1e-9
-    )
-    assert not predict_best_scale(model, Image.new("RGB", (150, 90)), None)[1].labels.any()
-
-
-@pytest.mark.parametrize("size", [(31, 13), (64, 64), (90, 200), (1000, 700), (9000, 6000), (7, 3)])
-def test_sizes_keep_the_proportions_and_their_limits(size: tuple[int, int]) -> None:
-    model = trained(network_of("house-numbers"))
-    chosen = candidate_sizes(model, size, None)
-    longer = [max(one) for one in chosen]
-    assert longer == sorted(set(longer))
-    assert 64 - 1 <= longer[0] < 64 * 1.5
-    assert all(width * height <= 1_002_000 for width, height in chosen)
-    own = max(size) if math.prod(size) <= 1_000_000 else 1e3 * math.sqrt(max(size) / min(size))
-    assert longer[-1] == pytest.approx(own, rel=0.01) if own > 256 else 256 / 1.5 < longer[-1] <= 257
-    ratio = min(size) / max(size)
-    for width, height in chosen:
-        assert abs(min(width, height) - max(width, height) * ratio) <= 1
-
-
-def test_sizes_too_small_for_the_network_are_left_out() -> None:
-    model = trained(network_of("house-numbers"))
-    everything, strip = candidate_sizes(model, (300, 40), None), candidate_sizes(model, (300, 10), None)
-    assert len(strip) < len(everything)
-    assert strip[-1] == (300, 10)
-    with pytest.raises(UsageError, match="300x2 pixels: the network of house-numbers needs at least"):
-        candidate_sizes(model, (300, 2), None)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milbench import UsageError
-from milbench.likelihood import bag_log_prob, bag_log_prob_bounds
+from milbench.likelihood import bag_log_prob_bounds
 from tests._helpers.likelihood_reference import PreciseBag
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
@@ -46,15 +46,6 @@ def test_bounds_are_tight_for_certain_and_for_few_classes() -> None:
     assert bag_log_prob_bounds(rare, small, exact_labels=5).gap.item() < 1e-10
 
 
-def test_beta_series_uses_every_smaller_set_at_full_order() -> None:
-    log_probs = regime_log_probs("background+4", 4, 20)[None]
-    labels = torch.tensor([[True, True, True, False]])
-    exact = bag_log_prob(log_probs, labels).item()
-    uppers = [bag_log_prob_bounds(log_probs, labels, method="beta", order=t).upper.item() for t in range(3)]
-    assert uppers[0] > uppers[1] > uppers[2] >= exact
-    assert uppers[2] == pytest.approx(exact, rel=1e-9)
-
-
 def test_bounds_are_differentiable() -> None:
     logits = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
@@ -62,14 +53,6 @@ def test_bounds_are_differentiable() -> None:
         assert torch.autograd.gradcheck(
             lambda z, s=side: bag_log_prob_bounds(z.log_softmax(1), labels, exact_labels=2)[s], (logits,)
         )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_fewer_instances_than_classes_are_bounded_by_minus_infinity(method: str) -> None:
-    log_probs, labels = torch.zeros(1, 9, 10).log_softmax(1), torch.ones(1, 8, dtype=torch.bool)
-    mask = (torch.arange(10) < 2).unsqueeze(0)
-    lower, upper = bag_log_prob_bounds(log_probs, labels, mask, method=method)
-    assert lower.item() == upper.item() == -torch.inf
 
 
 @pytest.mark.parametrize("method", METHODS)

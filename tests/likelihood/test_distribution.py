@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 
-from milbench.bench.profiling import peak_bytes
 from milbench.likelihood import bag_log_prob, best_label_set, distribution, label_set_distribution
 from tests._helpers.likelihood_reference import PreciseBag, every_label_set
 from tests._helpers.likelihood_regimes import regime_log_probs
@@ -67,29 +66,6 @@ def test_bags_of_every_kind_in_one_batch(group: int, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(log_prob, truth.amax(dim=1), rtol=1e-12, atol=1e-12)
     index = (labels * 2 ** torch.arange(3)).sum(dim=1)
     torch.testing.assert_close(truth[torch.arange(7), index], log_prob, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("classes", [0, 3, 13])
-def test_no_bags_and_no_positions(classes: int) -> None:
-    for bags, positions in ((0, 4), (2, 0)):
-        log_probs = torch.zeros(bags, classes + 1, positions).log_softmax(dim=1)
-        mask = torch.ones(bags, positions, dtype=torch.bool)
-        table = label_set_distribution(log_probs, mask).exp()
-        assert table.shape == (bags, 2**classes)
-        assert (table[:, 0] == 1).all()
-        assert not table[:, 1:].any()
-        labels, log_prob = best_label_set(log_probs, mask)
-        assert labels.shape == (bags, classes)
-        assert not labels.any()
-        assert log_prob.tolist() == [0.0] * bags
-
-
-def test_memory_is_bounded_for_any_number_of_bags(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distribution, "GROUP", 1 << 12)
-    log_probs = torch.randn(200, 7, 16, dtype=torch.float64).log_softmax(dim=1)
-    mask = torch.rand(200, 16) < 0.9
-    listed = peak_bytes(lambda: label_set_distribution(log_probs, mask, validate=False))
-    assert listed <= 8 * (200 * 2**6 + 12 * (1 << 12))
 
 
 @given(random_bags(max_classes=5, max_positions=10))

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
 from tests._helpers.likelihood_paths import accelerator
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
+from tests._helpers.losses import per_bag, random_logits
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
 MASK = torch.tensor([[True] * 4, [False, True, True, True]] * 2)
@@ -43,8 +42,8 @@ def test_first_and_second_derivatives(
     tied = torch.zeros(4, 4, 4, dtype=torch.float64, requires_grad=True)
     with path():
         assert torch.autograd.gradcheck(lambda z: function(z, LABELS, mask), (z,))
-        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (z,))
-        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (tied,))
+        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (z,), fast_mode=True)
+        assert torch.autograd.gradgradcheck(lambda z: function(z, LABELS, mask), (tied,), fast_mode=True)
 
 
 def test_second_derivatives_of_bags_without_positions_dimensions_and_of_rare_classes() -> None:
@@ -54,11 +53,6 @@ def test_second_derivatives_of_bags_without_positions_dimensions_and_of_rare_cla
     rare = logits(4)
     rare[3, :3] -= 400.0  # so rare that the sums are taken in logarithms
     assert torch.autograd.gradgradcheck(lambda z: bag_log_prob_from_logits(z, LABELS), (rare.requires_grad_(),))
-
-
-def test_posterior_is_differentiable() -> None:
-    z = logits(3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: instance_posterior(z.log_softmax(1), LABELS), (z,))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

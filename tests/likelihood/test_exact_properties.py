@@ -56,18 +56,6 @@ def test_posterior_rows_sum_to_one_and_columns_satisfy_the_presence_constraint(b
     assert (expected[~bag.labels[0]] == 0).all()
 
 
-@given(random_bags(), st.integers(1, 5))
-def test_order_and_masked_positions_change_nothing(bag: RandomBag, extra: int) -> None:
-    noise = torch.randn(1, bag.log_probs.shape[1], extra, dtype=torch.float64).log_softmax(1)
-    longer = torch.cat([bag.log_probs, noise], dim=-1)
-    mask = torch.arange(longer.shape[-1]).unsqueeze(0) < bag.log_probs.shape[-1]
-    positions, classes = torch.randperm(longer.shape[-1]), torch.randperm(bag.labels.shape[1])
-    rows = torch.cat([classes, torch.tensor([len(classes)])])
-    moved, mask, labels = longer[:, rows][..., positions], mask[:, positions], bag.labels[:, classes]
-    assert close(bag_log_prob(moved, labels, mask), bag_log_prob(*bag))
-    assert not instance_posterior(moved, labels, mask)[:, :, ~mask[0]].any()
-
-
 @given(st.integers(1, 5), st.integers(0, 1000))
 def test_as_many_classes_as_positions_without_background_is_a_permanent(size: int, seed: int) -> None:
     logits = torch.randn(1, size + 1, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -79,26 +67,6 @@ def test_as_many_classes_as_positions_without_background_is_a_permanent(size: in
     )
     value = bag_log_prob(log_probs, torch.ones(1, size, dtype=torch.bool))
     assert value.exp().item() == pytest.approx(float(permanent), rel=1e-12)
-
-
-@given(random_bags(max_positions=12))
-def test_li_recursive_beta_expression(bag: RandomBag) -> None:
-    """Equations (11)-(13): beta by recursion, Prb(L) = alpha minus every smaller beta."""
-    probs = bag.log_probs[0].exp()
-    background = bag.labels.shape[1]
-
-    def alpha(classes: tuple[int, ...]) -> float:
-        return float(probs[list(classes)].sum(dim=0).prod())
-
-    def beta(classes: tuple[int, ...]) -> float:
-        smaller = [t for r in range(1, len(classes)) for t in itertools.combinations(classes, r)]
-        return alpha(classes) - sum(beta(t) for t in smaller)
-
-    required = (*torch.nonzero(bag.labels[0])[:, 0].tolist(), background)
-    less = [t for r in range(len(required) - 1) for t in itertools.combinations(required[:-1], r)]
-    value = alpha(required) - beta((background,)) * (len(required) > 1)
-    value -= sum(beta(t) + beta((*t, background)) for t in less if t)
-    assert bag_log_prob(*bag).exp().item() == pytest.approx(value, rel=1e-9, abs=1e-13)
 
 
 def test_one_batch_of_all_sizes_and_dimensions() -> None:

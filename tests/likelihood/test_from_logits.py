@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from milbench import UsageError
-from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior, series
+from milbench.likelihood import bag_log_prob, bag_log_prob_from_logits, instance_posterior
 from tests._helpers.likelihood_paths import derived
 from tests._helpers.likelihood_reference import PreciseBag
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
-from tests._helpers.random_logits import random_logits
+from tests._helpers.losses import random_logits
 
 LIMITS = {torch.float64: (1e-12, 1e-9), torch.float32: (1e-5, 1e-4)}
 SIZES = [(0, 7), (1, 1), (1, 50), (2, 200), (3, 3), (5, 24), (8, 10), (9, 10)]
@@ -67,19 +67,6 @@ def test_a_class_outside_of_the_label_set_that_is_sure(other: float, dtype: torc
             assert gradient[0, row, k].item() == pytest.approx(float(truth.posterior(slot, k)), abs=LIMITS[dtype][1])
 
 
-@pytest.mark.parametrize(("positions", "background"), [(784, 9.5), (10_000, 12.0)])
-def test_many_positions_in_float32(positions: int, background: float) -> None:
-    """The gradient of bags with hardly an instance is small: its digits count, at every position."""
-    logits = random_logits(4, 3, positions, seed=2, scale=1.0).float()
-    logits[:, -1] += background
-    labels = torch.tensor([[True, False], [True, True], [False, True], [True, False]])
-    gradient = solved(logits, labels)[1].double()
-    log_probs = logits.double().log_softmax(1)
-    expected = instance_posterior(log_probs, labels) - log_probs.exp()
-    error = (gradient - expected).abs().amax(dim=(1, 2)) / expected.abs().amax(dim=(1, 2))
-    assert error.max() < 1e-4
-
-
 def test_what_is_not_a_number_stays_so() -> None:
     logits = random_logits(2, 3, 4)
     logits[1, 0, 0] = torch.nan
@@ -123,50 +110,6 @@ def test_probabilities_that_underflow(dtype: torch.dtype) -> None:
         assert value[bag].item() == pytest.approx(exact, rel=LIMITS[dtype][0])
     assert torch.isfinite(gradient).all()
     assert gradient[1, 0].sum().item() == pytest.approx(1.0, rel=1e-5)  # it occurs once, wherever
-
-
-def test_the_series_knows_where_its_rounding_shows() -> None:
-    """Five rare classes: the alternating series has no correct digit."""
-    logits = regime_log_probs("background+16", 10, 64, seed=3).unsqueeze(0)
-    labels = torch.arange(10).unsqueeze(0) < 5
-    truth = float(PreciseBag(logits[0], list(range(5)), normalised=True).log_prob())
-    assert solved(logits, labels)[0].item() == pytest.approx(truth, rel=1e-13)
-    certain = torch.empty(1, dtype=torch.float64)
-    series._solve_groups(series._groups(labels, 64), logits.softmax(1), certain, normalise=True, gradient=False)
-    assert certain.isnan().all()
-
-
-def test_large_groups_and_long_bags_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels = random_logits(9, 4, 6), torch.tensor([[True, True, False]]).expand(9, 3)
-    whole = solved(logits, labels)
-    monkeypatch.setattr(series, "GROUP", 50)
-    assert len(series._groups(labels, 6)) == 5
-    assert all(torch.equal(a, b) for a, b in zip(whole, solved(logits, labels), strict=True))
-    monkeypatch.setattr(series, "ONE_STRETCH", 1)
-    monkeypatch.setattr(series, "GROUP", 16)
-    for a, b in zip(whole, solved(logits, labels), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-14, atol=1e-14)
-
-
-def test_memory_formats_and_halves() -> None:
-    logits, labels = random_logits(3, 4, 5, 6), torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
-    value, gradient = solved(logits, labels)
-    again = solved(logits.contiguous(memory_format=torch.channels_last), labels)
-    assert torch.equal(value, again[0])
-    assert torch.equal(gradient, again[1])
-    low = logits.bfloat16()
-    assert solved(low, labels)[0].dtype == torch.float32
-    assert torch.allclose(solved(low, labels)[0].double(), solved(low.double(), labels)[0], rtol=1e-5)
-
-
-def test_what_is_masked_reaches_nothing() -> None:
-    logits = random_logits(1, 3, 4)
-    mask = torch.tensor([[True, False, True, True]])
-    logits[..., 1] = torch.nan
-    value, gradient = solved(logits, torch.tensor([[True, False]]), mask)
-    assert torch.isfinite(value).all()
-    assert gradient[..., 1].tolist() == [[0.0, 0.0, 0.0]]
-    assert torch.isfinite(gradient).all()
 
 
 def test_bad_logits_get_one_line() -> None:

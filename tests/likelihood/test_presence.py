@@ -16,7 +16,7 @@ from milbench.likelihood import (
 from tests._helpers.likelihood_reference import every_label_set
 from tests._helpers.likelihood_regimes import REGIMES, regime_log_probs
 from tests._helpers.likelihood_strategies import RandomBag, random_bags
-from tests._helpers.random_logits import random_logits
+from tests._helpers.losses import random_logits
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -10,24 +10,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from milbench import Loss
-from milbench.testing import LossContract, Variant
-from tests._helpers.label_maps import exactly, numbers
-from tests._helpers.likelihood_reference import every_label_set
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
+from tests._helpers.label_maps import ALL_LABELS, EXTREME, C, K, bag, exactly, numbers
+from tests._helpers.losses import per_bag, random_logits
 
-C, K, HIDDEN = 3, 4, 5
-ALL_LABELS = every_label_set(C)
+HIDDEN = 5
 FORMS: list[dict[str, Any]] = [
     {"attention": attention, "gated": gated, "hidden": HIDDEN}
     for attention in ("class", "shared")
     for gated in (False, True)
 ]
-
-
-def bag(seed: int, scale: float = 2.0) -> Tensor:
-    """Return the (C+1, K) logits of one bag."""
-    return random_logits(C + 1, K, seed=seed, scale=scale)
 
 
 def trained(**params: Any) -> Loss:
@@ -84,12 +75,7 @@ def test_values_are_those_of_the_formula(seed: int, form: dict[str, Any]) -> Non
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("name", ["wide", "signs", "all low", "all high"])
 def test_extreme_logits_in_float32(name: str, form: dict[str, Any]) -> None:
-    logits = {
-        "wide": bag(0, 100).clamp(-200, 200),
-        "signs": 200 * bag(1).sign(),
-        "all low": torch.full((C + 1, K), -200.0) + bag(2, 1.0).abs(),
-        "all high": torch.full((C + 1, K), 200.0) - bag(3, 1.0).abs(),
-    }[name].float()
+    logits = EXTREME[name].float()
     loss = trained(**form)
     _, pooled = defined(loss, logits)
     leaf = logits.repeat(len(ALL_LABELS), 1, 1).requires_grad_()
@@ -146,47 +132,3 @@ def test_a_bag_without_instances_reaches_no_weight() -> None:
     loss(logits[:1].detach(), labels[:1], mask[:1]).sum().backward()
     for together, alone in zip(both, loss.parameters(), strict=True):
         assert_close(together, alone.grad)
-
-
-def test_training_the_attention_alone_finds_the_position_that_counts() -> None:
-    """Detectors are fixed and see every class at every position; the background channel marks where it is so."""
-    rng = torch.Generator().manual_seed(0)
-    labels = torch.rand(64, C, generator=rng) < 0.5
-    logits = torch.zeros(64, C + 1, K)
-    logits[:, :C] = 4.0 * (2.0 * (torch.rand(64, C, K, generator=rng) < 0.5) - 1.0)
-    marked = torch.randint(K, (64,), generator=rng)
-    logits[torch.arange(64), :C, marked] = 4.0 * (2.0 * labels - 1.0)
-    logits[torch.arange(64), C, marked] = 4.0
-    loss = per_bag("attention", attention="shared", hidden=8).build(C)
-    optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss(logits, labels).mean().backward()
-        optimizer.step()
-    strongest = loss.log_attention(logits, None)[:, 0].argmax(dim=1)  # type: ignore[operator]
-    assert (strongest == marked).double().mean() > 0.95
-    assert ((loss.presence_scores(logits) > 0) == labels).double().mean() > 0.95
-
-
-OF_INITIAL_WEIGHTS = {
-    "test_its_own_weights_depend_on_the_seed_alone_and_are_trained",
-    "test_no_class_is_preferred",
-    "test_the_class_with_the_evidence_is_named",
-    "test_presence_grows_with_the_evidence",
-    "test_instance_probs_follow_the_evidence",
-    "test_evidence_is_strongest_where_the_class_is",
-}
-"""What the contract asks of attention that is uniform, as in test_contract.py. Once trained, attention tells classes
-apart, and may pass over a position with evidence."""
-
-
-class TestTrained(LossContract):
-    """The contract with weights that were trained: attention then differs between positions and classes."""
-
-    variants = tuple(Variant("attention", form) for form in FORMS[1:3])
-
-    @pytest.fixture(name="loss")
-    def _made(self, variant: Variant, request: pytest.FixtureRequest) -> Loss:
-        if request.node.originalname in OF_INITIAL_WEIGHTS:
-            pytest.skip("asked of initial weights")
-        return trained(**variant.params)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.testing import assert_close
 
-from milbench import Loss, UsageError, load_loss
+from milbench import Loss
 from milbench.api.registry import losses
 from milbench.testing import LossContract, Variant
 from milbench.testing.loss_inputs import MASK, SIZES, WEIGHTS, B, C, K, some_logits, target_for, value_and_gradient
@@ -134,17 +132,3 @@ def test_every_built_in_loss_has_contract_tests() -> None:
     # For ctc positions have an order: test_ctc.py tests what it keeps of the contract.
     tried = {v.loss for v in BUILT_IN} | {"ctc"}
     assert tried == {n for n in registry.names() if registry.entry(n).origin == "milbench"}
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("exact", {"rule": "max"}),
-        ("one-vs-rest", {"head": "sigmoid"}),
-        ("top-k", {"one_in": 0}),
-        ("log-sum-exp", {"sharpness": float("inf")}),
-    ],
-)
-def test_parameters_are_checked(name: str, params: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"{name}.*{next(iter(params))}|{next(iter(params))}.*{name}"):
-        load_loss(name, **params)

@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 
 from milbench import UsageError
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 B, C, K = 4, 3, 6
 COUNTS = torch.tensor([[2, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 3]])

@@ -161,18 +161,14 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
     ("call", "naming"),
     [
         (lambda: library.Exact("bags"), "unknown divide_by of exact 'bags'; did you mean 'bag'"),
-        (lambda: library.Exact(reduction="average"), "unknown reduction of exact 'average'"),
         (lambda: library.TopK(0), "one_in of top-k must be a whole number from 1 on, got 0"),
-        (lambda: library.NoisyAnd(float("nan")), "slope of noisy-and must be a number above 0, got nan"),
         (lambda: library.Exact()(some_logits(K), LISTS[:3]), "one list of class numbers for each of the 4 bags, got 3"),
         (lambda: library.Exact()(some_logits(K), [[0], [3], [], []]), "bag 1 must be class numbers from 0 to 2, got 3"),
-        (lambda: library.Exact()(some_logits(K), [[True], [], [], []]), "bag 0 must be class numbers"),
         (lambda: library.Exact()(some_logits(K), LABELS.tolist()), "labels of bag 0 must be class numbers"),
         (
             lambda: library.Exact()(some_logits(K), LABELS.int().tolist()),
             "name class 1 twice: expected each class once",
         ),
-        (lambda: library.Exact()(some_logits(K), None), "for each of the 4 bags, got None"),
         (lambda: library.Exact()(some_logits(K).numpy(), LISTS), "logits must be a tensor, got ndarray"),
         (
             lambda: library.Exact()(some_logits(K), LISTS, MASK.numpy()),
@@ -181,7 +177,6 @@ def test_the_predicted_label_set_has_the_classes_that_are_more_likely_than_not()
         (lambda: pad_bags([[[1.0, 2.0], [1.0]]]), "bags must be arrays of numbers, got list"),
         (lambda: library.Exact()(some_logits(K), [0, 1, 2, 0]), "a list of class numbers for each bag, got 0"),
         (lambda: library.Count()(some_logits(K), LISTS), "needs a target of counts, integers of shape (4, 3)"),
-        (lambda: library.Count()(some_logits(K), LISTS, None, LABELS.float()), "got float32 of shape (4, 3)"),
         (lambda: library.Count()(some_logits(K), LISTS, None, LABELS[:, :2].int()), "got int32 of shape (4, 2)"),
         (lambda: library.Position()(some_logits(2, 3), LISTS), "needs a target of positions, integers of shape (4, 2"),
         (lambda: library.Ctc()(some_logits(K), LISTS), "needs a target of order, integers of shape (B, M) = (4, M)"),
@@ -207,19 +202,14 @@ SMALL = torch.arange(K) < torch.tensor([6, 1, 1, 2]).unsqueeze(1)
     ("logits", "labels", "mask", "naming"),
     [
         (some_logits(K), LABELS[:, :2], None, "labels must have shape (4, 3)"),
-        (some_logits(K), LABELS[:1], None, "labels must have shape (4, 3)"),
         (some_logits(K), LABELS / 2, None, "labels must be 0 and 1, got values from 0 to 0.5"),
-        (some_logits(K), -LABELS.long(), None, "labels must be 0 and 1, got values from -1 to 0"),
         (GARBAGE, LABELS, None, "logits are not finite in bag 2 (1 of 4 bags)"),
         (some_logits(K).long(), LABELS, None, "logits must be floating point of shape (B, C+1, *positions)"),
         (some_logits(0), LABELS, None, "logits have no positions"),
-        (torch.zeros(B), LABELS, None, "logits must be floating point"),
         (torch.zeros(B, 1, K), LABELS, None, "logits must be floating point"),
         (some_logits(2), LABELS, None, "bag 3 has 3 classes in its label set and only 2 positions"),
         (some_logits(K), LABELS, SMALL, "bag 3 has 3 classes in its label set and only 2 positions"),
         (some_logits(K), LABELS, MASK[:, :-1], "mask must be a bool tensor of shape (4, 6)"),
-        (some_logits(K), LABELS, MASK.reshape(B, 2, 3), "mask must be a bool tensor of shape (4, 6)"),
-        (some_logits(K), LABELS, MASK.float(), "mask must be a bool tensor of shape (4, 6)"),
     ],
 )
 def test_an_argument_of_another_shape_or_kind_is_one_line(

@@ -8,10 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milbench import UsageError
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 B, C = 5, 4
 CLASSES = torch.tensor([2, 0, 3, 3, 1])

@@ -13,10 +13,7 @@ from torch.testing import assert_close
 
 from milbench import Loss, UsageError, label_matrix
 from tests._helpers.label_maps import LabelMaps
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 C = 3
 SEQUENCES = [(), (0,), (2,), (0, 1), (1, 0), (1, 1), (0, 0, 1), (2, 2, 2), (0, 1, 2)]
@@ -161,15 +158,6 @@ def test_finite_at_extreme_logits() -> None:
     (gradient,) = torch.autograd.grad(call(loss, leaf, target)[0], leaf)
     assert gradient[0, 0].sum() < -0.5
     assert gradient[0, 1].sum() < -0.5
-
-
-def test_half_precision_empty_batches_and_repeated_calls() -> None:
-    loss, target = per_bag("ctc"), padded([(0, 1), (2, 2)])
-    half = some_logits(2, 3, 4).half()
-    assert torch.equal(call(loss, half, target), call(loss, half.float(), target))
-    assert torch.equal(call(loss, half, target), call(loss, half, target))
-    assert call(loss, half[:0], target[:0]).shape == (0,)
-    assert call(loss, half, torch.empty(2, 0, dtype=torch.long)).shape == (2,)
 
 
 def test_sequences_that_do_not_fit_are_refused_or_have_an_infinite_loss() -> None:

@@ -8,31 +8,16 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.testing import assert_close
 
 from milbench import UsageError
-from tests._helpers.label_maps import LabelMaps, exactly, softmax
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
+from tests._helpers.label_maps import EXTREME, C, K, LabelMaps, bag, exactly, softmax
+from tests._helpers.losses import per_bag
 
-torch.set_num_threads(1)
-
-C, K = 3, 4
 ALL_SETS = [frozenset(c for c in range(C) if chosen[c]) for chosen in itertools.product([0, 1], repeat=C)]
 LABELS = torch.tensor([[c in label_set for c in range(C)] for label_set in ALL_SETS])
 
 
-def bag(seed: int, scale: float = 2.0) -> Tensor:
-    """Return the (C+1, K) logits of one bag."""
-    return random_logits(C + 1, K, seed=seed, scale=scale)
-
-
-def extreme_bags() -> list[Tensor]:
-    """Return bags at the ends of the range, where every probability in float32 is 0 or 1."""
-    return [bag(0).sign() * 200, bag(1, 100).clamp(-200, 200), torch.tensor([[-200.0] * K] * C + [[200.0] * K])]
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_value_and_gradient_of_every_label_set(seed: int) -> None:
     maps, p = LabelMaps(bag(seed)), softmax(bag(seed))
     logits = bag(seed).repeat(len(ALL_SETS), 1, 1).requires_grad_()
@@ -45,9 +30,9 @@ def test_value_and_gradient_of_every_label_set(seed: int) -> None:
             assert gradient[i, c, k].item() == pytest.approx(float(expected), rel=1e-8, abs=1e-12)
 
 
-@pytest.mark.parametrize("logits", extreme_bags(), ids=["signs", "wide", "background"])
-def test_value_and_gradient_at_extreme_logits_in_float32(logits: Tensor) -> None:
-    logits = logits.float()
+@pytest.mark.parametrize("name", ["wide", "signs", "sure background"])
+def test_value_and_gradient_at_extreme_logits_in_float32(name: str) -> None:
+    logits = EXTREME[name].float()
     maps, p = LabelMaps(logits), softmax(logits)
     leaf = logits.repeat(len(ALL_SETS), 1, 1).requires_grad_()
     value = per_bag("exact", divide_by="none")(leaf, LABELS)
@@ -70,28 +55,7 @@ def test_the_divisor_of_the_negative_log_likelihood(divide_by: str, divisors: tu
     assert value.tolist() == pytest.approx(expected)
 
 
-def test_one_position_is_cross_entropy() -> None:
-    logits = torch.stack([bag(seed)[:, 0] for seed in range(C + 1)])
-    labels = torch.eye(C + 1, C, dtype=torch.bool)  # the last bag is background
-    assert_close(
-        per_bag("exact")(logits, labels),
-        torch.nn.functional.cross_entropy(logits, torch.arange(C + 1), reduction="none"),
-    )
-
-
-@pytest.mark.parametrize("divide_by", ["batch", "bag", "none"])
-def test_an_impossible_label_set_has_an_infinite_loss_where_it_is_not_checked(divide_by: str) -> None:
-    loss = per_bag("exact", divide_by=divide_by)
-    loss.validate = False
-    logits = torch.stack([bag(0), bag(1)])[:, :, :2].requires_grad_()
-    value = loss(logits, torch.tensor([[True, True, True], [True, True, False]]))
-    (gradient,) = torch.autograd.grad(value.sum(), logits)
-    assert value[0] == torch.inf
-    assert value[1].isfinite()
-    assert not gradient.isnan().any()
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     mask = torch.tensor([[True, False, True, True]])
     scores = per_bag("exact", rule="sum").class_scores(bag(seed).unsqueeze(0), mask)
@@ -99,7 +63,7 @@ def test_the_sum_rule_adds_the_probabilities_of_a_class(seed: int) -> None:
     assert scores[0].tolist() == pytest.approx([float(p[c][0] + p[c][2] + p[c][3]) for c in range(C)])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
     """Prb({c}) + Prb({}) is alpha_{c,background}: scores differ by the differences of its logarithm."""
     maps = LabelMaps(bag(seed))
@@ -109,41 +73,11 @@ def test_the_exact_rule_compares_label_sets_of_one_class(seed: int) -> None:
         assert float(scores[c] - scores[0]) == pytest.approx(float(log_alpha[c] - log_alpha[0]), abs=1e-12)
 
 
-def test_the_exact_rule_distinguishes_classes_under_an_almost_certain_background() -> None:
-    logits = bag(2).float()
-    logits[-1] += 40.0
-    maps = LabelMaps(logits)
-    alone = [maps.set_prob[frozenset({c})] for c in range(C)]
-    scores = per_bag("exact", rule="exact").class_scores(logits.unsqueeze(0))[0]
-    assert scores.argsort().tolist() == sorted(range(C), key=alone.__getitem__)
-    assert len(set(scores.tolist())) == C
-
-
-def test_the_two_rules_may_prefer_different_classes() -> None:
-    """Class 0 has a probability of 0.23 everywhere, class 1 one of 0.76 once: sum and likelihood differ in order."""
-    p = torch.tensor([[0.30, 0.30, 0.30, 0.30], [0.99, 0.02, 0.02, 0.02], [0.0, 0.0, 0.0, 0.0]]) / 1.31
-    logits = torch.cat([p, 1 - p.sum(dim=0, keepdim=True)]).clamp(min=1e-9).log().unsqueeze(0)
-    assert per_bag("exact", rule="sum").class_scores(logits).argmax() == 0
-    assert per_bag("exact", rule="exact").class_scores(logits).argmax() == 1
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_presence_is_the_log_odds_of_the_marginal(seed: int) -> None:
     maps = LabelMaps(bag(seed))
     presence = per_bag("exact").presence_scores(bag(seed).unsqueeze(0))
     assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-9)
-
-
-def test_presence_does_not_saturate_in_float32() -> None:
-    for logits in (bag(3).float(), bag(3).float() + torch.tensor([[30.0], [-30.0], [-60.0], [0.0]])):
-        presence = per_bag("exact").presence_scores(logits.unsqueeze(0))
-        maps = LabelMaps(logits)
-        assert presence[0].tolist() == pytest.approx([float(maps.log_odds(c)) for c in range(C)], rel=1e-5)
-
-
-def test_instance_probs_are_the_softmax() -> None:
-    probs = per_bag("exact").instance_probs(bag(0).unsqueeze(0))[0]
-    assert_close(probs, torch.tensor([[float(v) for v in row] for row in softmax(bag(0))], dtype=torch.float64))
 
 
 def large_label_sets() -> tuple[Tensor, Tensor]:
@@ -203,15 +137,6 @@ def test_a_label_set_too_large_for_the_sum_is_refused_with_the_alternatives() ->
         UsageError, match=r"18 classes exceeds the limit of the exact sum, 16 classes; use method=lower, upper or auto"
     ):
         exact(logits, labels)
-
-
-def test_bounds_have_gradients() -> None:
-    logits, labels = large_label_sets()
-    for method in ("auto", "lower", "upper"):
-        leaf = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(per_bag("exact", method=method)(leaf, labels).sum(), leaf)
-        assert gradient.isfinite().all()
-        assert (gradient[1] != 0).any()
 
 
 @pytest.mark.parametrize("name", ["exact", "superset", "exact-em", "hard-em"])

@@ -8,10 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 B, C, K = 4, 3, 5
 LABELS = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]], dtype=torch.bool)
@@ -42,7 +39,7 @@ def highest(p: dict[tuple[int, int, int], float], bag: int, c: int) -> float:
     return max(value for (b, d, _), value in p.items() if (b, d) == (bag, c))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
@@ -53,7 +50,7 @@ def test_normalised_over_a_bag_the_loss_is_the_mean_over_its_label_set(seed: int
         assert value[b].item() == pytest.approx(sum(terms) / len(terms) if terms else 0.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
@@ -63,7 +60,7 @@ def test_normalised_over_the_batch_the_loss_is_the_sum_over_its_label_set(seed: 
         assert value[b].item() == pytest.approx(sum(-math.log(highest(p, b, c)) for c in range(C) if LABELS[b, c]))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 def test_normalised_at_every_position_the_background_belongs_to_every_label_set(seed: int, mask: Tensor) -> None:
     logits = some_logits(seed)
@@ -89,28 +86,6 @@ def test_normalised_at_every_position_classes_that_are_both_sure_are_told_apart(
     logits = torch.zeros(1, C + 1, 2)
     logits[0, 1, 0], logits[0, 2, 1] = 20.0, 25.0
     assert per_bag("max-pooling", normalization="position").class_scores(logits).argmax(dim=1).tolist() == [2]
-
-
-def test_normalised_at_every_position_a_bag_without_instances_has_no_loss() -> None:
-    logits = some_logits(0).requires_grad_()
-    mask = MASK.clone()
-    mask[2] = False
-    value = per_bag("max-pooling", normalization="position")(logits, LABELS, mask)
-    (gradient,) = torch.autograd.grad(value.sum(), logits)
-    assert value[2] == 0
-    assert torch.isfinite(gradient).all()
-    assert (gradient[2] == 0).all()
-
-
-@pytest.mark.parametrize("normalization", ["bag", "batch"])
-def test_an_empty_label_set_has_no_loss(normalization: str) -> None:
-    logits = some_logits(0).requires_grad_()
-    value = per_bag("max-pooling", normalization=normalization)(logits, LABELS)
-    (gradient,) = torch.autograd.grad(value[2], logits, retain_graph=True)
-    assert value[2] == 0
-    assert (gradient == 0).all()
-    (gradient,) = torch.autograd.grad(value.sum(), logits)
-    assert bool((gradient[2] == 0).all()) == (normalization == "bag")
 
 
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
@@ -145,22 +120,6 @@ def test_the_batch_variant_scores_by_the_largest_raw_score_background_included()
     assert loss.presence_scores(logits, mask).tolist() == [[1.0, 2.0], [1.0, 2.0], [4.0, 2.0], [3.0, 2.0]]
 
 
-def test_presence_does_not_depend_on_the_batch() -> None:
-    logits = some_logits(2)
-    for normalization in ("bag", "batch", "position"):
-        loss = per_bag("max-pooling", normalization=normalization)
-        assert torch.equal(loss.presence_scores(logits)[:1], loss.presence_scores(logits[:1]))
-
-
-def test_only_the_batch_variant_depends_on_the_other_bags() -> None:
-    logits, other = some_logits(3), some_logits(3)
-    other[1] += 3.0
-    for normalization in ("bag", "batch", "position"):
-        loss = per_bag("max-pooling", normalization=normalization)
-        same = bool(torch.isclose(loss(logits, LABELS)[0], loss(other, LABELS)[0]))
-        assert same == (normalization != "batch")
-
-
 @pytest.mark.parametrize("normalization", ["bag", "batch"])
 @pytest.mark.parametrize("mask", [MASK, torch.ones(B, K, dtype=torch.bool)], ids=["masked", "full"])
 def test_the_map_compares_a_position_with_a_uniform_share_of_its_bag(normalization: str, mask: Tensor) -> None:
@@ -188,40 +147,3 @@ def test_with_a_background_in_every_label_set_the_map_is_the_softmax() -> None:
     loss, logits = per_bag("max-pooling", normalization="position"), some_logits(6)
     torch.testing.assert_close(loss.instance_probs(logits), logits.softmax(dim=1))
     torch.testing.assert_close(loss.instance_evidence(logits), logits.softmax(dim=1)[:, :C])
-
-
-def test_at_every_position_the_cost_does_not_ask_what_absent_classes_and_other_positions_show() -> None:
-    """A bag of {0}: position 0 shows class 0 and position 1 background; elsewhere class 2 everywhere, or nothing."""
-    loss, labels = (
-        per_bag("max-pooling", normalization="position"),
-        torch.tensor([[True, False, False]]),
-    )
-    blank = torch.full((1, C + 1, K), -20.0)
-    blank[0, 0, 0] = blank[0, C, 1:] = 20.0
-    full = blank.clone()
-    full[0, 2, 2:], full[0, C, 2:] = 20.0, -20.0
-    assert loss(blank, labels).item() == pytest.approx(0, abs=1e-9)
-    assert loss(full, labels).item() == pytest.approx(0, abs=1e-9)
-    assert loss.presence_scores(blank)[0, 2] < -30
-    assert loss.presence_scores(full)[0, 2] > 30
-    full.requires_grad_()
-    full.data[0, C, 1] = 18.0  # so that the maximum of the background has a gradient, and is still the only one
-    full.data[0, 0, 0] = 1.0
-    (gradient,) = torch.autograd.grad(loss(full, labels).sum(), full)
-    assert (gradient[..., 2:] == 0).all(), "neither class 0 nor the background is strongest there"
-
-
-@pytest.mark.parametrize("offset", [-4.0, 0.0, 4.0])
-def test_at_every_position_no_constant_on_the_background_is_better_than_another(offset: float) -> None:
-    """The cost falls towards 0 with any, as the network becomes surer at the positions that it asks for."""
-    loss, labels = (
-        per_bag("max-pooling", normalization="position"),
-        torch.tensor([[True, False, False]]),
-    )
-    logits = torch.zeros(1, C + 1, K)
-    logits[0, 0, 0] = logits[0, C, 1] = 1.0
-    shift = torch.zeros(1, C + 1, 1)
-    shift[0, C] = offset
-    costs = [loss(scale * logits + shift, labels).item() for scale in (1, 5, 25, 40)]
-    assert costs == sorted(costs, reverse=True)
-    assert costs[-1] < 1e-5

@@ -6,20 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests._helpers.label_maps import exactly, numbers
-from tests._helpers.likelihood_reference import every_label_set
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
-
-C, K = 3, 4
-ALL_LABELS = every_label_set(C)
-
-
-def bag(seed: int, scale: float = 2.0) -> Tensor:
-    """Return the (C+1, K) logits of one bag."""
-    return random_logits(C + 1, K, seed=seed, scale=scale)
+from tests._helpers.label_maps import ALL_LABELS, C, K, bag, exactly, numbers
+from tests._helpers.losses import per_bag
 
 
 def definition(logits: Tensor, labels: list[bool]) -> tuple[float, list[list[float]]]:

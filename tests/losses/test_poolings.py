@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,7 @@ from torch.testing import assert_close
 from milbench import Loss
 from tests._helpers.label_maps import exactly, numbers
 from tests._helpers.likelihood_reference import every_label_set
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-from tests._helpers.training import small_cell, train
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 C, K = 3, 5
 ALL_LABELS = every_label_set(C)
@@ -222,27 +217,6 @@ def test_limits() -> None:
     assert_close(presence("noisy-and", logits, slope=1e-4), presence("mean", logits), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name != "noisy-and"], ids=str)
-def test_one_position_has_the_probability_of_its_detector(case: Case) -> None:
-    logits = random_logits(3, C + 1, 1, seed=10)
-    assert_close(case.load().presence_scores(logits), logits[:, :-1, 0])
-
-
-def test_noisy_and_is_certain_where_all_positions_are() -> None:
-    logits = torch.tensor([[[50.0, 50.0], [-50.0, -50.0], [0.0, 0.0]]])
-    high, low = presence("noisy-and", logits)[0].tolist()
-    assert high > 40
-    assert low < -40
-
-
-def test_linear_softmax_lowers_what_is_below_half_of_the_presence() -> None:
-    """P = (0.81 + 0.09) / 1.2 = 0.75: a position of 0.3 is below 0.375."""
-    leaf = torch.tensor([[[0.9, 0.3], [0.5, 0.5]]]).logit().requires_grad_()
-    (gradient,) = torch.autograd.grad(per_bag("linear-softmax")(leaf, torch.tensor([[True]])).sum(), leaf)
-    assert gradient[0, 0, 0] < 0
-    assert gradient[0, 0, 1] > 0
-
-
 @pytest.mark.parametrize(
     ("one_in", "expected"), [(4, [-0.25, -0.25, 0.0, 0.0]), (2, [-0.25, -0.25, 0.0, 0.0]), (1, [-0.125] * 4)]
 )
@@ -258,27 +232,3 @@ def test_top_k_takes_k_from_the_size_of_each_bag() -> None:
     logits = torch.tensor([[[5.0, 4.0, 3.0, 2.0], [0.0] * 4], [[5.0, 1.0, 9.0, 9.0], [0.0] * 4]])
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     assert per_bag("top-k", one_in=2).presence_scores(logits, mask).tolist() == [[4.5], [5.0]]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_bag_without_instances_has_no_class(case: Case) -> None:
-    logits, mask = random_logits(2, C + 1, K, seed=11), torch.tensor([[False] * K, [True] * K])
-    found = case.load().presence_scores(logits, mask)
-    assert (found[0] == -torch.inf).all()
-    assert found[1].isfinite().all()
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "psgd"])
-@pytest.mark.parametrize("name", ["auto-pool", "noisy-and", "log-sum-exp"])
-def test_its_own_weights_are_trained(name: str, optimizer: str, tmp_path: Path) -> None:
-    cell = small_cell(name, recipe={"optimizer": optimizer})
-    weights = train(cell, tmp_path / "cell").weights
-    own = {key: weight for key, weight in weights.items() if key.startswith("loss.")}
-    assert len(own) == 1
-    (weight,) = own.values()
-    assert weight.isfinite().all()
-    assert (weight != 0).all(), "it starts at 0"
-
-
-def test_a_fixed_sharpness_is_no_weight() -> None:
-    assert not per_bag("log-sum-exp", learn=False).state_dict()

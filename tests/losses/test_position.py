@@ -8,10 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests._helpers.per_bag import per_bag
-from tests._helpers.random_logits import random_logits
-
-torch.set_num_threads(1)
+from tests._helpers.losses import per_bag, random_logits
 
 B, C, H, W = 3, 2, 2, 3
 TARGET = torch.tensor([[[0, 2, 2], [2, 1, 2]], [[2, 2, 2], [2, 2, 2]], [[1, 1, 0], [0, 1, 1]]])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from milbench import Loss
 from milbench.api.registry import losses
-from tests._helpers.per_bag import per_bag
+from tests._helpers.losses import per_bag
 
 C, K = 3, 8
 POSITION, SOFTMAX = {"normalization": "position"}, {"head": "softmax"}
@@ -77,8 +77,3 @@ def test_every_instance_twice(case: tuple[str, dict[str, Any]]) -> None:
     with torch.no_grad():
         changes = (loss.presence_scores(torch.cat([logits, logits], dim=2)) - loss.presence_scores(logits)).abs()
     assert bool((changes > 1e-9).any()) == (case not in BLIND_TO_SIZE)
-
-
-@pytest.mark.parametrize("listed", [MONOTONE, BLIND_TO_COPIES, BLIND_TO_SIZE], ids=["absence", "frequency", "size"])
-def test_what_is_listed_exists(listed: list[tuple[str, dict[str, Any]]]) -> None:
-    assert all(case in ALL for case in listed)

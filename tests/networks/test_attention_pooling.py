@@ -147,14 +147,6 @@ def cells(**values: Any) -> list[Any]:
     return make_plan(make_spec({"name": "t", "losses": ["exact", "one-vs-rest"], "seeds": 0, **values})).cells
 
 
-def test_a_spec_compares_them_with_losses_of_single_instances() -> None:
-    spec = {"loss": {"one-vs-rest": {"network": ["task", *NAMES]}}, "tasks": ["synthetic-bags"]}
-    plan = make_plan(make_spec({"name": "t", "losses": ["exact", "one-vs-rest"], "seeds": 0, **spec}))
-    assert {loss for loss, _, _ in plan.labels.values()} == {
-        "exact", "one-vs-rest network=task", *(f"one-vs-rest network={name}" for name in NAMES)
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task_name", ["synthetic-bags", "sound-events"])
 def test_it_stands_on_the_network_of_the_task(name: str, task_name: str) -> None:

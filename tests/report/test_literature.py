@@ -40,12 +40,6 @@ def test_the_verdict(published: dict[str, Any], verdict: str) -> None:
     assert found(**published).verdict == verdict
 
 
-def test_every_deviation_is_named() -> None:
-    one = found(protocol={"recipe.epochs": 20}, minor={"task.digits_per_bag": 3})
-    assert any("1 epochs (published: 20)" in reason for reason in one.reasons)
-    assert any("digits_per_bag 2 (published: 3)" in reason for reason in one.reasons)
-
-
 def test_a_method_that_is_no_loss_here_stands_beside_the_losses() -> None:
     fact = {"loss": "", "method": "mi-Net", "metric": "set_error", "value": 0.1, "source": "Ilse 2018", "note": "folds"}
     tables = literature_tables(Study(constant(VALUES, info={"published": [fact]})), "t")

@@ -44,12 +44,6 @@ def test_few_tasks_have_a_sentence_each_and_many_are_counted() -> None:
     assert sentence(many) == "Contenders for the best loss, with 95 % confidence on each task: a on 5 of 5 tasks."
 
 
-def test_nothing_is_said_where_nothing_is_done() -> None:
-    lost = {(loss, "t", seed): ("missing", "") for loss in ("a", "b") for seed in range(3)}
-    results = make_results(losses={"a": 0.1, "b": 0.2}, tasks={"t": "set_error"}, statuses=lost)
-    assert sentence(results) == "No cell of this comparison has a result yet."
-
-
 def test_tests_that_are_passed_are_counted() -> None:
     marks = [Mark("easy", "t", {}, "set_error", 0.3), Mark("hard", "t", {}, "set_error", 0.05)]
     results = make_results(losses={"a": 0.01, "b": 0.1, "c": 0.6}, tasks={"t": "set_error"}, info={"marks": marks})

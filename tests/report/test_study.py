@@ -13,7 +13,7 @@ from scipy import stats
 
 from milbench.api.outcomes import Outcomes, save_outcomes
 from milbench.api.published import Rule
-from milbench.report.study import Study, failures, scale_of
+from milbench.report.study import Study, failures
 from tests._helpers.report_data import ONE, constant, make_results
 
 CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5), (0.1, 0.2), (0.4, 0.3)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
@@ -45,11 +45,6 @@ def test_a_summary_has_students_interval_and_every_planned_seed() -> None:
     assert [found["low"]["a"], found["high"]["a"]] == pytest.approx(expected)
     assert found.loc["b", "seeds"] == 0
     assert not found.loc["b", "contender"], "a loss without a value is no contender"
-
-
-def test_an_interval_of_a_share_stays_between_0_and_1() -> None:
-    found = Study(constant({("a", 0): [(0.5, 0.0)], ("a", 1): [(0.5, 0.5)], ("a", 2): [(0.5, 0.0)]})).summary("t")
-    assert found.loc["a", "low"] == 0
 
 
 def test_larger_values_lead_where_the_metric_says_so() -> None:
@@ -106,9 +101,3 @@ def test_what_is_not_done_is_told_with_its_reason() -> None:
     ]
     assert study.summary("extended-digits")["seeds"]["exact"] == 1
     assert study.summary("extended-digits")["planned"]["exact"] == 3
-
-
-def test_the_scale_of_values() -> None:
-    assert [scale_of(np.array(values)) for values in ([0.1, math.nan], [0.1, 2.0], [-0.1, 0.2])] == [
-        "share", "positive", "plain",
-    ]  # fmt: skip

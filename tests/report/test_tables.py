@@ -10,19 +10,15 @@ from scipy import stats
 
 from milbench.api.contrast import Contrast
 from milbench.api.marks import Mark
-from milbench.api.plan import SearchRecord
 from milbench.report.marks import judge, marks_frame
 from milbench.report.study import Study
 from milbench.report.tables import (
     Table,
     cells_table,
     contrasts_table,
-    costs_table,
     main_table,
-    metrics_table,
     pairs_frame,
     pairs_table,
-    search_table,
 )
 from tests._helpers.report_data import ONE, constant, make_results
 
@@ -105,27 +101,6 @@ def test_every_cell_is_there_with_its_state_run_and_reason() -> None:
     assert own["state"].tolist() == ["done", "failed", "missing"]
     assert own["reason"].tolist() == ["—", "no memory", "—"]
     assert own["MLflow run"].tolist()[2] == "—"
-
-
-def test_metrics_and_costs_have_a_column_each() -> None:
-    study = Study(make_results(tasks=ONE, compare_by=["set_error"]))
-    assert list(metrics_table(study, TASK).frame.columns) == ["set error (%) ↓", "one-instance error (%) ↓", "AUROC ↑"]
-    costs = costs_table(study, TASK)
-    assert costs is not None
-    assert costs.frame.loc["exact", "step (ms)"] == "40.0"
-    assert costs.frame.loc["exact", "peak memory (GB)"] == "0.410"
-
-
-def test_the_settings_that_a_search_chose() -> None:
-    search = SearchRecord(
-        "validation/set_error",
-        {str(k): {"loss": "exact", "task": TASK, "draw": k, "settings": {"recipe.lr": k / 10}} for k in (1, 2)},
-        {f"exact|{TASK}": 2},
-    )
-    table = search_table(Study(make_results(tasks=ONE, search=search)))
-    assert table is not None
-    assert table.frame.loc["exact", "chosen settings"] == "recipe.lr = 0.2"
-    assert table.frame.loc["exact", "draws"] == "2"
 
 
 @pytest.mark.parametrize(

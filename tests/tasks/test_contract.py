@@ -10,18 +10,8 @@ import pytest
 from milbench import Bags, Task
 from milbench.api.registry import tasks
 from milbench.testing import TaskContract
-from tests._helpers.bag_tables import small_images, small_table
-from tests._helpers.cifar_files import small_cifar
 from tests._helpers.command_line import REPOSITORY, TINY
-from tests._helpers.idx_files import small_mnist
-from tests._helpers.sequence_files import RATE, small_sequences
-from tests._helpers.spoken_files import small_spoken_digits
-
-
-@pytest.fixture(scope="module")
-def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with small MNIST and CIFAR-10."""
-    return small_cifar(small_mnist(tmp_path_factory.mktemp("data")))
+from tests._helpers.small_data import PARAMS
 
 
 class TestSyntheticBags(TaskContract):
@@ -31,27 +21,14 @@ class TestSyntheticBags(TaskContract):
 
 class TestSyntheticBagsOfDependentClasses(TaskContract):
     task = "synthetic-bags"
-    params: ClassVar = {
-        "bags_per_epoch": 100,
-        "num_classes": 4,
-        "label_sets": "together",
-        "empty_share": 0.3,
-        "context": 0.5,
-        "test_sizes": "10-20",
-    }
+    params: ClassVar = {"bags_per_epoch": 100, "num_classes": 4, "label_sets": "together", "empty_share": 0.3,
+                        "context": 0.5, "test_sizes": "10-20"}  # fmt: skip
 
 
 class TestSaturatedSyntheticBags(TaskContract):
     task = "synthetic-bags"
-    params: ClassVar = {
-        "bags_per_epoch": 100,
-        "num_classes": 8,
-        "min_size": 4,
-        "max_size": 5,
-        "label_sets": "uniform",
-        "labels_per_bag": 4,
-        "imbalance": 100,
-    }
+    params: ClassVar = {"bags_per_epoch": 100, "num_classes": 8, "min_size": 4, "max_size": 5, "label_sets": "uniform",
+                        "labels_per_bag": 4, "imbalance": 100}  # fmt: skip
 
 
 class TestFewSyntheticBagsWithErrors(TaskContract):
@@ -69,89 +46,67 @@ class TestExtendedDigits(TaskContract):
     params: ClassVar = {"bags_per_epoch": 100}
 
 
-class TestFeatureBags(TaskContract):
-    task = "feature-bags"
-    params: ClassVar = {"table": "bags.csv"}
-
-    @pytest.fixture(scope="class")
-    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return small_table(tmp_path_factory.mktemp("tables"))
-
-
-class TestImageBags(TaskContract):
-    task = "image-bags"
-    params: ClassVar = {"table": "images.csv", "size": 32, "flip": True, "crop": 3}
-
-    @pytest.fixture(scope="class")
-    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return small_images(tmp_path_factory.mktemp("images"))
-
-
 class TestSoundEvents(TaskContract):
     task = "sound-events"
-    params: ClassVar = {"train_bags": 64}
+    params: ClassVar = PARAMS[task]
 
 
-class TestSpokenDigits(TaskContract):
-    task = "spoken-digits"
-    params: ClassVar = {"train_bags": 64, "any_data": True}
+class OnFiles(TaskContract):
+    """The contract of a task whose data are files."""
 
-    @pytest.fixture(scope="class")
-    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return small_spoken_digits(tmp_path_factory.mktemp("spoken"))
+    @pytest.fixture
+    def data_dir(self, data_of_all: Path) -> Path:
+        return data_of_all
 
 
-class TestSequenceBags(TaskContract):
+class TestFeatureBags(OnFiles):
+    task = "feature-bags"
+    params: ClassVar = PARAMS[task]
+
+
+class TestImageBags(OnFiles):
+    task = "image-bags"
+    params: ClassVar = PARAMS[task]
+
+
+class TestSequenceBags(OnFiles):
     task = "sequence-bags"
-    params: ClassVar = {"table": "table.csv", "sample_rate": RATE}
-
-    @pytest.fixture(scope="class")
-    def data_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return small_sequences(tmp_path_factory.mktemp("sequences"))
+    params: ClassVar = PARAMS[task]
 
 
-class OnMNIST(TaskContract):
-    params: ClassVar = {"any_data": True, "validation": 20}
-
-    @pytest.fixture
-    def data_dir(self, small_files: Path) -> Path:
-        return small_files
+class TestSpokenDigits(OnFiles):
+    task = "spoken-digits"
+    params: ClassVar = PARAMS[task]
 
 
-class TestExtendedMNIST(OnMNIST):
+class TestExtendedMNIST(OnFiles):
     task = "extended-mnist"
+    params: ClassVar = PARAMS[task]
 
 
-class TestMNIST(OnMNIST):
+class TestMNIST(OnFiles):
     task = "mnist"
+    params: ClassVar = PARAMS[task]
 
 
-class TestMNISTBags(OnMNIST):
+class TestMNISTBags(OnFiles):
     task = "mnist-bags"
-    params: ClassVar = {"any_data": True, "train_bags": 24}
+    params: ClassVar = PARAMS[task]
 
 
-class TestMNISTBagsOfAllClasses(OnMNIST):
+class TestMNISTBagsOfAllClasses(OnFiles):
     task = "mnist-bags"
-    params: ClassVar = {"any_data": True, "train_bags": 24, "labels": "all", "bag_size": 3}
+    params: ClassVar = PARAMS[task] | {"labels": "all", "bag_size": 3}
 
 
-class TestCIFAR10(TaskContract):
+class TestCIFAR10(OnFiles):
     task = "cifar10"
-    params: ClassVar = {"any_data": True, "validation": 10}
-
-    @pytest.fixture
-    def data_dir(self, small_files: Path) -> Path:
-        return small_files
+    params: ClassVar = PARAMS[task]
 
 
-class TestHouseNumbers(TaskContract):
+class TestHouseNumbers(OnFiles):
     task = "house-numbers"
-    params: ClassVar = {"validation": 20}
-
-    @pytest.fixture
-    def data_dir(self, street_data: Path) -> Path:
-        return street_data
+    params: ClassVar = PARAMS[task]
 
 
 class TestTiny(TaskContract):
@@ -163,7 +118,7 @@ class TestWithoutTruth(TaskContract):
 
 
 def test_every_built_in_task_has_contract_tests() -> None:
-    tried = {cls.task for cls in TaskContract.__subclasses__() + OnMNIST.__subclasses__() if hasattr(cls, "task")}
+    tried = {cls.task for cls in TaskContract.__subclasses__() + OnFiles.__subclasses__() if hasattr(cls, "task")}
     registry = tasks()
     # svhn has the files of house-numbers' family, and no others.
     assert {n for n in registry.names() if registry.entry(n).origin == "milbench"} <= tried | {"svhn"}

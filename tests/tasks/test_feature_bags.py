@@ -18,7 +18,7 @@ from milbench import UsageError, generator, load_task
 from milbench.api import gallery
 from milbench.api.prefetch import prefetched
 from milbench.api.task import Scores
-from milbench.engine.folders import Root, results
+from milbench.engine.folders import results
 
 CPU = torch.device("cpu")
 SHAPE = 60, 3  # bags, features
@@ -145,29 +145,13 @@ def test_an_evaluation_on_some_bags_is_on_bags_of_all_sizes(tmp_path: Path) -> N
     assert some == sizes()
 
 
-def test_without_validation_bags_the_threshold_comes_from_training_bags(tmp_path: Path) -> None:
-    task = prepared(write_table(tmp_path), validation=0.0)
-
-    def score(bags: Any) -> Scores:
-        presence = bags.labels.float() * 2 - 1
-        return Scores(presence, presence, torch.full((len(bags), 3, bags.instances.shape[1]), 1 / 3))
-
-    metrics = task.evaluate(score).metrics
-    assert metrics["chosen/threshold"] == 0
-    assert metrics["test/set_error"] == 0
-    assert not any(name.startswith("validation/") for name in metrics)
-
-
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [
         ({"folds": 1}, "folds = 1 leaves no bag to train on"),
         ({"folds_file": "x.json"}, "folds_file needs the number of folds"),
         ({"repeats": 3}, "repeats = 3 needs the number of folds"),
-        ({"test": 0.6, "validation": 0.4}, "leave no bag to train on"),
         ({"folds": 2, "validation": 0.5}, "folds = 2 and validation = 0.5 leave no bag to train on"),
-        ({"hidden": 0}, "hidden = 0 is wrong"),
-        ({"label": "x"}, "did you mean 'labels'"),
     ],
 )
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
@@ -187,29 +171,6 @@ def test_bags_that_are_no_use_are_refused_before_anything_runs(tmp_path: Path) -
     split = write_table(tmp_path, split=["test" if bag % 2 else "train" for bag in range(SHAPE[0])])
     with pytest.raises(UsageError, match="has a column 'split': folds = 3 would be another split"):
         prepared(split, folds=3)
-
-
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"folds": 61}, "folds = 61 are more than its 60 bags"),
-        ({"folds": 7, "validation": 0.855}, "validation = 0.855 leaves no bag of . of 7 folds to train on"),
-    ],
-)
-def test_folds_that_cannot_be_are_refused_before_anything_runs(
-    tmp_path: Path, params: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        load_task("feature-bags", table=str(write_table(tmp_path)), **params).check_data(None)
-
-
-def test_a_table_is_found_in_the_folder_of_the_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_table(tmp_path)
-    monkeypatch.chdir("/")
-    task = load_task("feature-bags", table="mine.csv")
-    assert task.check_data(tmp_path).startswith("mine.csv: 60 bags, ")
-    with pytest.raises(UsageError, match=r"there is no table mine\.csv"):
-        task.check_data(tmp_path.parent)
 
 
 def test_a_stranger_compares_losses_on_a_table_with_one_command(
@@ -236,43 +197,6 @@ def test_a_stranger_compares_losses_on_a_table_with_one_command(
     assert info.overlap == pytest.approx(20 / 34), "of 60 bags 20 are tested on, and 34 trained on"
 
 
-def test_a_split_of_the_table_leaves_nothing_to_correct(tmp_path: Path) -> None:
-    parts = ["test" if bag % 5 == 0 else "train" for bag in range(SHAPE[0])]
-    table = write_table(tmp_path)
-    assert load_task("feature-bags", table=str(table)).overlap(None) == pytest.approx(0.2 / 0.7)
-    assert load_task("feature-bags", table=str(table), folds=5, validation=0.0).overlap(None) == pytest.approx(1 / 4)
-    table = write_table(tmp_path, split=parts)
-    assert load_task("feature-bags", table=str(table)).overlap(None) == 0
-
-
-def test_what_a_run_has_trained_is_used_where_its_table_is_not(
-    tmp_path: Path, root: Path, milbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table = write_table(tmp_path, truth=True)
-    run = milbench(
-        "run", "--loss", "exact", "--task", "feature-bags", "-p", "task.table=mine.csv", "--seeds", "0",
-        "-p", "recipe.lr=3e-2", "-p", "task.batch_bags=20", "-p", "recipe.epochs=30",
-    )  # fmt: skip
-    assert run.code == 0, run.err
-    (cell,) = Root(root).plan().cells
-    frame = pd.read_csv(table, keep_default_na=False)
-    frame.drop(columns=["labels", "instance_label"]).to_csv("new.csv", index=False)
-    table.unlink()
-    assert milbench("predict", "new.csv", "--cell", cell.id, "--out", "found.csv").code == 0
-    found = pd.read_csv("found.csv", keep_default_na=False).set_index("bag")
-    truth = frame.groupby("bag")["labels"].first().loc[found.index]
-    agree = [set(a.split(";")) == set(b.split(";")) for a, b in zip(found["labels"], truth, strict=True)]
-    assert np.mean(agree) > 0.7, "guessing the most frequent label set is right on a third"
-    instances = {str(bag): rows["instance_label"].tolist() for bag, rows in frame.groupby("bag")}
-    places = [
-        instances[str(bag)][place["instance"]] == place["class"]
-        for bag, text in found["positions"].items()
-        for place in json.loads(text)
-    ]
-    assert np.mean(places) > 0.8, "a class is placed at its own instance, and not at one of the bag by chance"
-
-
 def in_files(folder: Path, table: Path, write: Callable[[Path, Any], None], ending: str) -> Path:
     """Write a table with a row a bag, and the features of each as a file."""
     frame = pd.read_csv(table, keep_default_na=False)
@@ -291,7 +215,7 @@ def write_h5(path: Path, features: Any) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "write"),
-    [(".npy", np.save), (".h5", write_h5), (".pt", lambda path, x: torch.save(torch.tensor(x), path))],
+    [(".npy", np.save), (".h5", write_h5)],
 )
 def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
     tmp_path: Path, ending: str, write: Callable[[Path, Any], None]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -16,7 +15,7 @@ from torchvision import models
 from milbench import Bags, Scores, UsageError, generator, load_task
 from milbench.engine.folders import results
 from milbench.networks.backbone import Backbone
-from tests._helpers.bag_tables import small_images
+from tests._helpers.small_data import small_images
 
 CPU = torch.device("cpu")
 
@@ -112,36 +111,12 @@ def test_a_backbone_reads_its_weights_which_are_part_of_the_identity(folder: Pat
     assert "weights first.pth, sha256 " in first
 
 
-def test_the_identity_follows_images_and_labels_and_not_their_dates(folder: Path, tmp_path: Path) -> None:
-    def identity(where: Path, table: str = "images.csv") -> str:
-        return load_task("image-bags", table=str(where / table), size=16).check_data(None).partition(": ")[2]
-
-    copy = small_images(tmp_path)
-    assert identity(folder) == identity(copy)
-    (copy / "pictures/4.png").write_bytes((copy / "pictures/5.png").read_bytes())
-    assert identity(folder) != identity(copy)
-    labels = ["square", *pd.read_csv(folder / "images.csv", keep_default_na=False)["labels"].tolist()[1:]]
-    assert identity(folder) != identity(folder, changed(folder, "other.csv", labels=labels, boxes=""))
-
-
-def test_seeds_are_the_folds_and_groups_stay_together(folder: Path) -> None:
-    groups = [f"patient {n // 6}" for n in range(60)]
-    table = changed(folder, "groups.csv", group=groups)
-    tested = [prepared(folder, seed, table, folds=5)._split.test for seed in range(5)]
-    assert sorted(np.concatenate(tested).tolist()) == list(range(60))
-    patients = [{groups[n] for n in part} for part in tested]
-    assert sum(map(len, patients)) == len(set(groups))
-
-
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [
         ({"network": "resnet81"}, "unknown network 'resnet81'; did you mean 'resnet18'"),
         ({"network": "small", "weights": "x.pth"}, "weights are for networks of torchvision, network = small is none"),
         ({"size": 32, "crop": 32}, "crop = 32 may leave nothing of an image of size = 32"),
-        ({"channels": 2}, "channels = 2 is wrong"),
-        ({"stride": 5}, "stride = 5 is wrong"),
-        ({"folds": 1}, "folds = 1 leaves no bag to train on"),
     ],
 )
 def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
@@ -155,7 +130,6 @@ def test_bad_parameters(params: dict[str, Any], complaint: str) -> None:
         ({"network": "instance-mlp"}, "needs a network for images that knows its output shape"),
         ({"network": "resnet18", "stride": 32, "size": 32}, r"has 2 classes, and resnet18 1 positions in 32x32 pixels"),
         ({"network": "resnet18", "weights": "absent.pth"}, "there is no file of weights absent.pth"),
-        ({"table": "absent.csv"}, r"there is no table .*absent.csv"),
     ],
 )
 def test_what_does_not_fit_the_images_is_refused_before_anything_runs(

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from milbench import Bags, Task, UsageError, generator, load_task
-from milbench.data import digit_struct
 from milbench.engine.train import set_up, train_step
 from tests._helpers.command_line import TINY, Milbench
 from tests._helpers.training import small_cell
@@ -27,18 +26,6 @@ def largest(task: Task, data: Path | None) -> int:
 def test_synthetic_bags_have_no_more_classes_than_instances(params: dict[str, float]) -> None:
     task = load_task("synthetic-bags", **params)
     assert task.max_labels == min(params.get("num_classes", 5), params.get("max_size", 16)) == largest(task, None)
-
-
-def test_canvases_have_no_more_classes_than_digits() -> None:
-    task = load_task("extended-digits")
-    assert largest(task, None) == task.max_labels
-
-
-def test_a_house_number_counts_a_digit_that_it_repeats_once(street_data: Path) -> None:
-    folder, task = street_data / "house-numbers", load_task("house-numbers", validation=10)
-    records = [r for part in ("train", "test") for r in digit_struct.read(folder / part / digit_struct.FILE)]
-    assert largest(task, street_data) <= max(len(set(record.classes)) for record in records)
-    assert task.max_labels == max(len(set(record.classes)) for record in records)
 
 
 @pytest.fixture(scope="module")  # the registry of a process knows one file of a name

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import Bags, Scores, generator, load_task
+from milbench import generator, load_task
 from milbench.api import gallery
 from milbench.api.targets import make_target
-from milbench.evaluation.evaluate import LABEL_THRESHOLD, THRESHOLD
-from tests._helpers.idx_files import small_mnist
+from tests._helpers.small_data import small_mnist
 from tests._helpers.training import small_cell, train
 
 CPU = torch.device("cpu")
@@ -45,21 +44,6 @@ def test_the_published_protocol(tmp_path: Path) -> None:
     }
 
 
-def test_images_are_those_of_the_files(tmp_path: Path) -> None:
-    task = make(tmp_path, validation=25)
-    raw = torch.frombuffer(
-        bytearray((tmp_path / "MNIST/raw/train-images-idx3-ubyte").read_bytes()[16:]), dtype=torch.uint8
-    )
-    raw = raw.view(120, 1, 28, 28)
-    assert torch.equal(task._splits.train.pixels, raw[:95])
-    assert torch.equal(task._splits.validation.pixels, raw[95:])
-    assert task._splits.validation.classes.tolist() == [n % 10 for n in range(95, 120)]
-    shown = torch.cat([bags.instances for bags in task.train_batches(0, generator(1))]) * 255
-    assert torch.equal(
-        shown.round().flatten(1).sum(dim=1).sort().values, raw[:95].float().flatten(1).sum(dim=1).sort().values
-    )
-
-
 def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -> None:
     task = make(tmp_path, validation=0)
     bags, network = next(iter(task.train_batches(0, generator(1)))), task.network(0)
@@ -70,32 +54,6 @@ def test_every_position_and_one_instance_are_what_targets_hold(tmp_path: Path) -
     assert torch.equal(positions, bags.truth.classes.view(-1, 1, 1).expand(64, 4, 4))
     assert torch.equal(counts, bags.labels.long())
     assert (bags.labels.sum(dim=1) == 1).all()
-
-
-def perfect(bags: Bags) -> Scores:
-    labels = bags.labels.double()
-    return Scores(labels, labels, labels[:, :, None, None])
-
-
-def all_wrong(bags: Bags) -> Scores:
-    """Name class 0 always, and find every class but the true one."""
-    first = torch.zeros(len(bags), 10)
-    first[:, 0] = 1
-    return Scores(first, (~bags.labels).double(), first)
-
-
-@pytest.mark.parametrize("validation", [20, 0])
-def test_metrics_of_a_perfect_and_of_a_wrong_score(tmp_path: Path, validation: int) -> None:
-    task = make(tmp_path, validation=validation)
-    right, wrong = task.evaluate(perfect).metrics, task.evaluate(all_wrong).metrics
-    splits = ["validation", "test"] if validation else ["test"]
-    names = ("instance_error", "set_error", "label_error", "own_label_error", "average_precision", "auroc")
-    chosen = {THRESHOLD, LABEL_THRESHOLD}
-    assert set(right) == set(wrong) == chosen | {f"{split}/{name}" for split in splits for name in names}
-    assert [right[f"test/{name}"] for name in names] == [0, 0, 0, 0, 1, 1]
-    assert wrong["test/instance_error"] == pytest.approx(task.chance)  # 4 of the 40 test images are zeros
-    assert wrong["test/auroc"] == 0
-    assert wrong["test/set_error"] == 1
 
 
 @pytest.mark.parametrize("loss", ["exact", "cross-entropy"])
@@ -111,11 +69,3 @@ def test_it_trains_and_leaves_pictures(tmp_path: Path, loss: str) -> None:
     assert np.allclose(seen.probs.astype(float).sum(axis=1), 1, atol=0.01)
     assert seen.centres is not None
     assert all(abs(float(side.mean()) - 14) <= 0.5 for side in seen.centres)
-
-
-def test_published_figures_are_shares_and_those_of_the_listed_runs() -> None:
-    assert [(p.loss, p.value, p.spread, p.count) for p in make().published] == [
-        ("exact", 0.0048, 0.0004, 5),
-        ("cross-entropy", 0.0054, 0.0003, 3),
-    ]
-    assert all(p.mean == pytest.approx(p.value) and p.margin == 2 * p.spread for p in make().published)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from milbench import generator, load_task
-from tests._helpers.idx_files import small_mnist, write_idx
+from tests._helpers.small_data import small_mnist, write_idx
 
 CPU = torch.device("cpu")
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-import math
-import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from milbench import Bags, Scores, UsageError, generator, load_task
+from milbench import Bags, Scores, generator, load_task
 from milbench.api.gallery import load
 from tests._helpers.command_line import Milbench
 from tests._helpers.sequence_files import RATE, small_table, write_table
@@ -86,28 +82,6 @@ def test_labels_masks_and_events_are_those_of_the_table(table: Path) -> None:
                 )
 
 
-def test_the_band_of_a_tone_is_loud_while_its_event_lasts(table: Path) -> None:
-    """High tones in high bands, low ones in low bands, at the times of the table."""
-    for bags in split_bags(make(table))["test"]:
-        assert bags.truth is not None
-        assert bags.truth.boxes is not None
-        for frames, classes, boxes in zip(bags.instances, bags.truth.classes, bags.truth.boxes, strict=True):
-            for cls, box in zip(classes.tolist(), boxes.tolist(), strict=True):
-                if cls < 0:
-                    continue
-                share = math.log10(1 + (1500 if cls == 0 else 300) / 700) / math.log10(1 + RATE / 2 / 700)
-                band = frames[round(13 * share - 1)]
-                band = band[~band.isnan()]
-                inside = torch.zeros(len(band), dtype=torch.bool)
-                inside[round(box[0]) : round(box[2])] = True
-                assert band[inside].mean() > band[~inside].mean() + 1
-
-
-def test_splits_of_the_table_are_kept(tmp_path: Path) -> None:
-    found = split_bags(make(small_table(tmp_path, split=True), seed=3))
-    assert {split: sum(map(len, bags)) for split, bags in found.items()} == {"train": 24, "validation": 8, "test": 8}
-
-
 def test_without_events_nothing_is_said_of_time(tmp_path: Path) -> None:
     task = make(small_table(tmp_path, events=False), validation=0)
     assert next(task.train_batches(0, generator("t"))).truth is None
@@ -137,56 +111,6 @@ def test_frames_without_a_rate_and_one_length_need_no_mask(tmp_path: Path) -> No
     assert task.network(0)(bags.instances).shape == (len(bags), 3, 5)
 
 
-def changed(table: Path, folder: Path, number: int, **cells: str) -> Path:
-    """A copy of a table and its files where one row has other cells."""
-    shutil.copytree(table.parent, folder, dirs_exist_ok=True)
-    with (folder / table.name).open(encoding="utf-8") as file:
-        rows: list[dict[str, str]] = list(csv.DictReader(file))
-    rows[number] |= cells
-    return write_table(folder / table.name, rows)
-
-
-def test_what_is_wrong_with_a_table_is_one_line(table: Path, tmp_path: Path) -> None:
-    wrong: Iterator[tuple[dict[str, str], dict[str, Any], str]] = iter([
-        ({"file": "000.npy"}, {}, r"table.csv, row 7: '000.npy' is the sequence of row 2 too"),
-        ({"file": "gone.npy"}, {}, r"1 of 40 files cannot be read: .*row 7: gone.npy: not found"),
-        ({"labels": "high", "events": '[["high", 1.5, 2]]'}, {}, r"005.npy \(row 7\) lasts 1.2 .* 'high' from 1.5"),
-        ({}, {"frames_per_second": 1.0, "stride": 8}, r"003.npy \(row 5\) has 2 classes and 1 positions"),
-        ({}, {"sample_rate": None}, "40 of 40 files cannot be read: .*sample_rate.* and 20 more"),
-        ({}, {"bands": 400}, "400 bands are too many for windows of 160 samples"),
-    ])  # fmt: skip
-    for case, (cells, params, complaint) in enumerate(wrong):
-        path = changed(table, tmp_path / str(case), 5, **cells)
-        with pytest.raises(UsageError, match=complaint) as caught:
-            make(path, **params)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_recording_in_two_splits_is_refused_even_under_another_name(tmp_path: Path) -> None:
-    table = small_table(tmp_path / "a", split=True)
-    shutil.copy(table.parent / "000.npy", table.parent / "copy.npy")
-    same_split = changed(table, tmp_path / "b", 1, file="copy.npy", labels="", events="[]")
-    make(same_split)  # twice in the training split is the user's choice
-    two = changed(table, tmp_path / "c", 12, file="copy.npy")
-    with pytest.raises(UsageError, match=r"equal sequences in two parts: 1: 000.npy \(row 2\) = copy.npy \(row 14\)"):
-        make(two)
-
-
-def test_seeds_are_the_folds_and_groups_stay_together(table: Path, tmp_path: Path) -> None:
-    shutil.copytree(table.parent, tmp_path, dirs_exist_ok=True)
-    with table.open(encoding="utf-8") as file:
-        rows = [row | {"group": f"place {number // 4}"} for number, row in enumerate(csv.DictReader(file))]
-    grouped = write_table(tmp_path / "grouped.csv", rows)
-    tested = [make(grouped, seed, folds=5, validation=0)._split.test for seed in range(5)]
-    assert sorted(np.concatenate(tested).tolist()) == list(range(40))
-    places = [{number // 4 for number in part} for part in tested]
-    assert sum(map(len, places)) == 10, "no place is in two folds"
-    names = [[[rows[number]["file"] for number in part] for part in tested]]
-    (tmp_path / "grouped.folds.json").write_text(json.dumps(names))
-    read = make(grouped, 3, folds=5, folds_file="*.folds.json", validation=0)
-    assert read._split.test.tolist() == tested[3].tolist()
-
-
 def test_a_long_recording_and_one_of_silence_share_a_batch_with_others(tmp_path: Path) -> None:
     """A long one does not change what a network says of a short one, and silence gives finite logits."""
     table = small_table(tmp_path, count=12)
@@ -206,21 +130,6 @@ def test_a_long_recording_and_one_of_silence_share_a_batch_with_others(tmp_path:
             frames = bags.instances[number : number + 1, :, : int((~bags.instances[number, 0].isnan()).sum())]
             assert logits[number, :, :count].isfinite().all()
             torch.testing.assert_close(network(frames)[0], logits[number, :, :count], atol=1e-4, rtol=1e-4)
-
-
-def test_the_digest_is_that_of_the_table_and_every_file(table: Path, tmp_path: Path) -> None:
-    copy = changed(table, tmp_path, 0)
-
-    def digest() -> str:
-        return load_task("sequence-bags", table=copy.name, sample_rate=RATE).check_data(tmp_path)
-
-    before = digest()
-    assert before.startswith("table.csv: 40 sequences, 2 classes, sha256 ")
-    assert digest() == before
-    wave = np.load(tmp_path / "007.npy")
-    wave[5] += 1
-    np.save(tmp_path / "007.npy", wave)
-    assert digest() != before
 
 
 @pytest.mark.drawn
@@ -248,11 +157,3 @@ def test_audio_files_are_learnt_from_end_to_end(tmp_path: Path, milbench: Milben
     assert "2 of 80 files cannot be read" in said
     assert "row 5: 003.wav: " in said
     assert "row 9: 007.wav: " in said
-
-
-def test_batches_hold_as_many_sequences_as_fit_a_number_of_frames(tmp_path: Path) -> None:
-    task = make(small_table(tmp_path, 24), batch_instances=130)  # a recording has 50 to 60 frames
-    sizes = [len(bags.labels) for bags in task.train_batches(0, generator("x"))]
-    assert max(sizes) == 2
-    assert len(sizes) == task.steps_per_epoch
-    assert {len(bags.labels) for bags in task._eval_splits["test"].bags} <= {1, 2}

@@ -15,7 +15,7 @@ import torch
 from milbench import Bags, UsageError, generator, load_task
 from milbench.data import spoken_digits
 from milbench.data.catalog import DATASETS, fetch
-from tests._helpers.spoken_files import small_spoken_digits
+from tests._helpers.small_data import small_spoken_digits
 
 CPU = torch.device("cpu")
 
@@ -89,14 +89,6 @@ def test_splits_share_no_recording(root: Path, monkeypatch: pytest.MonkeyPatch) 
     assert set(used) == {"0,1,2,3,4", "5,6,7,8,9", "10,11"}
 
 
-def test_bags_depend_on_the_seed_and_test_bags_do_not(root: Path) -> None:
-    one, again, other = make(root, 1), make(root, 1, network="gru"), make(root, 2)
-    for a, b in zip(all_bags(one), all_bags(again), strict=True):
-        assert torch.equal(a.instances.nan_to_num(), b.instances.nan_to_num())
-    assert not torch.equal(*(torch.cat([b.labels for b in t.train_batches(0, generator("b"))]) for t in (one, other)))
-    assert torch.equal(*(torch.cat([b.labels for b in t._eval_splits["test"].bags]) for t in (one, other)))
-
-
 def test_the_archive_is_checked_and_moved_into_place(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,16 +113,3 @@ def test_the_archive_is_checked_and_moved_into_place(
     assert [p.name for p in spoken_digits.wav_files(tmp_path / "data")] == [p.name for p in files]
     (tmp_path / "data" / spoken_digits.FOLDER / "3_ann_1.wav").write_bytes(b"")
     assert DATASETS["spoken-digits"].problems(tmp_path / "data")
-
-
-@pytest.mark.parametrize(("name", "content", "complaint"), [
-    ("seven_theo_1.wav", b"", "expected a name such as 7_theo_12.wav"),
-    ("7_theo_1.wav", b"RIFF", "7_theo_1.wav is damaged"),
-])  # fmt: skip
-def test_a_wrong_recording_is_named(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
-    (tmp_path / spoken_digits.FOLDER).mkdir(parents=True)
-    (tmp_path / spoken_digits.FOLDER / name).write_bytes(content)
-    with pytest.raises(UsageError, match=complaint):
-        make(tmp_path)
-    with pytest.raises(UsageError, match="least = 5 is more than most = 4"):
-        load_task("spoken-digits", least=5)

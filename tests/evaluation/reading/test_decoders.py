@@ -17,19 +17,14 @@ from milbench.api.bags import Truth
 from milbench.evaluation.reading.batches import read_batch
 from milbench.evaluation.reading.component_decoder import (
     ComponentDecoder,
-    Piece,
-    count_digits,
     fit_component_decoder,
     read_components,
 )
 from milbench.evaluation.reading.components import find_components
 from milbench.evaluation.reading.decoders import columns, logarithms, posterior_given, read_columns
 from milbench.evaluation.reading.reader import read_strings
-from milbench.evaluation.reading.strings import strings
 from milbench.likelihood import best_label_set, instance_posterior
 from tests._helpers.maps import draw
-
-torch.set_num_threads(1)
 
 DECODER = ComponentDecoder(mass=0.5, apart=1.5, reach=(4.0,) * 10)
 
@@ -94,28 +89,6 @@ def test_columns_agree_with_the_rule_in_plain_python() -> None:
     assert columns(probs[:0]) == []
 
 
-def test_the_posterior_finds_a_digit_that_wins_nowhere() -> None:
-    probs = draw("........ .3...... ........")
-    # The 8 has 0.45 at two positions, the background 0.55: it is likely there, with nothing saying where.
-    probs[0, :, :, 5] = 0
-    probs[0, 10, :, 5] = 0.55
-    probs[0, 8, :, 5] = 0.45
-    assert columns(probs) == ["3"]
-    assert posterior(probs) == ["38"]
-    assert components(probs) == ["38"]
-
-
-def test_the_posterior_drops_what_the_label_set_excludes() -> None:
-    """Four positions that are more likely 6 than background make it certain; two halves of a doubt do not."""
-    probs = draw("..2..... ........", sure=0.999)
-    probs[0, :, 0, 6] = 0
-    probs[0, 4, 0, 6], probs[0, 7, 0, 6], probs[0, 10, 0, 6] = 0.36, 0.29, 0.35
-    assert columns(probs) == ["24"]  # 4 wins with 0.36, and yet most likely there is no 4
-    assert posterior(probs) == components(probs) == ["24"]  # {2, 4} is the best of {2}, {2, 4} and {2, 7}
-    probs[0, 4, 0, 6], probs[0, 10, 0, 6] = 0.35, 0.36
-    assert posterior(probs) == components(probs) == ["2"]
-
-
 @pytest.mark.parametrize("background", [0.0, 3.0, 5.0, 8.0])
 def test_what_is_shown_is_the_argmax_of_the_posterior_given_the_best_of_all_label_sets(background: float) -> None:
     rng = torch.Generator().manual_seed(1)
@@ -149,14 +122,6 @@ def test_what_is_read_is_the_label_set_that_the_loss_finds() -> None:
     assert read_columns(posterior_given(probs, sets({1, 4, 7}))[1], 10) == ["174"]
 
 
-def test_an_empty_label_set_reads_as_nothing_even_where_no_position_can_be_background() -> None:
-    certain = draw("11 11", sure=1.0)
-    assert posterior_given(certain, sets(set()))[1].tolist() == [[[10, 10], [10, 10]]]
-    many = torch.full((1, 11, 3, 12), 1 / 11)  # more classes than the posterior is computed for
-    shown = posterior_given(many, sets(set(range(8))))[1]
-    assert {*shown.unique().tolist()} <= {*range(8), 10}
-
-
 @pytest.mark.parametrize(
     ("picture", "labels", "read"),
     [
@@ -183,13 +148,6 @@ def test_the_strongest_positions_are_those_of_the_evidence_and_have_the_learnt_t
     assert read_strings(batch, "strongest", ComponentDecoder(tilt=3.0)) == ["21"]
 
 
-def test_certain_probabilities_are_no_trouble() -> None:
-    probs = draw("1....... ........", "........ ........", sure=1.0).float()
-    assert columns(probs) == posterior(probs) == components(probs) == ["1", ""]
-    everything = torch.full((1, 11, 3, 12), 1 / 11)
-    assert len(components(everything)) == 1  # ten classes at once: no posterior is worked out
-
-
 @pytest.mark.parametrize(
     ("picture", "read"),
     [
@@ -210,12 +168,6 @@ def test_components_by_hand(picture: str, read: str) -> None:
     flipped = " ".join(map("".join, zip(*picture.split(), strict=True)))
     if len(find_components(draw(picture))) > 1:  # from top to bottom; a component alone is read from left to right
         assert components(draw(flipped, sure=0.999)) == [read]
-
-
-def test_wide_digits_keep_their_width_if_the_decoder_knows_it() -> None:
-    wide = ComponentDecoder(mass=0.5, apart=1.5, reach=(5.0,) + (3.0,) * 9)
-    assert components(draw("00000..11. 0...0..11. 00000..11.", sure=0.999), wide) == ["01"]
-    assert components(draw("00000111.. 0...0...1. 00000111..", sure=0.999), wide) == ["011"]
 
 
 def test_weak_components_and_crowded_ones_are_dropped() -> None:
@@ -257,32 +209,6 @@ def test_components_are_those_of_a_flood_fill() -> None:
     assert (np.diff(found.image) >= 0).all()
 
 
-@pytest.mark.filterwarnings("error")
-def test_a_component_without_probability_lies_amid_its_positions() -> None:
-    probs = torch.zeros(1, 3, 2, 4)
-    probs[0, 1, 0] = torch.tensor([0.0, 0.0, 0.75, 0.25])  # class 1 has its middle at 2.25, class 0 has none of its own
-    classes = torch.tensor([[[2, 2, 1, 1], [0, 0, 2, 2]]])
-    found = find_components(probs, classes)
-    assert found.cls.tolist() == [0, 1]
-    assert found.mass.tolist() == [0, 1]
-    assert found.x.tolist() == [0.5, 2.25]
-    assert found.y.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("spans", "reach", "count"),
-    [
-        ([(0, 1)], 4, 1), ([(0, 4)], 4, 1), ([(0, 5)], 4, 2), ([(0, 8)], 4, 2), ([(0, 9)], 4, 3),
-        ([(0, 1), (3, 4)], 4, 1), ([(0, 1), (4, 5)], 4, 2), ([(0, 1), (3, 5)], 4, 2), ([(0, 1), (3, 9)], 4, 3),
-        ([(9, 10), (0, 1), (5, 6)], 4, 3), ([(0, 6), (1, 2)], 4, 2), ([(0, 100)], float("inf"), 1),
-    ],
-)  # fmt: skip
-def test_digits_are_counted_as_the_fewest_stretches_that_cover(
-    spans: list[tuple[int, int]], reach: float, count: int
-) -> None:
-    assert count_digits([Piece(0.0, 1, *span) for span in spans], reach) == count
-
-
 def test_a_decoder_learns_how_far_a_digit_reaches_and_what_to_drop() -> None:
     """Ones stand four apart and are two wide; zeros are seven wide. Specks of one position are no digits."""
     lines = {"1": "11..", "0": "0000000..", "8": "88....."}
@@ -320,15 +246,6 @@ def test_a_decoder_learns_how_steep_a_number_beside_each_other_may_look() -> Non
     assert ComponentDecoder.from_json(json.loads(json.dumps(decoder.to_json()))) == decoder
 
 
-def test_what_decoder_json_holds() -> None:
-    content = {
-        "format": "components/1", "mass": 0.5, "apart": 1.5, "tilt": 2.0, "reach": [4.0, 3.0], "margin": [4.0, 2.0]
-    }  # fmt: skip
-    decoder = ComponentDecoder(mass=0.5, apart=1.5, tilt=2.0, reach=(4.0, 3.0), margin=(4.0, 2.0))
-    assert decoder.to_json() == content
-    assert ComponentDecoder.from_json(content) == decoder
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -347,13 +264,3 @@ def test_a_damaged_decoder_is_refused(change: dict[str, Any], complaint: str) ->
     lacking = {name: value for name, value in DECODER.to_json().items() if name != "reach"}
     with pytest.raises(ValueError, match="it lacks reach"):
         ComponentDecoder.from_json(lacking)
-
-
-def test_a_decoder_can_be_learnt_from_nothing() -> None:
-    nothing = find_components(draw("..."))
-    assert read_components(nothing, 1, fit_component_decoder(nothing, ["12"])) == [""]
-    assert read_components(nothing, 0, fit_component_decoder(nothing, [])) == []
-
-
-def test_strings() -> None:
-    assert strings(torch.tensor([[1, 0, -1], [-1, -1, -1], [9, 9, 9]])) == ["10", "", "999"]

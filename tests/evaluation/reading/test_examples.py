@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from milbench import load_task
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.gallery import Misread
 from milbench.api.task import Scores
@@ -90,23 +88,3 @@ def test_what_is_misread_is_what_the_chosen_decoder_misreads() -> None:
     found = {decoder: misread(batch, reader=replace(READER, chosen=decoder)) for decoder in ("components", "strongest")}
     assert found["components"].counts == {"clustering": 1, "substitution": 1}
     assert found["strongest"].counts == {"substitution": 1}
-
-
-def test_house_numbers_are_read_by_the_learnt_decoder_on_test_crops(street_data: Path) -> None:
-    task = load_task("house-numbers", validation=20)
-    task.prepare(street_data, torch.device("cpu"))
-
-    def blind(bags: Bags) -> Scores:
-        probs = torch.full((len(bags), 11, 28, 28), 1e-4)
-        probs[:, 10] = 1
-        return Scores(probs.amax(dim=(2, 3)), probs[:, :-1].amax(dim=(2, 3)), probs)
-
-    found = task.evaluate(blind).misread
-    assert found is not None
-    assert (found.bags, found.counts, len(found)) == (20, {"no_detection": 20}, 8)
-    assert set(found.read) == {""}
-    truth = task.gallery().truth
-    assert truth is not None
-    classes = [[c for c in row if c >= 0] for row in truth.classes.tolist()]
-    assert found.truth == tuple("".join(map(str, row)) for row in classes)
-    assert torch.equal(torch.from_numpy(found.images).float() / 256, task.gallery().instances)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,8 +9,7 @@ from torch import Tensor
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
-from milbench.evaluation.reading.batches import join_batches, read_batch
-from milbench.evaluation.reading.component_decoder import ComponentDecoder
+from milbench.evaluation.reading.batches import read_batch
 from milbench.evaluation.reading.error_patterns import (
     PATTERNS,
     error_pattern,
@@ -25,8 +20,6 @@ from milbench.evaluation.reading.error_patterns import (
 from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
-
-torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
@@ -140,42 +133,6 @@ def test_the_reader_is_learnt_from_the_calibration_alone() -> None:
     assert second.metrics["test/transcription_error"] == 1
 
 
-def test_without_boxes_there_is_reading_and_no_localisation() -> None:
-    some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]], boxed=False)
-    assert some.truth is not None
-    found = evaluate_reading({"validation": read_batch(probs, some.truth, own_sets(probs))})
-    values = found.metrics
-    assert found.decoder is not None
-    assert found.decoder["margin"] == [0, 0]
-    assert values["validation/transcription_error"] == 0
-    assert not any("iou" in name or "precision" in name or "margin" in name for name in values)
-
-
-def test_bags_without_truth_cannot_be_read() -> None:
-    some, probs = bags(VALIDATION, [[1, 1], [2], [3, 1]])
-    read = ReadingMetrics(lambda height, width: CENTRES)
-    with pytest.raises(ValueError, match="truth"):
-        read("test", scores_of(probs), replace(some, truth=None), 0.5)
-    read("calibration", scores_of(probs), some, 0.5)
-    assert read.batches["calibration"][0].truth == ["11", "2", "31"]
-
-
-def test_batches_of_different_sizes_are_joined() -> None:
-    batches = []
-    for pictures, truth in ((VALIDATION, [[1, 1], [2], [3, 1]]), (TEST[3:], [[1, 2, 3]])):
-        some, probs = bags(pictures, truth)
-        assert some.truth is not None
-        batches.append(read_batch(probs, some.truth, own_sets(probs), centres=CENTRES))
-    one = join_batches(batches)
-    assert len(one) == 4
-    assert one.truth == ["11", "2", "31", "123"]
-    assert one.instances.classes.tolist() == [[1, 1, -1], [2, -1, -1], [3, 1, -1], [1, 2, 3]]
-    assert one.components.image.tolist() == [0, 0, 1, 2, 2]
-    assert one.detections is not None
-    assert one.detections.image.tolist() == [0, 0, 1, 2, 2]
-    assert one.winning(10) == ["1", "2", "13", ""]
-
-
 def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings() -> None:
     validation, test = (
         bags(["12...... ........ ........"] * 2, [[1, 2], [1, 2]]),
@@ -199,29 +156,3 @@ def test_the_decoder_is_chosen_on_validation_strings_and_judged_on_test_strings(
     assert found.metrics["test/error_clustering"] == 1, "patterns are those of the chosen decoder"
     assert found.outcomes is not None
     assert found.outcomes["transcription_error"].sums.tolist() == [1]
-
-
-def test_without_a_validation_split_the_decoder_is_chosen_on_the_calibration() -> None:
-    calibration, test = bags(["1.2....1 ........ ........"], [[1, 2, 1]]), bags(["1....... ........ ........"], [[1]])
-    read = ReadingMetrics(lambda height, width: CENTRES)
-    read("test", scores_of(test[1]), test[0], 0.5)
-    read("calibration", scores_of(calibration[1]), calibration[0], 0.5)
-    found = read.evaluation()
-    assert found.decoder is not None
-    assert (found.decoder["decoder"], found.decoder["threshold"]) == ("columns", 0.5)
-    assert not any(name.startswith("calibration/") for name in found.metrics)
-
-
-def test_what_is_kept_of_a_reader() -> None:
-    learnt = ComponentDecoder(mass=0.5, reach=(4.0, 3.0))
-    for reader in (Reader(learnt), Reader(learnt, "strongest", -3.5), Reader(learnt, "columns", 0.0)):
-        assert Reader.from_json(json.loads(json.dumps(reader.to_json(), allow_nan=False))) == reader
-    never = Reader.from_json(json.loads(json.dumps(Reader(learnt, "columns", math.inf).to_json(), allow_nan=False)))
-    assert never.threshold is not None
-    assert never.threshold > 1e300, "no class is ever found"
-    for change, complaint in (
-        ({"decoder": "rows"}, "one of columns, strongest"),
-        ({"threshold": "x"}, "a number or null"),
-    ):
-        with pytest.raises(ValueError, match=complaint):
-            Reader.from_json(Reader(learnt).to_json() | change)

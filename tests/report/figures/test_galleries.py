@@ -12,10 +12,9 @@ import pytest
 from milbench.api import gallery
 from milbench.api.results import Results
 from milbench.errors import UsageError
-from milbench.report.figures.bag_images import edges
 from milbench.report.figures.galleries import MOST_BAGS, galleries, gallery_figure
 from milbench.report.study import Study
-from tests._helpers.report_data import images, make_results, sets
+from tests._helpers.report_data import make_results
 
 
 def image_arrays() -> dict[str, Any]:
@@ -54,11 +53,6 @@ def test_round_trip_of_sets_and_what_is_detected(tmp_path: Path) -> None:
     assert read.class_map(0).tolist() == [0, 2, 2, 0], "a masked position is background"
     assert read.detected(0) == {0}
     assert read.true(0) == {0, 1}
-
-
-def test_a_threshold_decides_what_is_detected(tmp_path: Path) -> None:
-    gallery.write(tmp_path / "g.npz", gallery.make(**(image_arrays() | {"presence": [[0.5, 0.4, 0.9]] * 2})))
-    assert gallery.load(tmp_path / "g.npz").detected(1) == {0, 2}
 
 
 @pytest.mark.parametrize(
@@ -100,11 +94,6 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(
     assert "would take 11," in str(caught.value)
 
 
-def test_edges_of_positions() -> None:
-    assert edges(np.array([1.0, 3.0, 5.0], np.float32)) == (0, 6)
-    assert edges(np.array([4.0], np.float32)) == (0, 8)
-
-
 ONE = {"extended-digits": "instance_error"}
 
 
@@ -129,24 +118,3 @@ def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path
     assert list(galleries(Study(results), "extended-digits")) == ["noisy-or"]
     paths(results)[1].unlink()
     assert gallery_figure(Study(results), "extended-digits") is None
-
-
-@pytest.mark.parametrize("write", [images, sets])
-def test_many_classes_one_position_and_no_truth_can_be_drawn(tmp_path: Path, write: Any) -> None:
-    kind: gallery.Kind = "image" if write is images else "set"
-    shape, positions = ((1, 1, 6, 6), (1, 1)) if kind == "image" else ((1, 1, 1), (1,))
-    probs = np.zeros((1, 13, *positions))
-    probs[:, 11] = 1
-    results = make_results(tmp_path, {"exact": 0.01}, {"t": "instance_error"}, 1, 2)
-    gallery.write(paths(results)[0], gallery.make(kind=kind, instances=np.zeros(shape), labels=np.zeros((1, 12), bool),
-                 presence=np.zeros((1, 12)), probs=probs, class_names=[f"${i}" for i in range(12)]))  # fmt: skip
-    figure = gallery_figure(Study(results), "t")
-    assert figure is not None
-    figure.draw_without_rendering()
-    assert figure.axes[1].get_title() == r"✗ {\$11}"
-
-
-def test_losses_are_shown_on_the_bags_of_the_seed_that_most_of_them_have(tmp_path: Path) -> None:
-    lost = {("noisy-or", "extended-digits", 0): ("failed", "not finite")}
-    results = make_results(tmp_path, {"exact": 0.1, "noisy-or": 0.2}, ONE, 2, statuses=lost)
-    assert set(galleries(Study(results), "extended-digits")) == {"exact", "noisy-or"}

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from milbench.api import gallery
 from milbench.api.gallery import Misread
 from milbench.api.results import Results
-from milbench.errors import UsageError
 from milbench.report.figures.misread import misread_figure
 from milbench.report.study import Study
 from tests._helpers.report_data import make_results
@@ -60,31 +58,6 @@ def test_it_is_stored_with_a_gallery_and_files_without_it_are_read(tmp_path: Pat
     assert list(new.sensitivities(0)) == [3]
     assert np.all(new.sensitivities(0)[3] == 1)
     assert new.sensitivities(1) == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("counts", {"no_detection": 501, "edge_or_one": 1}), ("patterns", ("colour",) * 9), ("truth", ("1",)),
-     ("read", ()), ("images", np.zeros((8, 1, 24, 24), np.uint8)), ("strengths", np.zeros((9, 9, 8), np.float16))],
-)  # fmt: skip
-def test_examples_that_do_not_fit_together_are_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name):
-        replace(some_misread(), **{name: value})
-
-
-def test_examples_of_other_sizes_and_half_of_them_are_refused(tmp_path: Path) -> None:
-    path = paths(with_misread(tmp_path))[0]
-    small = replace(some_misread(), class_maps=np.zeros((9, 4, 4), np.uint8), strengths=np.ones((9, 4, 4), np.float16))
-    with pytest.raises(ValueError, match="misread"):
-        replace(gallery.load(path), misread=small)
-    with pytest.raises(ValueError, match="sensitivity"):
-        replace(gallery.load(path), sensitivity=np.zeros((1, 24, 24), np.uint8))
-    with np.load(path) as stored:
-        arrays = dict(stored) | some_misread().arrays()
-    del arrays["misread_truth"]
-    np.savez(path, **arrays)
-    with pytest.raises(UsageError, match="cannot be read"):
-        gallery.load(path)
 
 
 def test_the_best_loss_with_examples_is_drawn_a_row_a_pattern(tmp_path: Path) -> None:

@@ -53,16 +53,6 @@ def test_round_trip_of_sequences(tmp_path: Path) -> None:
     assert read.class_map(1).tolist() == [2, 2, 2, 2], "padding is background"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("centres", ([1.5], [1, 2])), ("centres", ([1, 3, 5, 7], [1.5])), ("instances", np.zeros((2, 1, 3, 8))),
-     ("frames_per_second", 0.0), ("probs", np.zeros((2, 3, 1, 4))), ("mask", np.ones((2, 8), bool))],
-)  # fmt: skip
-def test_arrays_that_do_not_fit_together_are_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name):
-        gallery.make(**arrays(**{name: value}))
-
-
 def test_strips_show_each_class_when_it_is_heard_and_frames_the_truth() -> None:
     made = gallery.make(**arrays())
     figure = sequence_figure({"exact": made, "noisy-or": made})
@@ -95,22 +85,6 @@ def test_time_is_in_seconds_where_their_frames_are_known(centres: Any) -> None:
     assert shorter.get_xlim() == (0, 1.5)
     assert {"0.0", "1.0"} <= {text.get_text() for text in strips.get_xticklabels()}
     assert not truth.get_xticklabels()
-
-
-def test_time_is_in_frames_where_their_seconds_are_not_known() -> None:
-    figure = sequence_figure({"exact": gallery.make(**arrays())})
-    figure.draw_without_rendering()
-    assert figure.get_supxlabel() == "frames"
-    assert {"0", "4", "8"} <= {text.get_text() for text in figure.axes[2].get_xticklabels()}
-
-
-def test_of_many_classes_those_that_occur_are_shown() -> None:
-    labels = np.zeros((2, 40), bool)
-    labels[0, 33] = labels[1, 5] = True
-    changes = {"labels": labels, "presence": labels * 1.0, "probs": np.full((2, 41, 4), 1 / 41), "classes": None,
-               "class_names": [f"c{i}" for i in range(40)], "boxes": None, "centres": None, "mask": None}  # fmt: skip
-    figure = sequence_figure({"exact": gallery.make(**arrays(**changes))})
-    assert [text.get_text() for text in figure.axes[2].get_yticklabels()] == ["c5", "c33"]
 
 
 def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Path) -> None:

@@ -30,17 +30,6 @@ def test_what_lies_outside_is_open() -> None:
     assert always.interval == (0, 0)
 
 
-def test_noise_alone_excludes_nothing() -> None:
-    curve = np.array([[0.5, 0.3], [0.3, 0.5], [0.4, 0.4]])
-    assert equivalent_amount([100, 400], curve, [0.3, 0.5, 0.4]).interval == (0, math.inf)
-
-
-def test_two_seeds_have_no_interval() -> None:
-    found = equivalent_amount([100, 400], [[0.4, 0.2], [0.4, 0.2]], [0.3, 0.3])
-    assert found.amount == pytest.approx(200, rel=2e-3)
-    assert np.isnan(found.interval).all()
-
-
 @pytest.mark.parametrize(("seeds", "overlap"), [(3, 0.0), (5, 0.0), (5, 0.2)])
 def test_the_interval_covers_the_true_amount(seeds: int, overlap: float) -> None:
     """Normal errors whose means fall along a line in the logarithm; seeds that share data share errors of their own."""

@@ -44,11 +44,6 @@ def test_values_that_never_change_choose_the_last_epoch() -> None:
     assert select_epoch(past, "validation", "error") == 1
 
 
-def test_epoch_rules_do_not_depend_on_the_order_of_rows() -> None:
-    past = history(test_error=[0.5, 0.2, 0.1, 0.3], validation_set_error=[0.4, 0.2, 0.3, 0.2]).iloc[::-1]
-    assert [select_epoch(past, rule, "error") for rule in ("last", "validation", "test")] == [4, 4, 3]
-
-
 def test_epochs_that_are_not_finite_are_passed_over_except_the_last() -> None:
     past = history(test_error=[0.5, 0.4, math.nan], validation_set_error=[math.nan, math.inf, math.nan])
     assert select_epoch(past, "last", "error") == 3
@@ -57,12 +52,6 @@ def test_epochs_that_are_not_finite_are_passed_over_except_the_last() -> None:
     assert select_epoch(past, "test", "error", lower_is_better=False) == 1
     minus = history(test_error=[0.5, 0.4], validation_set_error=[-math.inf, 0.1])
     assert select_epoch(minus, "validation", "error") == 2
-
-
-def test_an_epoch_without_a_test_value_is_no_candidate() -> None:
-    past = history(test_error=[0.5, 0.4], validation_set_error=[0.3, 0.2, 0.1])
-    assert select_epoch(past, "validation", "error") == 2
-    assert select_epoch(history(train_loss=[1.0]), "last", "error") is None
 
 
 def test_the_epoch_of_a_cell_does_not_depend_on_other_cells() -> None:

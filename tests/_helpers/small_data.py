@@ -1,0 +1,146 @@
+"""Small data sets in the files that tasks read, written without the code that reads them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import struct
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from tests._helpers import sequence_files
+
+
+def write_idx(path: Path, values: Tensor) -> None:
+    """Write bytes in the idx format: 0x0800 + dimensions, the size of each, the values."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
+    path.write_bytes(header + values.byte().numpy().tobytes())
+
+
+def small_mnist(root: Path, train: int = 120, test: int = 40, title: str = "MNIST", zipped: bool = False) -> Path:
+    """Make a data directory with random images in the files of MNIST or of a set in its form."""
+    rng = torch.Generator().manual_seed(0)
+    for name, count in (("train", train), ("t10k", test)):
+        images = torch.randint(256, (count, 28, 28), generator=rng)
+        write_idx(root / f"{title}/raw/{name}-images-idx3-ubyte", images)
+        write_idx(root / f"{title}/raw/{name}-labels-idx1-ubyte", torch.arange(count) % 10)
+    for path in (root / title / "raw").glob("*ubyte") if zipped else ():
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    return root
+
+
+TRAIN = [f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)]
+TEST = "cifar-10-batches-py/test_batch"
+
+
+class Python2(pickle._Pickler):
+    """Writes bytes as Python 2 wrote its strings."""
+
+    def save_bytes(self, value: bytes) -> None:
+        self.write(b"T" + struct.pack("<i", len(value)) + value)  # type: ignore[attr-defined]
+
+    dispatch = {**pickle._Pickler.dispatch, bytes: save_bytes}  # type: ignore[dict-item]  # noqa: RUF012
+
+
+def write_batch(path: Path, batch: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        Python2(file, protocol=2).dump(batch)
+    # numpy called this module otherwise in those days.
+    path.write_bytes(path.read_bytes().replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+
+
+def small_cifar(root: Path, a_file: int = 24, test: int = 40) -> Path:
+    """Make a data directory with random images in CIFAR-10's files."""
+    rng = torch.Generator().manual_seed(0)
+    for name, count in (*((name, a_file) for name in TRAIN), (TEST, test)):
+        pixels = torch.randint(256, (count, 3072), generator=rng).byte().numpy()
+        labels = [(i + count) % 10 for i in range(count)]
+        write_batch(root / name, {"data": pixels, "labels": labels, "batch_label": b"made up", "filenames": [b"x.png"]})
+    return root
+
+
+RATE = 8000
+
+
+def small_spoken_digits(root: Path, takes: int = 12) -> Path:
+    """Make a data directory where digit d is a loud tone of 300 + 300 d Hz, 0.2 to 0.4 seconds long, by one speaker."""
+    folder = root / "spoken-digits" / "recordings"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for digit in range(10):
+        for take in range(takes):
+            times = np.arange(rng.integers(RATE // 5, 2 * RATE // 5)) / RATE
+            sound = np.sin(2 * np.pi * (300 + 300 * digit) * times)
+            with wave.open(str(folder / f"{digit}_ann_{take}.wav"), "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(RATE)
+                file.writeframes((20_000 * sound).astype("<i2").tobytes())
+    return root
+
+
+def small_table(folder: Path, bags: int = 60) -> Path:
+    """Write bags.csv with 1 to 4 instances a bag; every other bag has the label "odd", of its first instance."""
+    rows = [
+        f"{bag},{'odd' if bag % 2 else ''},{'odd' if bag % 2 and i == 0 else ''},{bag / 7 + i},{bag * i % 5}"
+        for bag in range(bags)
+        for i in range(1 + bag % 4)
+    ]
+    (folder / "bags.csv").write_text("\n".join(["bag,labels,instance_label,f0,f1", *rows]))
+    return folder
+
+
+def small_images(folder: Path, count: int = 60) -> Path:
+    """Write images.csv and pictures of several sizes with coloured squares and discs, the classes, and their boxes.
+
+    Args:
+        folder: of the table; the pictures are in its folder `pictures`.
+        count: the number of pictures. Every third one is empty, has a square, or has a square and a disc.
+    """
+    rng = np.random.default_rng(0)
+    (folder / "pictures").mkdir()
+    rows = []
+    for n in range(count):
+        width, height = (int(side) for side in rng.integers(60, 101, 2))
+        picture = Image.new("RGB", (width, height), tuple(rng.integers(0, 90, 3).tolist()))
+        draw, placed = ImageDraw.Draw(picture), []
+        for number, (name, shape) in enumerate((("square", draw.rectangle), ("disc", draw.ellipse))[: n % 3]):
+            left = int(rng.integers(0, width - 25))
+            top = int(rng.integers(0, height // 2 - 25)) + number * (height // 2)
+            shape((left, top, left + 24, top + 24), fill=tuple(rng.integers(160, 256, 3).tolist()))
+            placed.append([name, left, top, left + 25, top + 25])
+        picture.save(folder / "pictures" / f"{n}.png")
+        labels = ";".join(str(name) for name, *_ in placed)
+        rows.append({"image": f"pictures/{n}.png", "labels": labels, "boxes": json.dumps(placed)})
+    pd.DataFrame(rows).to_csv(folder / "images.csv", index=False)
+    return folder
+
+
+PARAMS: dict[str, dict[str, Any]] = {
+    **{name: {"any_data": True, "validation": 20} for name in ("mnist", "extended-mnist", "cifar10")},
+    **{name: {"validation": 20} for name in ("svhn", "house-numbers")},
+    "mnist-bags": {"any_data": True, "train_bags": 24},
+    "sound-events": {"train_bags": 64},
+    "spoken-digits": {"any_data": True, "train_bags": 64},
+    "feature-bags": {"table": "bags.csv"},
+    "image-bags": {"table": "images.csv", "size": 32, "flip": True, "crop": 3},
+    "sequence-bags": {"table": "table.csv", "sample_rate": sequence_files.RATE},
+}
+"""Parameters with which tasks accept these small data sets."""
+
+
+def small_data(root: Path) -> Path:
+    """Write a small data set of every task into a folder, but for house numbers."""
+    sequence_files.small_sequences(small_images(small_table(small_mnist(small_cifar(small_spoken_digits(root))))))
+    return root
