@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,8 @@ def test_watch_ends_when_no_cell_is_running(milbench: Milbench, root: Path, monk
     locked, looked = threading.Event(), threading.Event()
     states = Root.states
 
-    def look(place: Root, plan: Plan) -> object:
-        found = states(place, plan)
+    def look(place: Root, cells: Iterable[Cell]) -> object:
+        found = states(place, cells)
         looked.set()
         return found
 
