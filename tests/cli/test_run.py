@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from milbench.data.house_numbers import make
 from milbench.engine.planning import make_plan
-from milbench.engine.spec import read_spec
+from milbench.engine.spec import built_in_specs, read_spec
 from tests._helpers.command_line import PLUGINS, TINY, Milbench
 from tests._helpers.optimizers import needs_muon
 
@@ -74,6 +75,19 @@ def test_a_study_with_a_failed_cell_still_gets_its_report(milbench: Milbench, ro
     ran = milbench("reproduce", str(path))
     assert ran.code == 1
     assert "not finite" in (root / "reports" / "failing" / "report.md").read_text()
+
+
+def test_every_published_study_has_the_paper_first_and_says_what_limits_every_other_preset() -> None:
+    studies = [name for name in built_in_specs() if name.startswith(("supplementary", "section"))]
+    assert "supplementary-a" in studies
+    for name in studies:
+        presets = [*tomllib.loads(built_in_specs()[name].read_text("utf-8"))["presets"]]
+        assert presets[:2] == ["paper", "quick"]
+        for preset in presets[1:]:
+            assert any(note.startswith(f"Preset {preset}") for note in read_spec(name, preset).notes), (name, preset)
+        paper = read_spec(name, "paper")
+        assert paper.recipe["optimizer"] == "psgd"
+        assert paper.recipe["head_init"] == "paper"
 
 
 def test_a_smoke_run_tries_every_cell_and_keeps_nothing(

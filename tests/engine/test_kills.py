@@ -1,6 +1,6 @@
 """Launches that are killed at any moment: the same command ends where the unbroken run does, bit for bit.
 
-`make test` kills three launches, `make test-kills` a hundred.
+`make test` kills ten launches, `make test-kills` a hundred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests._helpers.command_line import TINY, process
 
 WORDS = ("run", "--loss", "exact,noisy-or", "--task", TINY, "--seeds", "0-1", "-p", "recipe.epochs=4",
          "-p", "task.batches=25", "--jobs", "2", "-p", "run.threads=1", "--output", "quiet")  # fmt: skip
-KILLS = 3
+KILLS = 10
 
 
 def run(root: Path) -> float:
