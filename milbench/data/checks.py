@@ -222,11 +222,10 @@ def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
     `across` says how bad it is where they are in two parts of a split; where it is fatal, so is it that no group keeps
     them from getting there.
     """
-    _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
-    same: dict[int, list[int]] = {}
-    for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():
-        same.setdefault(int(number.ravel()[bag]), []).append(bag)
-    twins = list(same.values())
+    same: dict[bytes, list[int]] = {}
+    for bag, digest in enumerate(map(bytes, bags.store.digests)):
+        same.setdefault(digest, []).append(bag)
+    twins = [some for some in same.values() if len(some) > 1]
     names = _named(bags)
     named = [" = ".join(names[b] for b in some) for some in twins]
     yield from _listed("warning", f"{what} of equal content", named, 4)

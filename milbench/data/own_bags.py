@@ -151,14 +151,14 @@ def load_images(
         bags, known = _files_of(folder, path, image, labels, classes, "boxes")
         sizes = np.zeros((len(bags.names), 2), np.int32)
 
-        def opened(row: int) -> BagFile:
+        def image_file(row: int) -> BagFile:
             def read() -> NDArray[np.uint8]:
                 pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
                 return pixels[None]
 
             return BagFile((1, channels, size, size), "uint8", read)
 
-        files = [opened(row) for row in range(len(bags.names))]
+        files = [image_file(row) for row in range(len(bags.names))]
         known |= write_files(folder, files, bags.table.named(bags.names))
         np.save(folder / "sizes.npy", sizes)
         return known
