@@ -136,7 +136,8 @@ def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataF
             converters={name: str for name in header if name.strip() in text},
         )  # fmt: skip
         for chunk in chunks:
-            frame = chunk.copy()  # together: pandas keeps each of many columns for itself
+            # Together: pandas keeps each column for itself, which takes long where there are more columns than rows.
+            frame = chunk.copy() if len(header) > len(chunk) else chunk
             last = frame.iloc[:, -1]
             numbers = pd.RangeIndex(rows, rows + len(frame))
             # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
