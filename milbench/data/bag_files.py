@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
 from zipfile import is_zipfile
 
@@ -34,6 +35,9 @@ WINDOW_STEPS = 2
 """Length of a window of the transform, in steps between frames: neighbours overlap by half."""
 BFLOAT16 = "bfloat16"
 """A type that numpy lacks: its bytes are kept as uint16."""
+_PARSER = Lock()
+"""Held while numpy reads a header, which Python parses: that has failed where threads did it at once, on Python 3.11
+(AST constructor recursion depth mismatch)."""
 Arrays = Mapping[str, Any]
 """The arrays of an open file by their names, as its library has them; "" is the name of an only one without a name."""
 Reader = Callable[[Path], AbstractContextManager[Arrays]]
@@ -182,12 +186,14 @@ def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
 
 @contextmanager
 def _npy(path: Path) -> Iterator[Arrays]:
-    yield {"": np.load(path, mmap_mode="r", allow_pickle=False)}  # an error where it is shorter than its header claims
+    with _PARSER:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # an error if it is shorter than its header claims
+    yield {"": mapped}
 
 
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
-    with np.load(path, allow_pickle=False) as file:
+    with _PARSER, np.load(path, allow_pickle=False) as file:
         yield file
 
 
