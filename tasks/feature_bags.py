@@ -240,12 +240,13 @@ class FeatureBags(TableBags):
         sizes = store.sizes[numbers]
         if drawn := rng is not None and self.instances > 0:
             sizes = np.minimum(sizes, self.instances)
-        instances = torch.zeros(len(numbers), int(sizes.max()), store.width)
+        instances = torch.empty(len(numbers), int(sizes.max()), store.width)
         for place, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
             chosen: NDArray[np.int64] | slice = slice(None)
             if drawn and size < store.sizes[number]:
                 chosen = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
             place[:size] = store.single(number, chosen)
+            place[size:] = 0
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
         labels = self._labels[torch.from_numpy(numbers)]
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)

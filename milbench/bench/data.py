@@ -34,7 +34,9 @@ LONG, WIDE = (500_000, 64), (30, 50_000)
 EPOCHS = 3
 
 MILBENCH = """
-import json, sys, time
+import json, os, sys, time
+from milbench.engine.launch import HUGE_PAGES
+os.environ.setdefault(*HUGE_PAGES)
 import torch
 from milbench import generator, load_loss, load_task
 begun = float(sys.argv[2])
@@ -54,7 +56,7 @@ for epoch in range(int(sys.argv[3])):
     ends.append(time.time() - begun)
 print(json.dumps(ends))
 """
-"""Prints the seconds from the command to the first step and to the end of every epoch."""
+"""Prints the seconds from the command to the first step and to the end of every epoch, in memory as a launch has it."""
 TORCHMIL = """
 import json, sys, time
 from pathlib import Path
