@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -17,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardScaler
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, check_random_state, column_or_1d, validate_data
 from torch import Tensor
 
 from milbench._utils.devices import resolve
@@ -89,7 +90,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         batch_bags: int = 8,
         recipe: Mapping[str, Any] | None = None,
         threshold: float | None = None,
-        random_state: int = 0,
+        random_state: Any = 0,
         device: str = "auto",
     ) -> None:
         self.loss = loss
@@ -110,16 +111,18 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         self._scaler = StandardScaler().fit(rows)
         bags = self._standardised(rows, sizes)
         device, threads = resolve(self.device), torch.get_num_threads()
+        given = self.random_state
+        seed = int(given) if isinstance(given, Integral) else check_random_state(given).randint(2**31)
         task = _TrainingBags(self, bags, labels, device)
         torch.set_num_threads(threads if callable(self.network) else 1)
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []), TemporaryDirectory() as scratch:
-                fitted = fit(task, self._new_loss(), task.recipe(), int(self.random_state), device, Path(scratch))
+                fitted = fit(task, self._new_loss(), task.recipe(), seed, device, Path(scratch))
         finally:
             torch.set_num_threads(threads)
         self.network_, self.loss_ = fitted
-        given = self.threshold
-        self.threshold_ = best_threshold(self._presence(bags), labels, EVEN_ODDS) if given is None else given
+        best = best_threshold(self._presence(bags), labels, EVEN_ODDS)
+        self.threshold_ = best if self.threshold is None else self.threshold
         return self
 
     def predict(self, X: Any, index: ArrayLike | None = None) -> Any:
@@ -129,9 +132,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
 
     def decision_function(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return how far presence is above the threshold, (B, C), or (B,) of the class where y has two values."""
-        check_is_fitted(self)
-        bags = self._standardised(*self._instances(X, index, reset=False))
-        above = self._presence(bags).double().numpy() - self.threshold_
+        above = self._scored(X, index) - self.threshold_
         return above[:, 0] if self._is_binary else above
 
     def predict_proba(self, X: Any, index: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -140,11 +141,10 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         Raises:
             UsageError: the loss has no probabilities.
         """
-        above = self.decision_function(X, index)
+        probs = expit(self._scored(X, index))
         if not self.loss_.presence_is_log_odds:
             raise UsageError(f"{self.loss_.name} has no probabilities: use predict or decision_function")
-        probs = expit(above + self.threshold_)
-        return np.stack([1 - probs, probs], axis=1) if self._is_binary else probs
+        return np.concatenate([1 - probs, probs], axis=1) if self._is_binary else probs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, index: ArrayLike | None = None) -> float:
         """Return the share of bags whose labels are predicted, 1 - set error."""
@@ -153,6 +153,14 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
             both = MultiLabelBinarizer().fit([*y, *found])
             y, found = both.transform(y), both.transform(found)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def _scored(self, X: Any, index: ArrayLike | None) -> NDArray[np.float64]:
+        """Return the presence scores (B, C) of bags as a user gives them."""
+        check_is_fitted(self)
+        found: NDArray[np.float64] = (
+            self._presence(self._standardised(*self._instances(X, index, reset=False))).double().numpy()
+        )
+        return found
 
     @torch.no_grad()
     def _presence(self, bags: Sequence[Tensor]) -> Tensor:
@@ -203,6 +211,8 @@ class BagClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no
         labels = self._encoder.fit_transform(y)
         self.classes_ = self._encoder.classes_
         if self._is_binary and len(self.classes_) != 2:
+            if len(self.classes_) < 2:
+                raise UsageError(f"y has one class, {self.classes_[0]}: nothing can be learnt")
             found = f"y has {len(self.classes_)} classes"
             raise UsageError(f"{found}. Only binary classification is supported. For more give label sets")
         if not labels.any():

@@ -187,7 +187,7 @@ class FeatureBags(TableBags):
         for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
             some = [found[number] for number in numbers]
             mask = torch.arange(int(sizes[numbers].max())) < torch.from_numpy(sizes[numbers]).unsqueeze(1)
-            parts = [torch.from_numpy(finite(f"bag {name!r}", bag)) for name, bag in some]
+            parts = [torch.from_numpy(finite(name, bag)) for name, bag in some]
             instances = pad_sequence(parts, batch_first=True)
             labels = torch.zeros(len(some), self.num_classes, dtype=torch.bool)
             places = {"instance": torch.arange(mask.shape[1]).expand(mask.shape)}
@@ -242,10 +242,10 @@ class FeatureBags(TableBags):
             sizes = np.minimum(sizes, self.instances)
         instances = torch.empty(len(numbers), int(sizes.max()), store.width)
         for place, number, size in zip(instances.numpy(), numbers.tolist(), sizes.tolist(), strict=True):
-            chosen: NDArray[np.int64] | slice = slice(None)
+            chosen = None
             if drawn and size < store.sizes[number]:
                 chosen = torch.randperm(int(store.sizes[number]), generator=rng)[:size].sort().values.numpy()
-            place[:size] = store.single(number, chosen)
+            store.copy(number, place[:size], chosen)
             place[size:] = 0
         mask = torch.arange(instances.shape[1]) < torch.from_numpy(sizes).unsqueeze(1)
         labels = self._labels[torch.from_numpy(numbers)]

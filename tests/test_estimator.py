@@ -111,6 +111,13 @@ def test_a_loss_and_a_network_may_be_given() -> None:
     assert short(loss="attention", epochs=1).fit(BAGS, LABELS).loss_.num_classes == 2
 
 
+def test_probabilities_do_not_depend_on_the_threshold() -> None:
+    """The best threshold may be infinite, where naming nothing is best."""
+    known, never = (short(epochs=1, threshold=at).fit(BAGS, LABELS) for at in (0.0, float("inf")))
+    assert np.array_equal(never.predict_proba(NEW), known.predict_proba(NEW))
+    assert not never.predict(NEW).any()
+
+
 def test_scikit_learns_own_checks_pass() -> None:
     """Its arrays of rows are bags of one instance."""
     check_estimator(short(epochs=10, threshold=0.0), expected_failed_checks=CANNOT)
@@ -126,7 +133,7 @@ def test_scikit_learns_own_checks_pass() -> None:
         ({}, [*BAGS[:-1], np.zeros((2, 4))], LABELS, "instances with the same D features, got (2, 3), (2, 4)"),
         ({}, BAGS[:-1], LABELS, "59 bags and labels of 60"),
         ({}, [bag[:1] for bag in BAGS], LABELS, "no instance for every class"),
-        ({}, BAGS, LABELS[:, 0] * 0, "y has 1 classes. Only binary"),
+        ({}, BAGS, LABELS[:, 0] * 0, "y has one class, 0: nothing can be learnt"),
         ({}, BAGS, LABELS.sum(axis=1), "For more give label sets"),
         ({}, BAGS, [[]] * 60, "all label sets are empty"),
         ({}, [*BAGS[:-1], np.zeros((0, 3))], LABELS, "bag 59 has no instances"),

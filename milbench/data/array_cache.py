@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +62,9 @@ def cached_arrays(
                 found = _mapped(place, lambda _: True, mode)
     except OSError as error:
         raise UsageError(f"cannot keep {place}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            place.parent.rmdir()  # which is empty where the first cache was refused
     if found is None:
         raise UsageError(f"cannot keep {place}: what was written cannot be read")
     return found
@@ -81,14 +84,12 @@ def _mapped(place: Path, is_current: Callable[[Known], bool], mode: Literal["r",
     return arrays, known
 
 
-def file_states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Return the name, size and times of files, which change with a file; the name alone where there is none."""
-    states: list[list[Any]] = [[name] for name in names]
-    for state in states:
-        with suppress(OSError, ValueError):
-            stat = (folder / state[0]).stat()
-            state += [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    return states
+def file_state(path: Path) -> list[int]:
+    """Return size and times of a file, which change with it; an empty list where there is none."""
+    with suppress(OSError, ValueError):
+        stat = path.stat()
+        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return []
 
 
 def cache_place(path: Path, kind: str) -> Path:

@@ -9,13 +9,13 @@ from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
-from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milbench._utils import extras
-from milbench.data.table import none_named, shown
+from milbench.data.table import shown
+from milbench.errors import closest
 
 if TYPE_CHECKING:
     from milbench.data.log_mel import LogMel
@@ -83,20 +83,20 @@ def open_features(path: Path, key: str = "") -> BagFile:
     Of several arrays it is that of the key; of the key "" the only one, or the one named "features".
 
     Raises:
-        Exception: the file is missing, damaged or holds no such array; each library has errors of its own.
+        ValueError: the file is missing, damaged or holds no such array.
     """
     reader = _READERS.get(_present(path).suffix.lower())
     if reader is None:
         raise ValueError(f"expected a file {', '.join(_READERS)}")
-    found = _numbers(_opened(reader, path, key))
-    return replace(found, kind=f"{found.shape[1]} features")
+    return _numbers(_opened(reader, path, key), "instances by features")
 
 
 def open_frames(path: Path, settings: FrameSettings) -> BagFile:
     """Return the frames (T, F) of a recording: a .npy array of frames or of samples, or audio of averaged channels.
 
     Raises:
-        Exception: the file is missing, damaged or of another kind, or audio files cannot be read here.
+        ValueError: the file is missing, damaged or of another kind.
+        UsageError: audio files cannot be read here.
     """
     suffix = _present(path).suffix.lower()
     if suffix == ".npy":
@@ -104,15 +104,17 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
         if np.dtype(found.dtype).kind not in "fiu" or len(found.shape) not in (1, 2):
             raise ValueError("expected numbers of shape (T, F), or (S,) for a waveform")
         if len(found.shape) == 2:
+            found = _numbers(found, "frames by features")
             kind = f"frames of {found.shape[1]} features"
-            return replace(_numbers(found), kind=kind, frames_per_second=settings.frames_per_second)
+            return BagFile(found.shape, found.dtype, found.read, True, {}, kind, settings.frames_per_second)
         if settings.sample_rate is None:
             raise ValueError("it is a waveform, which needs sample_rate")
         return _waveform(found.shape[0], settings.sample_rate, found.read, settings)
     if suffix not in AUDIO:
         raise ValueError(f"its name does not end in .npy or {', '.join(AUDIO)}")
     soundfile = extras.load("soundfile", "audio", str(path))
-    about = soundfile.info(path)
+    with _as_value_error():
+        about = soundfile.info(path)
 
     def samples() -> NDArray[np.float32]:
         values: NDArray[np.float32] = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
@@ -123,8 +125,19 @@ def open_frames(path: Path, settings: FrameSettings) -> BagFile:
 
 def _present(path: Path) -> Path:
     if not path.is_file():
-        raise ValueError("there is no such file")
+        raise ValueError("not found" if not path.exists() else "it is no file")
     return path
+
+
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Turn what a library raises for a damaged file, each something of its own, into a ValueError of one line."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError((str(error) or type(error).__name__).split("\n")[0]) from error
 
 
 def _opened(reader: Reader, path: Path, key: str) -> BagFile:
@@ -138,21 +151,23 @@ def _opened(reader: Reader, path: Path, key: str) -> BagFile:
         array = read(name)
         return array[0] if array.ndim > 1 + (name == COORDINATES) and array.shape[0] == 1 else array
 
-    with reader(path) as arrays:
+    with _as_value_error(), reader(path) as arrays:
         found = arrays[chosen := "" if "" in arrays else _chosen(key, list(arrays))]
+        shape = tuple(found.shape if hasattr(found, "shape") else found.get_shape())
+        dtype = found.dtype if hasattr(found, "dtype") else found[:1].dtype
         named = {name: partial(flat, name) for name in (COORDINATES, CLASSES) if name in arrays}
-        dtype = found.dtype.str if isinstance(found.dtype, np.dtype) else str(found.dtype).removeprefix("torch.")
-        return BagFile(tuple(found.shape), dtype, partial(read, chosen), mapped=reader is _npy, named=named)
+    name = dtype.str if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    return BagFile(shape, name, partial(read, chosen), mapped=reader is _npy, named=named)
 
 
-def _numbers(found: BagFile) -> BagFile:
+def _numbers(found: BagFile, axes: str) -> BagFile:
     if found.dtype != BFLOAT16 and np.dtype(found.dtype).kind not in "biuf":
         raise ValueError(f"expected numbers, got {found.dtype}")
     if len(found.shape) == 3 and found.shape[0] == 1:  # as a model has returned it for one slide
         read = found.read
         found = replace(found, shape=found.shape[1:], read=lambda: read()[0], mapped=False)
     if len(found.shape) != 2:
-        raise ValueError(f"expected an array of instances by features, got the shape {found.shape}")
+        raise ValueError(f"expected an array of {axes}, got the shape {found.shape}")
     if 0 in found.shape:
         raise ValueError(f"it is empty, of shape {found.shape}")
     return found
@@ -186,6 +201,8 @@ def _log_mel(rate: int, settings: FrameSettings) -> LogMel:
 
 @contextmanager
 def _npy(path: Path) -> Iterator[Arrays]:
+    if path.stat().st_size == 0:
+        raise ValueError("it is empty")
     with _PARSER:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)  # an error if it is shorter than its header claims
     yield {"": mapped}
@@ -194,7 +211,22 @@ def _npy(path: Path) -> Iterator[Arrays]:
 @contextmanager
 def _npz(path: Path) -> Iterator[Arrays]:
     with _PARSER, np.load(path, allow_pickle=False) as file:
-        yield file
+        yield {name: _Member(file, name) for name in file.files}
+
+
+class _Member:
+    """An array of a .npz file, of which the header alone is read until it is indexed."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self.whole = partial(file.__getitem__, name)
+        with file.zip.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, _, self.dtype = header(member)
+
+    def __getitem__(self, part: Any) -> NDArray[Any]:
+        found: NDArray[Any] = self.whole()[part]
+        return found
 
 
 @contextmanager
@@ -210,8 +242,11 @@ def _hdf5(path: Path) -> Iterator[Arrays]:
 def _torch(path: Path) -> Iterator[Arrays]:
     import torch
 
-    try:  # the older format, which is no archive, cannot be mapped
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    try:
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # the older format, which is no archive, cannot be mapped
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001 the messages of torch tell how to run what a pickle holds
         raise ValueError("it holds more than tensors, or is damaged; only tensors are read (weights_only)") from None
     tensors = found.items() if isinstance(found, dict) else [("", found)]
@@ -220,9 +255,10 @@ def _torch(path: Path) -> Iterator[Arrays]:
 
 @contextmanager
 def _safetensors(path: Path) -> Iterator[Arrays]:
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
-    yield load_file(path)
+    with safe_open(path, "pt") as file:
+        yield {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 it is no dictionary
 
 
 def _as_numpy(array: Any) -> NDArray[Any]:
@@ -242,9 +278,9 @@ def _chosen(key: str, names: list[str]) -> str:
         return key
     if not key and (FEATURES in names or len(names) == 1):
         return FEATURES if FEATURES in names else names[0]
-    if key:
-        raise ValueError(none_named("array", key, names))
-    raise ValueError(f"expected one array, or a key (there are: {shown(names)})")
+    near = closest(key, names) if key else None
+    hint = f"; did you mean {near!r}?" if near else ""
+    raise ValueError(f"expected one array, or a key (there are: {shown(names)})" if not key else f"no {key!r}{hint}")
 
 
 _READERS: dict[str, Reader] = {

@@ -8,7 +8,7 @@ once hold them once. Mean, spread, extremes and digests come from one pass in bl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -72,9 +72,14 @@ class BagStore:
         part: NDArray[Any] = self.packed[self.offsets[bag] : self.offsets[bag + 1]]
         return part
 
-    def single(self, bag: int, chosen: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.float32]:
-        """Return the instances (K, D) of a bag, or those chosen, in single precision."""
-        return single(self[bag][chosen], self.dtype)
+    def single(self, bag: int) -> NDArray[np.float32]:
+        """Return the instances (K, D) of a bag in single precision."""
+        return single(self[bag], self.dtype)
+
+    def copy(self, bag: int, out: NDArray[np.float32], chosen: NDArray[np.int64] | None = None) -> None:
+        """Copy the instances (K, D) of a bag, or those chosen, into an array in single precision."""
+        stored = self[bag] if chosen is None else self[bag][chosen]
+        out[:] = stored if stored.dtype.kind == "f" else single(stored, self.dtype)
 
     def standard(self, bags: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return mean (D,) and standard deviation (D,) of all instances of some bags."""
@@ -111,8 +116,11 @@ def single(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
         return np.asarray(array, np.float32)
 
 
-def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Pass:
-    """Look once, in blocks, at all instances (K, D) of n bags, which start at the rows `starts` (n,)."""
+def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str, *, ends: bool) -> Pass:
+    """Look once, in blocks, at all instances (K, D) of n bags, which start at the rows `starts` (n,).
+
+    Extremes of features are found if `ends` says so.
+    """
     count, width = rows.shape
     step = max(1, BLOCK // width)
     cuts = np.union1d(starts, np.arange(0, count, step))
@@ -138,8 +146,9 @@ def looked_at(rows: NDArray[Any], starts: NDArray[np.int64], dtype: str) -> Pass
             hashes[-1].update(stored[at : at + size].data)
         values = single(stored, dtype)
         means[first:last], squares[first:last] = _moments(values.astype(np.float64), inside, sizes)
-        _update(lows, values)
-        _update(highs, -values)
+        if ends:
+            _update(lows, values.min(axis=0), values)
+            _update(highs, -values.max(axis=0), values, sign=-1)
         first = last
     sizes = np.diff(cuts)
     if len(sizes) > len(starts):
@@ -159,16 +168,19 @@ def row_parts(features: NDArray[np.float32], order: NDArray[np.int64], offsets: 
     limits = np.unique(np.searchsorted(offsets, [*range(0, len(order), step), len(order)]))
 
     def part(low: int, high: int) -> BagFile:
-        rows, starts = order[offsets[low] : offsets[high]], offsets[low:high] - offsets[low]
-        return BagFile((len(rows), features.shape[1]), "float32", lambda: features[rows], starts=starts)
+        first, last = offsets[low], offsets[high]
+        shape = (int(last - first), features.shape[1])
+        return BagFile(shape, "float32", lambda: features[order[first:last]], starts=offsets[low:high] - first)
 
     return [part(low, high) for low, high in pairwise(limits.tolist())]
 
 
-def write_files(folder: Path, files: Sequence[BagFile], named: Sequence[str]) -> dict[str, Any]:
+def write_files(
+    folder: Path, files: Sequence[BagFile], place: Callable[[int], str], *, ends: bool = False, what: str = "files"
+) -> dict[str, Any]:
     """Write the bags of a table; they stay in their files if all can be mapped and are of one type.
 
-    `named` says how messages name the files.
+    `place` says how a message names a file, and `what` the files are, such as "images".
 
     Raises:
         UsageError: files cannot be read, all of which are named, or the disk has too little room.
@@ -191,7 +203,7 @@ def write_files(folder: Path, files: Sequence[BagFile], named: Sequence[str]) ->
         if file.dtype != dtype:
             array = single(array, file.dtype) if BFLOAT16 in (dtype, file.dtype) else array.astype(stored)
         rows = array if array.ndim == 2 else np.moveaxis(array, 1, -1).reshape(-1, array.shape[1])  # pixels
-        found = looked_at(rows, file.starts, dtype)
+        found = looked_at(rows, file.starts, dtype, ends=ends)
         return found, None if stay else np.ascontiguousarray(array, stored)
 
     passes = []
@@ -199,7 +211,7 @@ def write_files(folder: Path, files: Sequence[BagFile], named: Sequence[str]) ->
     with (folder / "instances.npy").open("wb") as out:
         header = {"descr": stored.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(out, header)
-        for found, array in read_all(one, files, named):
+        for found, array in read_all(one, files, place, what):
             passes.append(found)
             if array is not None:
                 out.write(array.data)
@@ -215,6 +227,14 @@ def write_files(folder: Path, files: Sequence[BagFile], named: Sequence[str]) ->
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     return {"dtype": dtype}
+
+
+def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
+    """Return the store whose arrays `write_files` has written; `files` serve where none was packed."""
+    return BagStore(
+        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
+        arrays.get("instances"), files, dtype,
+    )  # fmt: skip
 
 
 def _moments(
@@ -248,11 +268,13 @@ def _merged(
     return total, mean, np.add.reduceat(squares + weights * apart**2, starts)
 
 
-def _update(ends: NDArray[np.float32], values: NDArray[np.float32]) -> None:
-    """Update the two smallest different values (2, D) of each feature after a block (K, D)."""
-    near = np.flatnonzero(values.min(axis=0) < ends[1])  # few after the first blocks
+def _update(ends: NDArray[np.float32], first: NDArray[np.float32], values: NDArray[np.float32], sign: int = 1) -> None:
+    """Update the two smallest different values (2, D) of each feature after a block (K, D), whose smallest is known."""
+    near = np.flatnonzero(first < ends[1])  # few after the first blocks
     if near.size:
-        ends[:, near] = _smallest(np.concatenate([ends[:, near], values[:, near]]))
+        block = values[:, near] * np.float32(sign) if near.size < len(first) else values * np.float32(sign)
+        second = np.where(block == first[near], np.inf, block).min(axis=0)
+        ends[:, near] = _smallest(np.stack([*ends[:, near], first[near], second]))
 
 
 def _smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:

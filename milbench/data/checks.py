@@ -15,10 +15,12 @@ from milbench.data.table import SPLITS, shown
 from milbench.data.table_files import row_name
 
 Level = Literal["fact", "warning", "fatal"]
+EXACT_LABEL_LIMIT = 16
+"""The same as that of `milbench.likelihood`, which needs torch: to check a table would take three times as long."""
 FAR = 5
 """A value is far from all others if its distance from the nearest is so many times what they span."""
-TOO_SMALL = "more classes than instances"
-"""The finding of bags that no labelling of their instances explains; of a sequence, positions are the instances."""
+TOO_SMALL = "bags with too few instances"
+"""The finding of bags that have more classes than instances."""
 _FEWEST = 10
 """Of fewer other values nothing is said."""
 
@@ -35,6 +37,7 @@ class Finding:
 def check_bags(
     bags: OwnBags,
     kind: Kind,
+    exact_limit: int = EXACT_LABEL_LIMIT,
     positions: NDArray[np.int64] | None = None,
     *,
     quick: bool = False,
@@ -44,18 +47,21 @@ def check_bags(
     Args:
         bags: of the table.
         kind: what they are.
-        positions: (B,) how many positions a network has in each bag; None: as many as it has instances.
+        exact_limit: the largest label set whose likelihood `exact` computes without a bound.
+        positions: of sequences, (B,) how many positions a network has in each of them.
         quick: whether to leave out what may read instances again, which is never fatal.
     """
     about = {"features": _features, "images": _images, "sequences": _sequences}[kind]
     what = "bags" if kind == "features" else kind
+    far = _far_values(bags) if kind == "features" and not quick else ()
     return [
         *about(bags),
-        *(_far_values(bags) if kind == "features" and not quick else ()),
+        *far,
         *_labels(bags),
         *_parts(bags),
         *_classes(bags),
-        *_too_small(bags, kind, bags.store.sizes if positions is None else positions),
+        *_large_sets(bags, exact_limit),
+        *_too_small(bags, kind, positions),
         *_duplicates(bags, what, across="fatal" if kind == "sequences" else "warning"),
     ]
 
@@ -65,6 +71,8 @@ def _parts(bags: OwnBags) -> Iterator[Finding]:
     what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
     if not bags.split and len(units) < 2:
         yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
+    elif not bags.split and len(units) == 2:
+        yield Finding("warning", f"two {what}s", "one to train on and one to test on: training needs validation = 0")
 
 
 def fatal(findings: Sequence[Finding]) -> list[str]:
@@ -82,24 +90,28 @@ def _features(bags: OwnBags) -> Iterator[Finding]:
     if bags.instance_classes is not None:
         known = int((bags.instance_classes < len(bags.class_names)).sum())
         yield Finding("fact", "instance labels", f"{known:,} of {len(bags.instance_classes):,} are not background")
-    yield from _numbers(bags)
-
-
-def _numbers(bags: OwnBags) -> Iterator[Finding]:
-    """Yield findings for numbers that are not finite, and for features that are constant."""
-    store, constant = bags.store, bags.store.constant()
-    broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1)).tolist()
-    if broken:
-        values = store.single(broken[0])
-        at, which = (int(i[0]) for i in np.nonzero(~np.isfinite(values)))
+    broken = np.flatnonzero(~np.isfinite(store.means).all(axis=1))
+    if broken.size:
+        bad = [~np.isfinite(store.single(bag)) for bag in broken.tolist()]
+        at, which = (int(i[0]) for i in np.nonzero(bad[0]))
         place = bags.place(int(store.offsets[broken[0]]) + at)
-        first = f"the first in {place}: {bags.feature_names[which]} is {values[at, which]} in single precision"
-        yield Finding("fatal", "features that are not finite", f"in {len(broken):,} of {len(bags):,} bags, {first}")
+        value = store.single(int(broken[0]))[at, which]
+        yield Finding(
+            "fatal", "features that are not finite",
+            f"{sum(int(b.sum()) for b in bad):,}, the first in {place}: {bags.feature_names[which]} is {value} in "
+            "single precision",
+        )  # fmt: skip
+        return
+    yield from _constant(bags, bags.feature_names, "no instance differs from another one", "")
+
+
+def _constant(bags: OwnBags, names: Sequence[str], nothing: str, counted: str) -> Iterator[Finding]:
+    constant = bags.store.constant()
     if constant.all():
-        yield Finding("fatal", "features", "all are constant: nothing can be told from them")
-    else:
-        same = [name for name, is_same in zip(bags.feature_names, constant, strict=True) if is_same]
-        yield from _listed("warning", "constant features", same)
+        yield Finding("fatal", "features", f"all are constant: {nothing}")
+    elif constant.any():
+        same = [name for name, is_same in zip(names, constant, strict=True) if is_same]
+        yield Finding("warning", "constant features", f"{len(same):,}{counted}: {shown(same)}")
 
 
 def _far_values(bags: OwnBags) -> Iterator[Finding]:
@@ -135,12 +147,14 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
         known = int(bags.marked().sum())
         yield Finding("fact", "boxes", f"{known:,} of {len(bags):,} images have a box of every class")
         outside = [
-            f"{name} has {width} x {height} pixels"
-            for name, boxes, (width, height) in zip(_named(bags), bags.marks, sizes.tolist(), strict=True)
+            f"{name} ({row_name(bags.path, row).rpartition(', ')[2]}) has {width} x {height} pixels"
+            for row, (name, boxes, (width, height)) in enumerate(
+                zip(bags.bags, bags.marks, sizes.tolist(), strict=True)
+            )
             if any(box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0 for _, box in boxes)
         ]
         yield from _listed("fatal", "boxes outside their image", outside, 4)
-    plain = [_named(bags)[image] for image in np.flatnonzero(bags.store.still())]
+    plain = [bags.bags[image] for image in np.flatnonzero(bags.store.still())]
     if len(plain) == len(bags):
         yield Finding("fatal", "images", "all are of one colour: nothing can be told from them")
     else:
@@ -148,7 +162,7 @@ def _images(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _sequences(bags: OwnBags) -> Iterator[Finding]:
-    lengths, rate, rows = bags.store.sizes, bags.frames_per_second, _named(bags)
+    lengths, rate, rows = bags.store.sizes, bags.frames_per_second, _with_rows(bags)
     low, high, middle = lengths.min(), lengths.max(), np.median(lengths)
     yield Finding("fact", "sequences", f"{len(bags):,}, of {low:,} to {high:,} frames, median {middle:,.0f}")
     yield Finding("fact", "time", f"{low / rate:.3g} to {high / rate:.3g} seconds, {rate:g} frames a second")
@@ -163,16 +177,14 @@ def _sequences(bags: OwnBags) -> Iterator[Finding]:
             if start >= end
         ]
         yield from _listed("fatal", "events after the end", late, 4)
-    yield from _numbers(bags)
+    numbers = [str(number) for number in range(bags.store.width)]
+    yield from _constant(bags, numbers, "no frame differs from another one", ", counted from 0")
     if not bags.store.constant().all():
         still = [rows[n] for n in np.flatnonzero(bags.store.still())]
         yield from _listed("warning", "sequences that never change", still)
 
 
-def _named(bags: OwnBags) -> list[str]:
-    """Return the names of bags, with the row of each where it has one row."""
-    if bags.rows is not None:
-        return bags.bags
+def _with_rows(bags: OwnBags) -> list[str]:
     return [f"{name} ({row_name(bags.path, row).rpartition(', ')[2]})" for row, name in enumerate(bags.bags)]
 
 
@@ -192,8 +204,16 @@ def _labels(bags: OwnBags) -> Iterator[Finding]:
 
 
 def _classes(bags: OwnBags) -> Iterator[Finding]:
+    alike: dict[str, list[str]] = {}
+    for name in bags.class_names:
+        alike.setdefault(name.casefold(), []).append(name)
+    if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        yield Finding("warning", "classes that differ in case alone", shown(twins))
     if set(bags.class_names) == {"0", "1"}:
-        said = "the class of a bag with 0 is 0; where 0 means none, name the column as task.labels='positive;'"
+        said = (
+            "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
+        )
+        said += "is read so by a semicolon behind its name, such as task.labels='positive;'"
         yield Finding("warning", "the classes are 0 and 1", said)
     for c, name in enumerate(bags.class_names):
         there = bags.labels[:, c]
@@ -206,14 +226,28 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
                     yield Finding("warning", f"class {name}", f"is in no bag of {part}")
 
 
-def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64]) -> Iterator[Finding]:
-    counts, names = bags.labels.sum(axis=1), _named(bags)
-    what, way = "instances", "small_bags = leave-out leaves them out"
-    if kind == "sequences":
-        what, way = "positions", "a smaller stride gives more"
-    small = [f"{names[b]} has {counts[b]} classes in {positions[b]} {what}" for b in np.flatnonzero(counts > positions)]
-    if small and kind != "images":  # whose positions the task counts, by its network
-        yield Finding("fatal", TOO_SMALL, f"{len(small):,}: {shown(small, 4)} ({way})")
+def _large_sets(bags: OwnBags, limit: int) -> Iterator[Finding]:
+    if many := int((bags.labels.sum(axis=1) > limit).sum()):
+        does = "exact trains on its certified lower bound there (method=auto), and method=exact refuses them"
+        yield Finding("warning", "large label sets", f"{many:,} bags have more than {limit} classes: {does}")
+
+
+def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -> Iterator[Finding]:
+    if kind == "images":
+        return
+    counts = bags.labels.sum(axis=1)
+    if kind == "features":
+        if small := [bags.bags[b] for b in np.flatnonzero(counts > bags.store.sizes)]:
+            found = f"{len(small):,} have more classes than instances: {shown(small)}"
+            yield Finding("fatal", TOO_SMALL, f"{found} (small_bags = leave-out leaves them out)")
+        return
+    places = bags.store.sizes if positions is None else positions
+    rows, frames = _with_rows(bags), bags.store.sizes
+    short = [
+        f"{rows[b]} has {counts[b]} classes and {places[b]} positions in its {frames[b]:,} frames"
+        for b in np.flatnonzero(counts > places)
+    ]
+    yield from _listed("fatal", "sequences with too few positions (a smaller stride gives more)", short, 4)
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
@@ -222,11 +256,12 @@ def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
     `across` says how bad it is where they are in two parts of a split; where it is fatal, so is it that no group keeps
     them from getting there.
     """
-    same: dict[bytes, list[int]] = {}
-    for bag, digest in enumerate(map(bytes, bags.store.digests)):
-        same.setdefault(digest, []).append(bag)
-    twins = [some for some in same.values() if len(some) > 1]
-    names = _named(bags)
+    _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
+    same: dict[int, list[int]] = {}
+    for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():
+        same.setdefault(int(number.ravel()[bag]), []).append(bag)
+    twins = list(same.values())
+    names = _with_rows(bags) if across == "fatal" else bags.bags
     named = [" = ".join(names[b] for b in some) for some in twins]
     yield from _listed("warning", f"{what} of equal content", named, 4)
     differing = [name for some, name in zip(twins, named, strict=True) if len({*map(bytes, bags.labels[some])}) > 1]

@@ -15,13 +15,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str]) -> Iterator[R]:
+def read_all(
+    read: Callable[[T], R], files: Sequence[T], place: Callable[[int], str], what: str = "files"
+) -> Iterator[R]:
     """Yield what is read of files, see `in_order`, until one cannot be read.
 
     Args:
         read: raises something of its own for a file that is damaged.
         files: to be read.
-        named: how messages name them.
+        place: returns how a message names a file, by its number.
+        what: they are, such as "images".
 
     Raises:
         UsageError: files cannot be read; when all have been tried it names the first twenty, and counts the others.
@@ -32,15 +35,20 @@ def read_all(read: Callable[[T], R], files: Sequence[T], named: Sequence[str]) -
         try:
             return read(files[number])
         except Exception as error:  # noqa: BLE001 every format has errors of its own for a damaged file
-            return UsageError(f"{named[number]}: {(str(error) or type(error).__name__).splitlines()[0]}")
+            return UsageError(f"{place(number)}: {(str(error) or type(error).__name__).splitlines()[0]}")
 
-    for found in in_order(one, range(len(files)), "reading files"):
+    for found in in_order(one, range(len(files)), f"reading {what}"):
         if isinstance(found, UsageError):
             broken.append(str(found))
         elif not broken:
             yield found
+    raise_broken(broken, len(files), what)
+
+
+def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:
+    """Raise UsageError where some of `count` files cannot be read, which names the first twenty."""
     if broken:
-        raise UsageError(f"{len(broken)} of {len(files)} files cannot be read: {shown(broken, 20)}")
+        raise UsageError(f"{len(broken)} of {count} {what} cannot be read: {shown(broken, 20)}")
 
 
 def in_order(work: Callable[[T], R], items: Sequence[T], label: str) -> Iterator[R]:

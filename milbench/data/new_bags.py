@@ -23,7 +23,7 @@ from milbench.data.bag_files import (
 from milbench.data.bags_store import single
 from milbench.data.image_files import decoded
 from milbench.data.in_order import read_all
-from milbench.data.own_bags import Columns, opened
+from milbench.data.own_bags import Columns, usual_kind
 from milbench.data.table import bagged, read_table, shown
 from milbench.data.table_files import is_table, row_name
 from milbench.errors import UsageError
@@ -39,8 +39,8 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
     """
     files = _expanded(paths, FEATURE_FILES)
     found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
-    if lone := [str(path) for path in files if not is_table(path)]:
-        found.append(zip(lone, _opened(Path(), lone, lone, columns), strict=True))
+    lone = [path for path in files if not is_table(path)]
+    found.append(_opened([*map(str, lone)], lone, [*map(str, lone)], columns))
     bags: dict[str, BagFile] = {}
     for name, bag in (item for some in found for item in some):
         if name in bags:
@@ -56,9 +56,8 @@ def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[st
 
 def finite(name: str, bag: BagFile) -> NDArray[np.float32]:
     """Return the instances of a bag. Raises UsageError, which has its name, where a number is not finite."""
-    features = np.array(single(bag.read(), bag.dtype))
-    if (broken := np.flatnonzero(~np.isfinite(features).all(axis=1))).size:
-        raise UsageError(f"{name}, instance {broken[0]} (from 0): a feature is not finite")
+    if (broken := np.flatnonzero(~np.isfinite(features := _read(bag)).all(axis=1))).size:
+        raise UsageError(f"bag {name!r}, instance {broken[0]} (from 0): a feature is not finite")
     return features
 
 
@@ -73,7 +72,7 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
     for path in _expanded(paths, sorted(Image.EXTENSION)):
         found = [(str(path), path)]
         if is_table(path):
-            found = [(name, path.parent / name) for name in read_table(path, (column,)).unique(column)]
+            found = [(name, path.parent / name) for name in read_table(path, (column,)).files(column, "image")]
         for name, file in found:
             if name in files:
                 raise UsageError(f"{path}: the image {name!r} is named twice")
@@ -87,7 +86,7 @@ def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray
     Raises:
         UsageError: images cannot be read, all of which are named.
     """
-    found = read_all(lambda path: decoded(path, size, channels), files, [*map(str, files)])
+    found = read_all(lambda path: decoded(path, size, channels), files, lambda n: f"image {n + 1}", "images")
     pixels, sizes = zip(*found, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
 
@@ -102,14 +101,21 @@ def new_sequences(
     """
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
-    sources = [(path, read_table(path, (column,)).unique(column)) for path in files if is_table(path)]
+    sources = [(path, read_table(path, (column,)).files(column, "sequence")) for path in files if is_table(path)]
     for path, names in [*sources, *([(Path("the files given"), lone)] if lone else [])]:
         named = [f"{row_name(path, row)}: {name}" for row, name in enumerate(names)]
-        found = opened(partial(open_frames, settings=settings), path.parent, names, named)
-        if found[0].kind != kind:
-            raise UsageError(f"{path}: its sequences have {found[0].kind}, expected {kind} as in training")
-        for name, where, file in zip(names, named, found, strict=True):
-            yield name, finite(where, file), file.frames_per_second
+        opened = [
+            *read_all(
+                partial(open_frames, settings=settings), [path.parent / name for name in names], named.__getitem__
+            )
+        ]
+        if (found := usual_kind(opened, named)) != kind:
+            raise UsageError(f"{path}: its sequences have {found}, expected {kind} as in training")
+        for name, where, file in zip(names, named, opened, strict=True):
+            frames = _read(file)
+            if not np.isfinite(frames).all():
+                raise UsageError(f"{where}: it holds values that are not finite")
+            yield name, frames, file.frames_per_second
 
 
 def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
@@ -127,22 +133,28 @@ def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
 
 def _of_table(path: Path, columns: Columns, feature_names: Sequence[str]) -> Iterable[tuple[str, BagFile]]:
     table = read_table(path, (columns.bag, columns.features.removeprefix("@")))
-    if columns.of_files:
-        names = table.unique(columns.bag)
-        files = columns.files(table, names)
-        return zip(names, _opened(path.parent, files, table.named(files), columns), strict=True)
     bags = bagged(table, columns.bag)
+    if columns.of_files:
+        names = columns.files(table, bags.names)
+        named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(names)]
+        return _opened(bags.names, [path.parent / file for file in names], named, columns)
     for name in feature_names:
-        table.column(name)
+        table.column(name, "a feature")
     order = np.argsort(bags.codes, kind="stable")
     cuts = np.flatnonzero(np.diff(bags.codes[order])) + 1
     parts = np.split(table.numbers(list(feature_names))[order], cuts)
-    found = [BagFile(part.shape, "float32", part.copy) for part in parts]
+    files = [BagFile(part.shape, "float32", part.copy) for part in parts]
     if columns.coords:
-        places = np.split(table.numbers(table.matching(columns.coords))[order], cuts)
-        found = [replace(file, named={COORDINATES: at.copy}) for file, at in zip(found, places, strict=True)]
-    return zip(bags.names, found, strict=True)
+        places = np.split(table.numbers(table.matching(columns.coords, "of x and y"))[order], cuts)
+        files = [replace(file, named={COORDINATES: at.copy}) for file, at in zip(files, places, strict=True)]
+    return zip(bags.names, files, strict=True)
 
 
-def _opened(folder: Path, files: Sequence[str], named: Sequence[str], columns: Columns) -> list[BagFile]:
-    return opened(partial(open_features, key=columns.key), folder, files, named)
+def _opened(
+    names: Sequence[str], files: Sequence[Path], named: Sequence[str], columns: Columns
+) -> Iterable[tuple[str, BagFile]]:
+    return zip(names, read_all(partial(open_features, key=columns.key), files, named.__getitem__), strict=True)
+
+
+def _read(file: BagFile) -> NDArray[np.float32]:
+    return np.array(single(file.read(), file.dtype))

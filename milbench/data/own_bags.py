@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_states
+from milbench.data.array_cache import Known, cache_place, cached_arrays, check_room, file_state
 from milbench.data.bag_files import (
     CLASSES,
     COORDINATES,
@@ -24,15 +25,19 @@ from milbench.data.bag_files import (
     open_features,
     open_frames,
 )
-from milbench.data.bags_store import BagStore, row_parts, write_files
+from milbench.data.bags_store import BagStore, open_store, row_parts, write_files
 from milbench.data.image_files import COLOURS, SIDE, decoded
-from milbench.data.in_order import read_all
+from milbench.data.in_order import raise_broken, read_all
 from milbench.data.table import NAMES, SEPARATOR, Bagged, Mark, Table, bagged, class_name, read_table, set_text, shown
 from milbench.data.table_files import read_chunks, row_name
 from milbench.errors import UsageError
 
 FORMAT = 1
 """Version of what is packed, to be raised when the same files are packed in another way."""
+RECENT = 2.0
+"""Seconds; a file that changed so shortly before it was packed may have changed again before a clock shows it."""
+PLACES = {"images": "boxes", "sequences": "events"}
+"""The column that says where classes are, by the kind of a table."""
 Kind = Literal["features", "images", "sequences"]
 
 
@@ -56,7 +61,7 @@ class Columns:
     def files(self, table: Table, names: Sequence[str]) -> list[str]:
         """Return the path of the file of every bag, from the folder of the table."""
         if self.features.startswith("@"):
-            return table.filled(self.features[1:]).values()
+            return table.texts(self.features[1:], "the file of a bag's features").values()
         return [self.features.replace("*", name) for name in names]
 
 
@@ -74,7 +79,7 @@ class OwnBags:
         groups: of the bags, such as the patient that each belongs to; None where there are none.
         split: of the bags, each one of SPLITS; None where the table has none.
         ignored: columns that are not used.
-        feature_names: of the D features.
+        feature_names: of the D features; of sequences and images their numbers.
         rows: (N,) the row of the table that each instance comes from; None: the rows are the bags.
         instance_classes: (N,) the class of each instance, C for background; None where they are not known.
         coords: (N, 2), x and y of each instance; None where they are not known.
@@ -126,9 +131,13 @@ def load_features(path: Path, columns: Columns) -> OwnBags:
 
     def pack(folder: Path) -> Known:
         text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
+        chunks = (Table(path, frame) for frame in read_chunks(path, text))
         if columns.of_files:
-            return _write_feature_files(folder, read_table(path, text), columns)
-        return _write_rows(folder, path, (Table(path, frame) for frame in read_chunks(path, text)), columns)
+            table = Table(path, pd.concat([chunk.frame for chunk in chunks]))
+            bags = bagged(table, columns.bag)
+            known, used = _described(folder, bags, columns.labels, columns.classes)
+            return known | _write_feature_files(folder, bags, columns, {*used, *NAMES, columns.bag}, known["classes"])
+        return _write_rows(folder, path, chunks, columns)
 
     return _loaded(path, "features", asdict(columns), pack)
 
@@ -148,18 +157,18 @@ def load_images(
     """
 
     def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, image, labels, classes, "boxes")
+        bags, known = _files_of(folder, path, "images", image, labels, classes)
         sizes = np.zeros((len(bags.names), 2), np.int32)
 
-        def image_file(row: int) -> BagFile:
+        def opened(row: int) -> BagFile:
             def read() -> NDArray[np.uint8]:
                 pixels, sizes[row] = decoded(path.parent / bags.names[row], size, channels)
                 return pixels[None]
 
             return BagFile((1, channels, size, size), "uint8", read)
 
-        files = [image_file(row) for row in range(len(bags.names))]
-        known |= write_files(folder, files, bags.table.named(bags.names))
+        files = [opened(row) for row in range(len(bags.names))]
+        known |= write_files(folder, files, bags.table.place, what="images")
         np.save(folder / "sizes.npy", sizes)
         return known
 
@@ -181,28 +190,30 @@ def load_sequences(
     """
 
     def pack(folder: Path) -> Known:
-        bags, known = _files_of(folder, path, file, labels, classes, "events")
-        named = bags.table.named(bags.names)
-        files = opened(partial(open_frames, settings=settings), path.parent, bags.names, named)
-        known |= write_files(folder, files, named)
-        return known | {"kind": files[0].kind, "frames_per_second": files[0].frames_per_second}
+        bags, known = _files_of(folder, path, "sequences", file, labels, classes)
+        named = [f"{bags.table.place(row)}: {name}" for row, name in enumerate(bags.names)]
+        files = [
+            *read_all(
+                partial(open_frames, settings=settings), [path.parent / name for name in bags.names], named.__getitem__
+            )
+        ]
+        kind = usual_kind(files, named)
+        known |= write_files(folder, files, named.__getitem__)
+        broken = np.flatnonzero(~np.isfinite(np.load(folder / "means.npy", allow_pickle=False)).all(axis=1)).tolist()
+        raise_broken([f"{named[row]}: it holds values that are not finite" for row in broken], len(files))
+        return known | {"kind": kind, "frames_per_second": files[0].frames_per_second}
 
     return _loaded(path, "sequences", {"column": file, "labels": labels, "classes": classes, **asdict(settings)}, pack)
 
 
-def opened(read: Callable[[Path], BagFile], folder: Path, files: Sequence[str], named: Sequence[str]) -> list[BagFile]:
-    """Return files that are open; `named` says how messages name them.
-
-    Raises:
-        UsageError: some cannot be read, or are not of the kind that most are; the message names them.
-    """
-    found = [*read_all(read, [folder / file for file in files], named)]
-    kinds = [file.kind for file in found]
+def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
+    """Return what kind all files are of. Raises UsageError that names those that are not as most are."""
+    kinds = [file.kind for file in files]
     usual = max(dict.fromkeys(kinds), key=kinds.count)
     if wrong := [f"{name} has {kind}" for name, kind in zip(named, kinds, strict=True) if kind != usual]:
         fault = f"{len(wrong)} of {len(files)} files are not as the others, which have {usual}"
         raise UsageError(f"{fault}: {shown(wrong, 20)}")
-    return found
+    return usual
 
 
 def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: str = "") -> tuple[Known, list[str]]:
@@ -216,14 +227,15 @@ def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: st
     return known, used
 
 
-def _files_of(folder: Path, path: Path, column: str, labels: str, classes: str, places: str) -> tuple[Bagged, Known]:
+def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, classes: str) -> tuple[Bagged, Known]:
     """Return the bags of a table with a row a file, and what is known of them."""
+    places = PLACES[kind]
     table = read_table(path, (column, labels, places))
-    names = table.unique(column)
+    names = table.files(column, kind.removesuffix("s"))
     bags = Bagged(table, np.arange(len(names)), names)
     known, used = _described(folder, bags, labels, classes, places)
     ignored = _without(table.columns, {*used, *NAMES, places, column})
-    return bags, known | {"ignored": ignored, "states": file_states(path.parent, names), "files": names}
+    return bags, known | {"ignored": ignored, "states": _states(path.parent, names), "files": names}
 
 
 def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Columns) -> Known:
@@ -241,20 +253,19 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
     table = Table(path, pd.concat(others))
     bags = bagged(table, columns.bag)
     known, used = _described(folder, bags, columns.labels, columns.classes)
-    coords = table.matching(columns.coords) if columns.coords else []
+    coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     order = np.argsort(bags.codes, kind="stable")
     arrays = {
-        "rows": np.arange(len(order)),
+        "rows": order,
         "instance_classes": bags.instance_classes(np.load(folder / "labels.npy", allow_pickle=False), known["classes"]),
         "coords": table.numbers(coords) if coords else None,
     }
     for name, array in arrays.items():
         if array is not None:
-            np.save(folder / f"{name}.npy", array[order])
+            np.save(folder / f"{name}.npy", array if name == "rows" else array[order])
     offsets = np.searchsorted(bags.codes[order], np.arange(len(bags.names) + 1))
     features = np.memmap(unsorted, np.float32, "r", shape=(len(order), len(names)))
-    parts = row_parts(features, order, offsets)
-    known |= write_files(folder, parts, [str(path)] * len(parts))
+    known |= write_files(folder, row_parts(features, order, offsets), lambda _: str(path), ends=True, what="parts")
     unsorted.unlink()
     ignored = _without(table.columns, {*used, *NAMES, columns.bag, *coords})
     return known | {"features": names, "ignored": ignored}
@@ -262,11 +273,11 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
 
 def _feature_names(table: Table, columns: Columns) -> list[str]:
     """Return the columns of features: those that the user names, or all others that hold numbers."""
-    coords = table.matching(columns.coords) if columns.coords else []
+    coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     if len(coords) not in (0, 2):
         raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
     taken = {*table.label_columns(columns.labels), *NAMES, columns.bag}
-    table.column(columns.bag)
+    table.column(columns.bag, "the bag that an instance belongs to")
     if columns.features:
         names = _named(table, columns.features, taken)
     else:
@@ -284,26 +295,36 @@ def _named(table: Table, pattern: str, taken: set[str]) -> list[str]:
         raise UsageError(
             f"{table.path}: the features {pattern!r} name the column {wrong[0]!r}, which holds names or labels"
         )
-    return [n for n in table.matching(pattern) if n in listed or n not in taken]
+    return [n for n in table.matching(pattern, "of features") if n in listed or n not in taken]
 
 
-def _write_feature_files(folder: Path, table: Table, columns: Columns) -> Known:
-    """Write the bags of a table with a row a bag and a file of its features."""
-    names = table.unique(columns.bag)
-    known, used = _described(folder, Bagged(table, np.arange(len(names)), names), columns.labels, columns.classes)
+def _write_feature_files(folder: Path, bags: Bagged, columns: Columns, taken: set[str], classes: list[str]) -> Known:
+    table, names = bags.table, bags.names
+    if len(names) < len(bags.codes):
+        again = int(np.flatnonzero(bags.codes != np.arange(len(bags.codes)))[0])
+        what = f"a second row of bag {names[bags.codes[again]]!r}, expected a row a bag where files are named"
+        raise UsageError(f"{table.place(again)}: {what}")
     files = columns.files(table, names)
-    states, named = file_states(table.path.parent, files), table.named(files)
-    found = opened(partial(open_features, key=columns.key), table.path.parent, files, named)
-    known |= write_files(folder, found, named)
+    states = _states(table.path.parent, files)
+    named = [f"{table.place(row)}: {file or 'no file'}" for row, file in enumerate(files)]
+    found = [
+        *read_all(
+            partial(open_features, key=columns.key), [table.path.parent / file for file in files], named.__getitem__
+        )
+    ]
+    for name, one in zip(named, found, strict=True):
+        if one.shape[1] != found[0].shape[1]:
+            first = f"expected {found[0].shape[1]} as in {files[0]}"
+            raise UsageError(f"{name} has {one.shape[1]} features, {first}")
+    known = write_files(folder, found, named.__getitem__, ends=True)
     parts = [one.named[COORDINATES]() for one in found if COORDINATES in one.named]
     if [part.shape for part in parts] == [(one.shape[0], 2) for one in found]:
         np.save(folder / "coords.npy", np.concatenate(parts).astype(np.float32))
     if all(CLASSES in one.named for one in found):
         sets = np.pad(np.load(folder / "labels.npy", allow_pickle=False), ((0, 0), (0, 1)), constant_values=True)
-        each = zip(found, named, sets, strict=True)
-        given = [_classes_in(one, name, known["classes"], has) for one, name, has in each]
+        given = [_classes_in(one, name, classes, has) for one, name, has in zip(found, named, sets, strict=True)]
         np.save(folder / "instance_classes.npy", np.concatenate(given))
-    ignored = _without(table.columns, {*used, *NAMES, columns.bag, columns.features.removeprefix("@")})
+    ignored = _without(table.columns, {*taken, columns.features.removeprefix("@")})
     features = [f"f{number}" for number in range(found[0].shape[1])]
     return known | {"features": features, "ignored": ignored, "states": states, "files": files}
 
@@ -331,25 +352,31 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
     place = cache_place(path, "bags") / f"{path.name}-{key}"
 
     def is_current(known: Known) -> bool:
-        return bool(file_states(path.parent, [name for name, *_ in known["states"]]) == known["states"])
+        names = [name for name, *_ in known["states"]]
+        newest = max((time for _, *times in known["states"] for time in times[1:]), default=0)
+        return bool(_states(path.parent, names) == known["states"] and known["packed"] - newest > RECENT * 1e9)
 
     def write(folder: Path) -> Known:
-        table = file_states(path.parent, [path.name])
+        packed, table = time.time_ns(), _states(path.parent, [path.name])
         known = pack(folder)
-        known |= {"states": table + known.get("states", [])}
+        known |= {"states": table + known.get("states", []), "packed": packed}
         return known | {"digest": _digest(folder, known)}
 
     arrays, known = cached_arrays(place, is_current, write)
     marks = known["marks"] and [[Mark(cls, tuple(at)) for cls, at in marks] for marks in known["marks"]]
-    found = {name: np.asarray(arrays[name]) for name in ("offsets", "means", "squares", "ends", "digests")}
     files = [path.parent / name for name in known.get("files", [])]
-    store = BagStore(**found, packed=arrays.get("instances"), files=files, dtype=known["dtype"])
-    optional = {name: arrays.get(name) for name in ("rows", "instance_classes", "coords", "sizes")}
+    extra: Known = {name: arrays[name] for name in ("rows", "instance_classes", "coords", "sizes") if name in arrays}
+    extra |= {name: known[name] for name in ("kind", "frames_per_second") if name in known}
     return OwnBags(
-        path, known["bags"], np.array(arrays["labels"]), known["classes"], store, known["digest"], known["groups"],
-        known["split"], known["ignored"], known.get("features") or [f"f{number}" for number in range(store.width)],
-        marks=marks, kind=known.get("kind", ""), frames_per_second=known.get("frames_per_second", 0.0), **optional,
+        path, known["bags"], np.array(arrays["labels"]), known["classes"], open_store(arrays, known["dtype"], files),
+        known["digest"], known["groups"], known["split"], known["ignored"], known.get("features", []), marks=marks,
+        **extra,
     )  # fmt: skip
+
+
+def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
+    """Return the name, size and times of files, which change with a file; the name alone where there is none."""
+    return [[name, *file_state(folder / name)] for name in names]
 
 
 def _digest(folder: Path, known: Known) -> str:

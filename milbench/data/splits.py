@@ -77,7 +77,10 @@ def read_folds(path: Path, table: OwnBags, folds: int, repeats: int) -> list[lis
             or the folds of a repetition do not hold every bag once, or put bags of a group apart.
     """
     try:
-        names = [[[str(bag) for bag in fold] for fold in one] for one in json.loads(path.read_text("utf-8"))]
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, list) or not content:
+            raise TypeError("expected a list of repetitions")
+        names = [[[str(bag) for bag in fold] for fold in repetition] for repetition in content]
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"{path} cannot be read as folds, lists of test bags: {error}") from None
     shape = f"{len(names)} x {' or '.join(sorted({str(len(repetition)) for repetition in names}))}"
@@ -121,8 +124,11 @@ def _apart(
     units = len({table.groups[bag] for bag in bags}) if table.groups else len(bags)
     if units < 2:
         what = "group" if table.groups else "bag"
+        if len(bags) == len(table):
+            raise UsageError(f"{table.path}: 1 {what} cannot be split into two parts, expected at least 2 {what}s")
         raise UsageError(
-            f"{table.path}: 1 {what} is left, which cannot be split; expected 3 {what}s in all, or 2 and validation = 0"
+            f"{table.path}: beside the {what}s to test on there is 1 {what}, which cannot be split to train and to "
+            f"validate on; expected at least 3 {what}s in all, or validation = 0"
         )
     most = min(max(round(1 / min(share, 1 - share)), _MOST_FOLDS), units)
     # A share of 0.2 is one of five folds, and one of 0.4 two of them.

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -58,10 +58,6 @@ class Table:
         """Return how a message names a row, counted from 0 where these rows begin."""
         return row_name(self.path, row + int(self.frame.index[0]))
 
-    def named(self, files: Sequence[str]) -> list[str]:
-        """Return how messages name files, one a row."""
-        return [f"{self.place(row)}: {file}" for row, file in enumerate(files)]
-
     def __contains__(self, name: str) -> bool:
         return name in self.frame
 
@@ -70,59 +66,73 @@ class Table:
         """The names of the columns."""
         return list(self.frame.columns)
 
-    def column(self, name: str) -> pd.Series[Any]:
-        """Return a column; raise UsageError where there is none."""
+    def column(self, name: str, what: str) -> pd.Series[Any]:
+        """Return a column; raise UsageError, which says what it should hold, where there is none."""
         if name not in self.frame:
-            raise UsageError(f"{self.path}: " + none_named("column", name, self.columns))
+            near = closest(name, self.columns)
+            hint = f"; did you mean {near!r}?" if near else ""
+            for mark, separators in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
+                if len(self.columns) == 1 and mark in self.columns[0]:
+                    hint = f"; its columns seem to be separated by {separators}, expected commas"
+            raise UsageError(f"{self.path} has no column {name!r} ({what}){hint} (it has: {shown(self.columns)})")
         return self.frame[name]
 
-    def texts(self, name: str) -> Texts:
+    def texts(self, name: str, what: str = "") -> Texts:
         """Return a column as text, without spaces around it; what is missing is "".
 
         Raises:
             UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.
         """
-        values = self.column(name)
+        values = self.column(name, what)
         if values.dtype == object:
             for row, value in enumerate(values):
                 if not isinstance(value, str) and isinstance(value, Collection):
+                    kind = "bytes" if isinstance(value, bytes | bytearray) else "a list"
                     expected = "expected text or a number; several classes are one text with ';' between them"
-                    raise UsageError(f"{self.place(row)}: the column {name!r} holds a list or bytes, {expected}")
+                    raise UsageError(f"{self.place(row)}: the column {name!r} holds {kind}, {expected}")
         codes, found = pd.factorize(values)
         texts = [str(value).strip() for value in found.tolist()] + [""] * bool((codes < 0).any())
         merged, different = pd.factorize(np.array(texts, dtype=object))
         return Texts(merged[codes].astype(np.int64), list(different))
 
-    def filled(self, name: str) -> Texts:
+    def filled(self, name: str, what: str, expected: str) -> Texts:
         """Return a column as text. Raises UsageError for an empty field."""
-        found = self.texts(name)
+        found = self.texts(name, what)
         if "" in found.texts:
-            raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty")
+            raise UsageError(f"{self.place(found.row_of(''))}: the column {name!r} is empty, expected {expected}")
         return found
 
-    def unique(self, name: str) -> list[str]:
-        """Return a column as text. Raises UsageError for an empty field, or one that is in two rows."""
-        found = self.filled(name)
+    def files(self, name: str, kind: str) -> list[str]:
+        """Return a column with the path of another file in every row; `kind` says what a file holds, such as "image".
+
+        Raises:
+            UsageError: there is no such column, a field of it is empty, or a file is in two rows.
+        """
+        found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
         if len(found.texts) < len(found.codes):
             row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
-            text = found.texts[found.codes[row]]
-            before = self.place(found.row_of(text)).rpartition(", ")[2]
-            raise UsageError(f"{self.place(row)}: the {name} {text!r} is in {before} too, expected one row")
+            file = found.texts[found.codes[row]]
+            before = self.place(found.row_of(file)).rpartition(", ")[2]
+            raise UsageError(f"{self.place(row)}: {file!r} is the {kind} of {before} too, expected a row for each")
         return found.texts
 
-    def matching(self, pattern: str) -> list[str]:
-        """Return the columns that names or patterns, with ";" between them, name. Raises UsageError where none is."""
+    def matching(self, pattern: str, what: str) -> list[str]:
+        """Return the columns that names or patterns, with ";" between them, name; `what` says what they hold.
+
+        Raises:
+            UsageError: there is no such column.
+        """
         found: dict[str, None] = {}
         for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
             names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
             if not names:
-                self.column(part)
+                self.column(part, f"a column {what}")
             found |= dict.fromkeys(names)
         return list(found)
 
     def label_columns(self, where: str) -> list[str]:
         """Return the column of label sets, or the columns of 0 and 1 that a pattern or list names."""
-        return self.matching(where) if SEPARATOR in where or "*" in where else [where]
+        return self.matching(where, "of 0 and 1, one a class") if SEPARATOR in where or "*" in where else [where]
 
     def numbers(self, names: list[str]) -> NDArray[np.float32]:
         """Return columns (N, D) as numbers. Raises UsageError where a field holds none."""
@@ -138,6 +148,7 @@ class Table:
             got = str(self.frame[names[which]].iloc[bad[0]])
             raise UsageError(
                 f"{self.place(int(bad[0]))}: column {names[which]!r} is {got!r}, expected a number"
+                + (" with a decimal point" if re.fullmatch(_DECIMAL_COMMA, got) else "")
                 + ("" if got.strip() else "; task.features names the columns to take, where this is none")
                 + (f" (and so in {bad.size - 1} more rows)" if bad.size > 1 else "")
             )
@@ -148,13 +159,12 @@ class Table:
 
         A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
         """
-        frame = self.frame[names]
-        columns = zip(names, frame.dtypes, frame.notna().any(), strict=True)
-        return [
-            name
-            for name, dtype, filled in columns
-            if not _NAMELESS.fullmatch(name) and (filled if dtype.kind in "biuf" else _are_numbers(frame[name]))
-        ]
+        known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
+        kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
+
+        named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
+        return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,15 +181,12 @@ class Bagged:
         found: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
         return found
 
-    def check_equal(self, what: str, values: NDArray[Any], text: Callable[[int], str]) -> None:
-        """Raise UsageError where the rows of a bag have two values; `text` returns the one of a row for the message."""
+    def unlike(self, values: NDArray[Any]) -> tuple[int, int] | None:
+        """Return the first row that differs from the first one of its bag, and this one; None where there is none."""
         before = self.first[self.codes]
-        rows = np.flatnonzero((values != values[before]).reshape(len(values), -1).any(axis=1))
-        if rows.size:
-            row, first = int(rows[0]), int(before[rows[0]])
-            bag, where = self.names[self.codes[row]], self.table.place(first).rpartition(", ")[2]
-            found = f"bag {bag!r} has the {what} {text(row)}, and {text(first)} in {where}"
-            raise UsageError(f"{self.table.place(row)}: {found}")
+        differs = values != values[before]
+        rows = np.flatnonzero(differs if differs.ndim == 1 else differs.any(axis=1))
+        return (int(rows[0]), int(before[rows[0]])) if rows.size else None
 
     def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from.
@@ -195,24 +202,33 @@ class Bagged:
         used = table.label_columns(where)
         if used != [where]:
             names, sets = used, _indicators(table, used)
+            if wrong := [name for name in used if SEPARATOR in name]:
+                what = f"the column {wrong[0]!r} names a class with {SEPARATOR!r} in it, which stands between classes"
+                raise UsageError(f"{table.path}: {what}")
         else:
-            texts = table.texts(where)
+            texts = table.texts(where, "the classes of a bag")
             of_text = [frozenset(filter(None, map(class_name, text.split(SEPARATOR)))) for text in texts.texts]
             names = sorted(frozenset().union(*of_text))
             sets = np.array([[name in found for name in names] for found in of_text], bool).reshape(len(of_text), -1)
             sets = sets[texts.codes]
         if classes:
-            given = list(dict.fromkeys(class_name(name) for name in classes.split(SEPARATOR) if name.strip()))
+            given = [class_name(name) for name in classes.split(SEPARATOR) if name.strip()]
+            if len(set(given)) < len(given):
+                raise UsageError(f"{table.path}: classes = {classes!r} names a class twice, expected each once")
             strange = sets[:, [name not in given for name in names]].any(axis=1)
             if strange.any():
                 row = int(strange.argmax())
                 stranger = min(n for n, there in zip(names, sets[row], strict=True) if there and n not in given)
-                raise UsageError(f"{table.place(row)}: " + none_named("class", stranger, given))
+                raise unknown_class(table.place(row), stranger, given)
             at = [names.index(name) if name in names else len(names) for name in given]
             sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], given
         if not names:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
-        self.check_equal("labels", sets, lambda row: set_text(np.array(names)[sets[row]].tolist()))
+        if found := self.unlike(sets):
+            got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
+            place, before = table.place(found[0]), table.place(found[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[found[0]]]
+            raise UsageError(f"{place}: bag {bag!r} has the labels {got}, expected those of its {before}, {known}")
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
@@ -223,8 +239,12 @@ class Bagged:
         """
         if name not in self.table:
             return None
-        found = self.table.filled(name)
-        self.check_equal(name, found.codes, lambda row: repr(found.texts[found.codes[row]]))
+        found = self.table.filled(name, "", f"the {name} of the bag")
+        if unlike := self.unlike(found.codes):
+            value, known = (found.texts[found.codes[row]] for row in unlike)
+            row, before = self.table.place(unlike[0]), self.table.place(unlike[1]).rpartition(", ")[2]
+            bag = self.names[self.codes[unlike[0]]]
+            raise UsageError(f"{row}: bag {bag!r} has the {name} {value!r}, and {known!r} in {before}")
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
@@ -236,8 +256,10 @@ class Bagged:
         split = self.values("split")
         for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
+                near = closest(value, SPLITS)
+                hint = f"; did you mean {near!r}?" if near else ""
                 place = self.table.place(self.table.texts("split").row_of(value))
-                raise UsageError(f"{place}: " + none_named("part of a split", value, SPLITS))
+                raise UsageError(f"{place}: split {value!r}{hint}, expected {', '.join(SPLITS)}")
         if split and (lacking := [part for part in ("train", "test") if part not in split]):
             raise UsageError(f"{self.table.path}: the column 'split' puts no bag into {lacking[0]}")
         return split
@@ -246,12 +268,12 @@ class Bagged:
         """Return (N,) the class of every row from the column `instance_label`, C where it is empty: background."""
         if "instance_label" not in self.table:
             return None
-        texts = self.table.texts("instance_label")
+        texts = self.table.texts("instance_label", "the class of an instance")
         number = {"": len(names), **{name: c for c, name in enumerate(names)}}
         known = [class_name(text) for text in texts.texts]
         for text, name in zip(texts.texts, known, strict=True):
             if name not in number:
-                raise UsageError(f"{self.table.place(texts.row_of(text))}: " + none_named("class", name, names))
+                raise unknown_class(self.table.place(texts.row_of(text)), name, names)
         found = np.array([number[name] for name in known], np.int64)[texts.codes]
         strange = ~np.pad(labels, ((0, 0), (0, 1)), constant_values=True)[self.codes, found]
         if strange.any():
@@ -264,53 +286,66 @@ class Bagged:
         """Return what the column `boxes` or `events` says of every bag, none where its field is empty.
 
         Raises:
-            UsageError: a field is not JSON of the form that `PLACES` says, or the classes are not the label set.
+            UsageError: a field is not JSON of the form that `EXPECTED` says, or the classes are not the label set.
         """
         if column not in self.table:
             return None
         found = []
-        for row, text in enumerate(self.table.texts(column).values()):
+        for row, text in enumerate(self.table.texts(column, column).values()):
             marks = _marks(text, column, names, self.table.place(row)) if text else []
             there, expected = {mark.cls for mark in marks}, set(np.flatnonzero(labels[row]).tolist())
             if text and there != expected:
-                got, known = (set_text(names[c] for c in some) for some in (there, expected))
-                raise UsageError(f"{self.table.place(row)}: the {column} are of {got}, expected the labels {known}")
+                raise UsageError(
+                    f"{self.table.place(row)}: the {column} are of {set_text(names[c] for c in there)}, expected one "
+                    f"of every class of the labels {set_text(names[c] for c in expected)} and of no other, or an empty "
+                    "field"
+                )
             found.append(marks)
         return found
 
 
-PLACES = {
-    "boxes": "[class, left, top, right, bottom] in pixels, left < right and top < bottom",
-    "events": "[class, start, end] in seconds, 0 <= start < end",
+EXPECTED = {
+    "boxes": ("box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
+    "events": ("event", "[class, start, end] in seconds, 0 <= start < end"),
 }
-"""What a column of places holds a list of."""
+"""What a column of places holds: the name of one, and its form."""
+LATEST = 1e12
+"""Seconds; an event that ends later is a mistake."""
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
     """Return marks from JSON, events as they begin. Raises UsageError for anything else."""
+    one, form = EXPECTED[column]
     try:
-        items = [(class_name(str(name)), tuple(at)) for name, *at in json.loads(text)]
-        right = all(_is_place(at, column) for _, at in items)
-    except (ValueError, TypeError, RecursionError):
-        right = False
-    if not right:
-        raise UsageError(f"{place}: {column} are {text[:60]!r}, expected a list of {PLACES[column]}")
-    for name, _ in items:
-        if name not in names:
-            raise UsageError(f"{place}: " + none_named("class", name, names))
-    marks = [Mark(names.index(name), at) for name, at in items]
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{place}: {column} {text[:60]!r} cannot be read as JSON ({error}), expected [{form}]"
+        ) from None
+    if not isinstance(items, list):
+        raise UsageError(f"{place}: {column} are {text[:60]!r}; expected a list of {form}")
+    for item in items:
+        whole = isinstance(item, list) and len(item) == form.count(",", 0, form.index("]")) + 1
+        whole = whole and isinstance(item[0], str | int) and all(type(n) in (int, float) for n in item[1:])
+        if not (whole and _is_place(item[1:])):
+            raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
+    article = "an" if one[0] in "aeiou" else "a"
+    found = [class_name(str(name)) for name, *_ in items]
+    if strange := [name for name in found if name not in names]:
+        raise unknown_class(place, strange[0], names, f"{article} {one}")
+    marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
 
-def _is_place(at: tuple[float, ...], column: str) -> bool:
-    axes = 2 if column == "boxes" else 1
-    ordered = len(at) == 2 * axes and all(low < high for low, high in zip(at[:axes], at[axes:], strict=True))
-    return ordered and all(map(math.isfinite, at)) and (column == "boxes" or at[0] >= 0)
+def _is_place(at: list[float]) -> bool:
+    if not all(map(math.isfinite, at)):
+        return False
+    return 0 <= at[0] < at[1] < LATEST if len(at) == 2 else at[0] < at[2] and at[1] < at[3]
 
 
 def bagged(table: Table, bag: str) -> Bagged:
     """Return the rows of a table in bags by the names in a column. Raises UsageError where one is missing."""
-    found = table.filled(bag)
+    found = table.filled(bag, "the bag that an instance belongs to", "a bag")
     return Bagged(table, found.codes, found.texts)
 
 
@@ -322,11 +357,12 @@ def class_name(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def none_named(kind: str, name: str, names: Sequence[str]) -> str:
-    """Return what a message says of a name that is none of those of its kind, with the closest of them."""
+def unknown_class(place: str, name: str, names: list[str], what: str = "") -> UsageError:
+    """Return the error of a name that is no class, with the closest class; `what` has it, such as "a box"."""
     near = closest(name, names)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no {kind} {name!r}{hint} (there are: {shown(names)})"
+    found = f"{what} of {name!r}, which is no class" if what else f"{name!r} is no class"
+    return UsageError(f"{place}: {found}{hint} (there are: {shown(names)})")
 
 
 def set_text(names: Iterable[str]) -> str:
@@ -346,7 +382,8 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
     Raises:
         UsageError: the file is missing, a folder, empty or damaged, or of another kind.
     """
-    return Table(path, pd.concat(read_chunks(path, {*NAMES, *text})))
+    chunks = [*read_chunks(path, {*NAMES, *text})]
+    return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
 
 
 _DECIMAL_COMMA = r"\s*[-+]?\d*,\d+\s*"
@@ -356,12 +393,12 @@ _NAMELESS = re.compile(r"Unnamed: \d+(\.\d+)*")
 
 def _are_numbers(fields: pd.Series[Any]) -> bool:
     """Return whether most fields are numbers, all are or are empty, or most are as many languages write numbers."""
-    if fields.dtype.kind in "Mm":
-        return False
     known = pd.to_numeric(fields, errors="coerce").notna()
-    text = fields.astype(str).str.strip()
-    whole = known.any() and (known | fields.isna() | (text == "")).all()
-    return bool(known.mean() > 0.5 or whole or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
+    if known.mean() > 0.5:
+        return True
+    text = fields.astype(str)
+    empty = fields.isna() | (text.str.strip() == "")
+    return bool((known.any() and (known | empty).all()) or text.str.fullmatch(_DECIMAL_COMMA).mean() > 0.5)
 
 
 def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:

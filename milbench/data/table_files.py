@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,16 @@ import pandas as pd
 
 from milbench._utils import extras
 from milbench._utils.files import write_atomically
-from milbench.errors import UsageError
+from milbench.errors import UsageError, closest
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (*SEPARATORS, ".parquet", ".arrow", ".feather")
 _KINDS = " or ".join((", ".join(ENDINGS[:-1]), ENDINGS[-1]))
 CHUNK = 1 << 23
 """Fields of a table that are in memory together, of text files."""
+WIDE = 1000
+"""Columns; pandas keeps each one of a wider table for itself, and a copy has them together. To name types of some takes
+longer there than to convert their fields one by one."""
 
 
 def is_table(path: Path) -> bool:
@@ -49,7 +52,7 @@ def column_names(path: Path) -> list[str]:
     if (separator := SEPARATORS.get(path.suffix.lower())) is None:
         return list(next(read_chunks(path, ())).columns)
     with _as_table(path):
-        return [name.strip() for name in next(_rows(path, separator), [])]
+        return [name.strip() for name in _header(path, separator)]
 
 
 def read_chunks(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
@@ -87,8 +90,11 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, expected a table: a file {_KINDS}")
     if not path.is_file():
-        raise UsageError(f"there is no file {path}, expected a table {_KINDS}")
+        near = closest(path.name, [other.name for other in path.parent.glob("*") if is_table(other)])
+        raise UsageError(f"there is no table {path}{f'; did you mean {near!r} beside it?' if near else ''}")
     check_kind(path)
 
 
@@ -99,16 +105,25 @@ def _as_table(path: Path) -> Iterator[None]:
         yield
     except UsageError:
         raise
+    except UnicodeDecodeError as error:
+        reason = f"it is no text in UTF-8 ({error.reason}, byte {error.start}); save it so"
+        raise UsageError(f"{path} cannot be read as a table: {reason}") from None
+    except pd.errors.EmptyDataError:
+        raise UsageError(f"{path} is empty, expected a header and a row an instance") from None
     except Exception as error:  # noqa: BLE001 every reader has errors of its own for a damaged file
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
+
+
+def _format(path: Path) -> str:
+    return "parquet" if path.suffix.lower() == ".parquet" else "feather"
 
 
 def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
         yield from _csv(path, text, separator)
     else:
-        read = pd.read_parquet if path.suffix.lower() == ".parquet" else pd.read_feather
-        yield read(path).reset_index(drop=True)
+        frame = pd.read_parquet(path) if _format(path) == "parquet" else pd.read_feather(path)
+        yield frame.reset_index(drop=True)
 
 
 class _CountingFile(io.FileIO):
@@ -123,55 +138,81 @@ class _CountingFile(io.FileIO):
 
 
 def _csv(path: Path, text: Collection[str], separator: str) -> Iterator[pd.DataFrame]:
-    header = next(_rows(path, separator), [])
+    header = _header(path, separator)
     for name, count in Counter(map(str.strip, header)).items():
         if name and count > 1:  # pandas would rename the second
             raise UsageError(f"{path}, row 1: {count} columns are named {name!r}, expected one")
+    wide = len(header) > WIDE
+    kinds = {name: str for name in header if name.strip() in text}
     raw = _CountingFile(path)
     rows, checked = 0, False
     with io.BufferedReader(raw, 1 << 20) as file:
         chunks = pd.read_csv(
-            file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True, low_memory=False,
-            chunksize=max(64, CHUNK // max(1, len(header))),
-            converters={name: str for name in header if name.strip() in text},
+            file, sep=separator, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True,
+            chunksize=max(64, CHUNK // max(1, len(header))), low_memory=False,
+            dtype=None if wide else kinds, converters=kinds if wide else None,
         )  # fmt: skip
         for chunk in chunks:
-            # Together: pandas keeps each column for itself, which takes long where there are more columns than rows.
-            frame = chunk.copy() if len(header) > len(chunk) else chunk
+            frame = chunk.copy() if wide else chunk
             last = frame.iloc[:, -1]
             numbers = pd.RangeIndex(rows, rows + len(frame))
             # In a row with too few fields the last one is empty; one with too many makes the first ones an index.
             if not (checked or (frame.index.equals(numbers) and not (last.isna() | (last == "")).any())):
                 checked = True
-                _check_rows(path, separator)
+                _check_fields(path, separator, len(header))
             frame.index = numbers
             rows += len(frame)
             yield frame
-    if raw.lines > rows + 1 and not checked:
-        _check_rows(path, separator)
+    if raw.lines > rows + 1:
+        _check_quotes(path, separator, [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes])
 
 
-def _rows(path: Path, separator: str) -> Iterator[list[str]]:
-    """Yield the fields of the rows of a text file, header first; what follows a closed quotation mark is an error."""
+def _rows(path: Path, separator: str, *, strict: bool = False) -> Iterator[list[str]]:
+    """Yield the fields of the rows of a text file, header first; `strict` as in csv.reader."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file)  # a space there is no mistake
-        yield from filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True))
+        # A space behind a quotation mark is no mistake.
+        lines = (re.sub(rf'" +(?={separator}|\r?\n|$)', '"', line) for line in file) if strict else file
+        yield from filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=strict))
 
 
-def _check_rows(path: Path, separator: str) -> None:
-    """Raise UsageError for a row with more or fewer fields than the header, or a quotation mark closed in a later row.
+def _header(path: Path, separator: str) -> list[str]:
+    return next(_rows(path, separator), [])
 
-    It takes longer than to read the table.
-    """
-    rows = _rows(path, separator)
-    expected, row = len(next(rows)), 0
+
+def _check_fields(path: Path, separator: str, expected: int) -> None:
+    """Raise UsageError for a row with more or fewer fields than the header. It takes as long as to read the table."""
+    for row, fields in enumerate(_rows(path, separator), start=-1):
+        if len(fields) != expected:
+            found = f"got {len(fields)} fields, expected {expected} as in the header"
+            raise UsageError(f"{row_name(path, row)}: {found}")
+
+
+def _check_quotes(path: Path, separator: str, numeric: Sequence[bool]) -> None:
+    """Raise UsageError for a row whose quotation mark is closed in a later row; `numeric` says which columns are."""
+    row = -1  # the header
     try:
-        for row, fields in enumerate(rows, start=1):
-            if len(fields) != expected:
-                found = f"got {len(fields)} fields, expected {expected} as in the header"
-                raise UsageError(f"{row_name(path, row - 1)}: {found}")
+        for fields in _rows(path, separator, strict=True):
+            if any("\n" in text and _holds_rows(text, separator, numeric, at) for at, text in enumerate(fields)):
+                break
+            row += 1
+        else:
+            return
     except csv.Error as error:
-        raise UsageError(
-            f"{row_name(path, row)}: {error}; a quotation mark that is part of a text is written twice, in quotation "
-            'marks, as in "5"" wide"'
-        ) from None
+        if "expected after" not in str(error):  # else something stands between a quotation mark and the next field
+            return
+    raise UsageError(
+        f"{row_name(path, row)}: a quotation mark is closed in a later row, expected in its own; one that "
+        'is part of a text is written twice, in quotation marks, as in "5"" wide"'
+    )
+
+
+def _holds_rows(text: str, separator: str, numeric: Sequence[bool], at: int) -> bool:
+    """Return whether the lines of a field are the end of a row, rows, and the beginning of one, by their numbers."""
+    first, *whole, last = text.split("\n")
+    pieces: list[str] = []
+    for line, expected in [(first, numeric[at:]), *((line, numeric) for line in whole), (last, numeric[: at + 1])]:
+        found = line.rstrip("\r").split(separator)
+        if len(found) != len(expected):
+            return False
+        pieces += [piece for piece, is_number in zip(found, expected, strict=True) if is_number]
+    return bool(pieces) and bool(pd.to_numeric(pd.Series(pieces), errors="coerce").notna().all())

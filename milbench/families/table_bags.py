@@ -76,6 +76,8 @@ class TableBags(Task):
     def __init__(
         self, table: str, folds: int, repeats: int, folds_file: str, test: float, validation: float, batch_bags: int
     ) -> None:
+        if folds == 1:
+            raise UsageError(f"{self.name}: folds = 1 leaves no bag to train on, expected 2 or more, or 0 for none")
         if not folds and (given := f"repeats = {repeats}" if repeats > 1 else folds_file and "folds_file"):
             raise UsageError(f"{self.name}: {given} needs the number of folds, such as folds = 10")
         if (1 / folds if folds else test) + validation >= 1:

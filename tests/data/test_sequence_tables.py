@@ -139,17 +139,17 @@ def test_a_table_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
-    ("", "t.csv cannot be read as a table: No columns"),
+    ("", "t.csv is empty"),
     ("file,labels\n", "has no rows below its header"),
-    ("file,labels\na.npy,x\na.npy,y\n", "row 3: the file 'a.npy' is in row 2 too"),
+    ("file,labels\na.npy,x\na.npy,y\n", "row 3: 'a.npy' is the sequence of row 2 too"),
     ("file,labels\na.npy,x,y\n", "row 2: got 3 fields, expected 2"),
-    ("file,labels,split\na.npy,x,trian\n", "row 2: there is no part of a split 'trian'; did you mean 'train'"),
-    ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: events are '\[\[.x., 1\]\]', expected a list of \[class"),
-    ("file,labels,events\na.npy,x,{\n", "row 2: events are '{', expected"),
-    ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: events are '\[\[.x., 2, 1\]\]', expected"),
-    ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: events are .*, expected a list"),
+    ("file,labels,split\na.npy,x,trian\n", "row 2: split 'trian'; did you mean 'train'"),
+    ('file,labels,events\na.npy,x,"[[""x"", 1]]"\n', r"row 2: the event \['x', 1\] is wrong; expected \[class"),
+    ("file,labels,events\na.npy,x,{\n", "row 2: events '{' cannot be read as JSON"),
+    ('file,labels,events\na.npy,x,"[[""x"", 2, 1]]"\n', r"row 2: the event \['x', 2, 1\] is wrong"),
+    ('file,labels,events\na.npy,x,"[[""x"", NaN, 1]]"\n', r"row 2: the event .* is wrong"),
     ('file,labels,events\na.npy,x;z,"[[""x"", 0, 1]]"\n', r"row 2: the events are of \{x\}, .* the labels \{x, z\}"),
-    ('file,labels,events\na.npy,xy,"[[""yx"", 0, 1]]"\n', "row 2: there is no class 'yx'; did you mean 'xy'"),
+    ('file,labels,events\na.npy,xy,"[[""yx"", 0, 1]]"\n', "row 2: an event of 'yx', which is no class"),
 ])  # fmt: skip
 def test_a_wrong_table_is_one_line_that_names_the_place(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:

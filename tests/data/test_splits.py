@@ -109,8 +109,8 @@ def test_folds_of_a_file_that_put_a_group_apart_are_refused(tmp_path: Path) -> N
 def test_too_few_bags_are_named() -> None:
     with pytest.raises(UsageError, match="folds = 5 are more than its 4 bags"):
         drawn_folds(table(4), 5, 1)
-    with pytest.raises(UsageError, match="1 group is left, which cannot be split"):
+    with pytest.raises(UsageError, match="1 group cannot be split into two parts, expected at least 2 groups"):
         drawn_split(table(8, groups=1), 0.2, 0.1, 0)
-    with pytest.raises(UsageError, match=r"1 bag is left, .* 3 bags in all, or 2 and validation = 0"):
+    with pytest.raises(UsageError, match=r"1 bag, which cannot be .* at least 3 bags in all, or validation = 0"):
         drawn_split(table(2), 0.2, 0.1, 0)
     assert len(drawn_split(table(2), 0.2, 0.0, 0).train) == 1

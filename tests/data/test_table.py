@@ -39,9 +39,9 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("missing.csv", None, "no file .*missing.csv, expected a table .csv, .tsv, .parquet, .arrow or .feather"),
-        ("folder.csv", "", "there is no file .*folder.csv, expected a table"),
-        ("empty.csv", b"", "cannot be read as a table: No columns"),
+        ("missing.csv", None, "there is no table .*missing.csv; did you mean 'missin.csv' beside it"),
+        ("folder.csv", "", "is a folder, expected a table: a file .csv, .tsv, .parquet, .arrow or .feather"),
+        ("empty.csv", b"", "is empty, expected a header"),
         ("header.csv", b"bag,labels,f0\n", "has no rows below its header"),
         ("t.xlsx", b"PK", "expected a table .csv.*got a file .xlsx"),
         ("t", b"a", "got a file without an ending"),
@@ -53,7 +53,12 @@ def test_names_of_bags_stay_text(tmp_path: Path) -> None:
         (
             "quote.csv",
             b'bag,labels,f0,note\na,x,1,"5 inch\nb,,2,plain\nc,x,3,"6 inch\nd,,4,plain\n',
-            "quote.csv, row 2: .* a quotation mark that is part of a text is written twice",
+            "quote.csv, row 2: a quotation mark is closed in a later row, expected in its own",
+        ),
+        (
+            "middle.csv",
+            b'bag,note,labels,f0\na,"foo,x,1\nb,bar",y,2\nc,p,y,3\n',
+            "middle.csv, row 2: a quotation mark is closed in a later row",
         ),
         ("ragged.csv", b"bag,labels\na,b,c,d\ne,f\n1,2,3,4,5,6\n", "cannot be read as a table"),
     ],
@@ -62,6 +67,7 @@ def test_what_is_no_table_is_named_in_one_line(
     tmp_path: Path, name: str, content: bytes | str | dict[str, list[Any]] | None, complaint: str
 ) -> None:
     path = tmp_path / name
+    (tmp_path / "missin.csv").write_text("bag\n1\n")
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif isinstance(content, dict):

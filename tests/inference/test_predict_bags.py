@@ -117,8 +117,8 @@ def test_a_table_gives_label_sets_with_probabilities_and_places(
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("bags,f0,f1\na,1,2\n", "there is no column 'bag'; did you mean 'bags'?"),
-        ("bag,f0,f_1\na,1,2\n", "there is no column 'f1'; did you mean 'f_1'?"),
+        ("bags,f0,f1\na,1,2\n", "has no column 'bag' (the bag that an instance belongs to); did you mean 'bags'?"),
+        ("bag,f0,f_1\na,1,2\n", "has no column 'f1' (a feature); did you mean 'f_1'?"),
         ("bag,f0,f1\na,1,2\na,1,high\n", "row 3: column 'f1' is 'high', expected a number"),
         ("bag,f0,f1\na,1,2\na,1e60,2\n", "bag 'a', instance 1 (from 0): a feature is not finite"),
     ],
@@ -196,7 +196,7 @@ def test_images_are_placed_in_their_own_pixels(tmp_path: Path) -> None:
     side_x, side_y = float(centres[1][0]), float(centres[0][middle])
     assert (x[0], y[0]) == pytest.approx((side_x * 100 / 64, side_y * 100 / 64)), "an even image is scaled"
     assert (x[1], y[1]) == pytest.approx((side_x * 200 / 64, (side_y - 16) * 200 / 64)), "16 rows above are no image"
-    with pytest.raises(UsageError, match="1 of 1 files cannot be read"):
+    with pytest.raises(UsageError, match="1 of 1 images cannot be read"):
         next(task.read_bags([PLUGINS / "tiny_task.py"], network))
 
 
