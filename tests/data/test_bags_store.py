@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -129,3 +130,42 @@ def test_what_a_killed_process_leaves_is_no_store_and_is_removed_later(tmp_path:
     assert not list(tmp_path.glob(".bags/slides*"))
     assert len(load_features(table, FILES)) == 6
     assert [path.name.partition("-")[0] for path in (tmp_path / ".bags").iterdir()] == ["slides.csv"]
+
+
+CELL = """
+import resource, sys
+import torch
+from milbench import generator, load_loss, load_task
+def main():
+    held = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
+    task = load_task("feature-bags", table=sys.argv[1], bag="slide_id", labels="label", features="features/*.npy",
+                     instances=4000, batch_instances=32_000)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + 900_000_000, -1))
+    task.check_data(None)
+    task.prepare(None, torch.device("cpu"))
+    network, loss = task.network(0), load_loss("exact")
+    for bags in task.train_batches(0, generator("epoch")):
+        assert bags.instances.shape[1] == 4000
+        loss(network(bags.instances), bags.labels, bags.mask).mean().backward()
+    print("done", bags.instances.shape)
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the limits of Linux")
+def test_two_cells_at_once_share_more_data_than_each_may_hold(tmp_path: Path) -> None:
+    """Of 1.5 GB in sparse files, under a limit of 0.9 GB of anonymous memory each."""
+    (tmp_path / "features").mkdir()
+    rows = ["slide_id,label"]
+    for n in range(10):
+        path = tmp_path / f"features/s{n}.npy"
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(36_600, 1024))
+        array[:10] = np.random.default_rng(n).normal(size=(10, 1024))
+        del array
+        rows.append(f"s{n},{'x' * (n % 2)}")
+    (tmp_path / "slides.csv").write_text("\n".join(rows))
+    assert sum(path.stat().st_size for path in tmp_path.glob("features/*")) > 1.49e9
+    table = tmp_path / "slides.csv"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    cells = [subprocess.Popen([sys.executable, "-c", CELL, table], env=env, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [b"done" in cell.communicate()[0] for cell in cells] == [True, True]
