@@ -16,19 +16,22 @@ LISTED = re.compile(r"\]\(([^/)]+)/report\.md\)")
 CARD = """<div class="card wide" markdown>
 **[{name}]({name}/report.md)**
 
-[![{name}: the losses and what they reach]({name}/picture.png)]({name}/report.md)
+[![{name}: the losses and what they reach]({name}/{picture})]({name}/report.md)
 
 *{title}*
 
 {sentence}
 </div>
 """
-PAGE = """# Published reports
+PAGE = """---
+hide: [toc]
+---
+# Published reports
 
 A report is what `milbench report` writes: one page with its tables and figures in it. What its numbers mean:
 [statistics of a report](../docs/statistics.md).
 
-<div class="cards" markdown>
+<div class="cards wide" markdown>
 {cards}
 </div>
 
@@ -45,7 +48,8 @@ def files() -> dict[str, str | bytes]:
     made: dict[str, str | bytes] = {"gallery.md": PAGE.format(cards=cards, notes=listed.partition("\n")[2].strip())}
     for name in names:
         made[f"reports/{name}/index.html"] = _page(name)
-        made[f"reports/{name}/picture.png"] = (REPORTS / name / _first_picture(name)).read_bytes()
+        first = _first_picture(name)
+        made[f"reports/{name}/{first}"] = (REPORTS / name / first).read_bytes()
     return made
 
 
@@ -63,7 +67,8 @@ def _card(name: str) -> str:
     sentence = next((line for line in lines if line.startswith("**")), None)
     if sentence is None or not lines[0].startswith("# "):
         raise ValueError(f"reports/{name}/report.md has no title or no sentence: render it again")
-    return CARD.format(name=name, title=lines[0].removeprefix("# "), sentence=sentence.strip("*"))
+    title = lines[0].removeprefix("# ")
+    return CARD.format(name=name, title=title, picture=_first_picture(name), sentence=sentence.strip("*"))
 
 
 def _first_picture(name: str) -> str:

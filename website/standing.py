@@ -13,11 +13,9 @@ from milbench._utils.palette import MUTED
 from website import REPOSITORY
 
 REPORT = "all-losses"
-SHORT = {"feature-bags": "birds"}
-"""Names of tasks that say more than those of the report."""
 VALUE = re.compile(r"([\d.]+)( ± [\d.]+)?( ✓)?")
 OTHERS = "#c3cad4"
-COLOURS = ("#0f766e", "#c2410c")
+COLOURS = ("#0f766e", "#c2410c", "#1d4ed8", "#7e22ce")
 """Of the variants of a loss."""
 
 
@@ -55,7 +53,7 @@ def places() -> dict[str, dict[str, Place]]:
         task, _, metric = title.partition(": ")
         if metric.startswith("set error"):
             values = {row[0]: row[number] for row in rows if VALUE.match(row[number])}
-            found[SHORT.get(task, task)] = {name: Place(text, float(text.split()[0])) for name, text in values.items()}
+            found[task] = {name: Place(text, float(text.split()[0])) for name, text in values.items()}
     return found
 
 
@@ -94,7 +92,7 @@ def picture(loss: str) -> bytes:
     axes.tick_params(length=0, labelsize=9)
     axes.spines[:].set_visible(False)
     if len(variants(loss)) > 1:
-        axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(COLOURS))
+        axes.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
