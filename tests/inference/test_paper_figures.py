@@ -15,7 +15,7 @@ from milbench.data.digit_struct import read
 from milbench.engine.folders import Root
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
-from milbench.inference.pages import RIGHT, WRONG
+from milbench.inference.overlay import RIGHT, WRONG
 from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish
 

@@ -22,7 +22,7 @@ from milbench.api import gallery as galleries
 from milbench.api.plan import Cell
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_model import write_model
-from milbench.inference.temperature import fit_temperature
+from milbench.inference.predict_bags import fit_temperature
 from milbench.networks.instance import InstanceMLP
 from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish

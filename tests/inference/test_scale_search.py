@@ -129,10 +129,8 @@ def test_pictures_whose_truth_is_known_are_counted(
     assert "✗ 90" in ran.out
     z = 1.959964
     half = z * math.sqrt(0.25 / 2 + z * z / 16) / (1 + z * z / 2)
-    assert (
-        f"1 of 2 read correctly: 50.0 % (Wilson's 95 % interval {50 - 100 * half:.1f} to {50 + 100 * half:.1f} %)"
-        in ran.out
-    )
+    bounds = f"{50 - 100 * half:.1f} to {50 + 100 * half:.1f}"
+    assert f"1 of 2 read correctly: 50.0 % (Wilson's 95 % interval {bounds} %)" in ran.out
     assert [about(name, "p")["truth"] for name in ("1", "2")] == ["12", "90"]
     for name in ("other/1.png", "other/2.png"):
         Path(name).parent.mkdir(exist_ok=True)

@@ -10,13 +10,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.evaluation.reading.batches import read_batch
-from milbench.evaluation.reading.error_patterns import (
-    PATTERNS,
-    error_pattern,
-    error_patterns,
-    is_vertical,
-    pattern_shares,
-)
+from milbench.evaluation.reading.error_patterns import PATTERNS, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
@@ -52,7 +46,7 @@ def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str
 
 def test_shares_add_up_to_the_error() -> None:
     read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    values = pattern_shares(error_patterns(read, truth))
+    values = pattern_shares([error_pattern(*pair) for pair in zip(read, truth, strict=True)])
     assert sum(values.values()) == pytest.approx(6 / 7)
     assert values["no_detection"] == 2 / 7
     assert set(values) == set(PATTERNS)
