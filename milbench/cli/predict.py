@@ -243,11 +243,10 @@ def _truth(model: Trained, truth: Path | None, images: list[Path]) -> dict[str, 
 
 
 def _share(correct: list[bool]) -> str:
-    """Return in words how many of the images were read correctly."""
     import numpy as np
 
     from milbench.api.outcomes import Outcomes
-    from milbench.report.statistics.shares import share_interval
+    from milbench.report.statistics.intervals import share_interval
 
     bounds = share_interval(Outcomes(np.array(correct), np.ones(len(correct)), "images"))
     share, low, high = (100 * v for v in (sum(correct) / len(correct), *bounds))

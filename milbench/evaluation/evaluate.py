@@ -252,7 +252,6 @@ def _calibration(predictions: Mapping[Split, Predictions]) -> tuple[dict[str, fl
 
 
 def _nll(log_prob: Tensor | None, items: str) -> Outcomes | None:
-    """Return what each bag adds to the negative log-likelihood; None where that is infinite or not known."""
     if log_prob is None or not bool(log_prob.isfinite().all()):
         return None
     return outcomes_of(-log_prob, torch.ones_like(log_prob), items)

@@ -110,18 +110,6 @@ def box_average_precision(detections: Detections, truth: Truth, classes: int) ->
     The average precision is the area under precision over recall, where the precision at a recall is the largest at
     this recall or any higher one.
 
-    Examples:
-        One image with two instances of class 0; one detection finds the first, the other finds nothing.
-
-        >>> import torch
-        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [8.0, 0.0, 12.0, 2.0]]])
-        >>> truth = Truth(classes=torch.tensor([[0, 0]]), boxes=boxes)
-        >>> found = torch.tensor([[0.0, 0.0, 4.0, 2.0], [20.0, 0.0, 24.0, 2.0]], dtype=torch.float64)
-        >>> score = torch.tensor([0.9, 0.5], dtype=torch.float64)
-        >>> detections = Detections(torch.tensor([0, 0]), torch.tensor([0, 0]), score, found)
-        >>> box_average_precision(detections, truth, classes=1)  # precision 1 up to a recall of 1/2
-        0.5
-
     Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
     """
     # Where classes agree nowhere in the image, all overlaps are 0 and the detection is wrong.
@@ -144,7 +132,6 @@ def _area(boxes: Tensor) -> Tensor:
 
 
 def _first_of_instance(instance: Tensor, near: Tensor) -> Tensor:
-    """Return (D,) bool, whether a detection that is near its instance is the first one that is near to it."""
     first = torch.zeros_like(near)
     found: set[int] = set()
     for i in near.nonzero().flatten().tolist():

@@ -61,12 +61,10 @@ def best_label_threshold(presence: Tensor, labels: Tensor, near: float | None = 
 
 
 def _candidates(presence: Tensor) -> Tensor:
-    """Return every finite score, in order, and infinity."""
     return torch.cat([presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])])
 
 
 def _best_of(candidates: Tensor, right: Tensor, near: float | None) -> float:
-    """Return the threshold among candidates, in order, for which most is right; see `best_threshold`."""
     best = (right == right.max()).nonzero().flatten()
     if near is None:
         return float(candidates[best[len(best) // 2]])

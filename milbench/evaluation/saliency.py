@@ -26,17 +26,6 @@ def sensitivity(
     That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions`, (h, w)
     bool, show the class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
     arXiv:1811.12346, Section 5.5. `log_probs` makes log-probabilities of logits.
-
-    Examples:
-        The network has one class, whose logit at each pixel is twice the pixel; the background's logit is 0. At pixel 0
-        the class has probability 1/2, hence d log p / d I = 2 * (1 - 1/2).
-
-        >>> import torch
-        >>> def network(images):
-        ...     return torch.cat([2 * images, 0 * images], dim=1)
-        >>> positions = torch.tensor([[True, False]])
-        >>> sensitivity(network, torch.zeros(1, 1, 2), 0, positions)
-        tensor([[1., 0.]])
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
@@ -87,7 +76,6 @@ def gallery_saliency(
 
 
 def _positions(gallery: Gallery, bag: int) -> dict[int, Tensor]:
-    """Return the positions of each detected class of a bag, class -> (h, w) bool."""
     class_map = gallery.class_map(bag)
     positions = {}
     for c in sorted(gallery.detected(bag)):

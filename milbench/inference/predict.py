@@ -67,7 +67,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         UsageError: the picture is too small, or the network has no map of positions.
     """
     learnt = model.reader.learnt if model.reader else None
-    chosen = decoder or (model.reader.chosen if model.reader else "components")
+    chosen: Decoder = decoder or (model.reader.chosen if model.reader else "components")
     height, width = instances.shape[1:]
     check_size(model, width, height)
     scores = model.scores(instances)
@@ -213,6 +213,5 @@ def _indices(text: str) -> list[int]:
 
 
 def _even_centres(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Return centres of positions spread evenly over a picture."""
     ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
     return ys, xs

@@ -144,7 +144,6 @@ def label_sets(presence: Tensor, log_probs: Tensor, threshold: float | None) -> 
 
 
 def _strongest(batch: NamedBags, scores: Scores, log_probs: Tensor, bag: int, cls: int, name: str) -> dict[str, Any]:
-    """Return where the evidence for a class is strongest in a bag, with its probability there."""
     position = int(scores.strength[bag, cls].flatten().argmax())
     place = {column: values[bag].flatten()[position].item() for column, values in batch.places.items()}
     return {"class": name, **place, "probability": math.exp(log_probs[bag, cls].flatten()[position])}

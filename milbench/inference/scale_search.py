@@ -2,8 +2,7 @@
 
 The paper reads whole pictures at their own size. Here a picture of house numbers is read at several scales, and the
 scale is used whose label set, as the loss finds it there, is the most probable: at a wrong scale the classes are spread
-over many positions of low probability, and no label set is probable. The search has no learnt parameters and uses no
-labels.
+over many positions of low probability, and no label set is probable.
 """
 
 from __future__ import annotations

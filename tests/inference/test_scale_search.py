@@ -56,7 +56,6 @@ def trained(network: Network, task: str = "house-numbers") -> Trained:
 
 
 def house(side: int, width: int, height: int) -> Image.Image:
-    """A red and a green square on black, two sides apart."""
     pixels = np.zeros((height, width, 3), np.uint8)
     top, left = (height - side) // 2, (width - 4 * side) // 2
     pixels[top : top + side, left : left + side, 0] = 255

@@ -36,22 +36,16 @@ PRIOR_RUNS = 10.0
 class ComponentDecoder:
     """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
-    Args:
-        mass: a component with less mass is dropped.
-        apart: of two components of different classes whose middles are nearer than this, the one with less mass is
-            dropped.
-        tilt: a string is read from top to bottom where the middles are spread more than this many times as far down as
-            across. Middles of digits beside each other differ in height too, since the probability of
-            a 2 is largest at its foot and that of a 7 at its bar.
-        reach: for each class, how far one digit reaches in the direction of reading.
-        margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
+    A string is read from top to bottom where the middles of components are spread more than `tilt` times as far down as
+    across. Middles of digits beside each other differ in height too, since the probability of a 2 is largest at its
+    foot and that of a 7 at its bar.
     """
 
-    mass: Length = 0.0
-    apart: Length = 0.0
+    mass: Length = 0.0  # a component with less is dropped
+    apart: Length = 0.0  # of two components of different classes nearer than this, the one with less mass is dropped
     tilt: Length = 1.0
-    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES
-    margin: tuple[Length, Length] = (0.0, 0.0)
+    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES  # of one digit in the direction of reading
+    margin: tuple[Length, Length] = (0.0, 0.0)  # pixels (across, down) that boxes extend beyond components on each side
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of decoder.json."""

@@ -147,7 +147,6 @@ def misread_examples(read: ReadBatch, reader: Reader, batches: Sequence[Bags]) -
 
 
 def _pixels(batches: Sequence[Bags], which: Sequence[int]) -> Tensor:
-    """Return the images of the bags of these indices, (n, N, H, W) uint8."""
     parts, first = [], 0
     for n in range(len(batches)):  # batches may be made when they are accessed
         bags = batches[n]

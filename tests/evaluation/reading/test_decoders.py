@@ -32,7 +32,6 @@ def components(probs: Tensor, decoder: ComponentDecoder = DECODER) -> list[str]:
 
 
 def column_rule(class_map: list[list[int]], background: int) -> str:
-    """The rule of the paper for one map, row by row and column by column."""
     read, before = "", None
     for x in range(len(class_map[0])):
         counts = Counter(row[x] for row in class_map if row[x] != background)
