@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,29 +24,6 @@ if TYPE_CHECKING:
     from milbench.inference.scale_search import Scale
 
 SENSITIVITY = "-sensitivity.png"
-
-
-@dataclass(frozen=True)
-class PredictRequest:
-    """What the user asked `milbench predict` for."""
-
-    images: list[Path]
-    run: str
-    out: Path
-    device: str = "auto"
-    decoder: Decoder | None = None
-    scale: str | None = None
-    truth: Path | None = None
-    positions: bool = False
-    sensitivity: bool = False
-    invert: bool = False
-    calibrate: bool = False
-    data_dir: Path | None = None
-
-    def outputs(self, name: str) -> list[Path]:
-        """Return the files that are written for the image of that name."""
-        endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
-        return [self.out / (name + ending) for ending in endings]
 
 
 def predict(
@@ -80,9 +58,25 @@ def predict(
 
     Example: milbench predict photo.png --cell 3fa1
     """
-    how = {"positions": positions, "sensitivity": sensitivity, "invert": invert, "calibrate": calibrate}
-    request = PredictRequest(images, cell, out, device, decoder, scale, truth, data_dir=data_dir, **how)
-    return write_predictions(request, root)
+    from milbench.cli.predict_bags import write_predicted_bags
+    from milbench.inference.predict_bags import are_bags
+    from milbench.inference.scale_search import parse_scale
+
+    model = _load(cell, root, device, data_dir, needs_data=calibrate)
+    if not are_bags(images, model.task):
+        if calibrate:
+            raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
+        pictures = Pictures(model, out, decoder, parse_scale(model, scale), positions, sensitivity, invert)
+        _read_pictures(pictures, images, _truth(model, truth, images))
+        return 0
+    of_pictures = {
+        "--decoder": decoder, "--scale": scale, "--truth": truth, "--sensitivity": sensitivity, "--invert": invert,
+    }  # fmt: skip
+    for option, value in of_pictures.items():
+        if value:
+            raise UsageError(f"{option} is for pictures: {images[0]} holds bags, of which a table is written")
+    write_predicted_bags(model, images, out, positions=positions, calibrate=calibrate)
+    return 0
 
 
 def figure(
@@ -105,7 +99,6 @@ def figure(
 
     Example: milbench figure 2 --cell 3fa1 --out figure-2.png
     """
-    from milbench._utils.console import console
     from milbench.inference import paper_figures
     from milbench.inference.scale_search import parse_scale
 
@@ -117,161 +110,143 @@ def figure(
         raise UsageError(f"--scale is for figure 4: figure {number} shows crops of one size")
     model = _load(cell, root, device, data_dir)
     page, notes = paper_figures.draw_figure(number, model, seed, data_dir, decoder, parse_scale(model, scale or "1"))
-    with as_usage():
-        _save(out, page)
-    for line in (*notes, f"wrote {out}"):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    _save(out, page)
+    print_lines([*notes, f"wrote {out}"])
     return 0
 
 
-def write_predictions(request: PredictRequest, root: Path) -> int:
-    """Write the files of every image and print a table of them; all images are checked before the first is written.
+@dataclass(frozen=True)
+class Pictures:
+    """How pictures are read, and where what is read in them goes."""
 
-    Where the paths are bags and no pictures, one table is written, see `milbench.cli.predict_bags`.
-    """
+    model: Trained
+    out: Path
+    decoder: Decoder | None
+    scale: Scale
+    positions: bool
+    sensitivity: bool
+    invert: bool
+
+    def outputs(self, name: str) -> list[Path]:
+        """Return the files that are written for the image of that name."""
+        endings = (".png", ".json", SENSITIVITY) if self.sensitivity else (".png", ".json")
+        return [self.out / (name + ending) for ending in endings]
+
+    def open(self, path: Path) -> Image:
+        """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
+        from PIL import ImageOps
+
+        from milbench._utils.images import open_image
+
+        image = open_image(path)
+        self.model.task.instances_from(image.resize((1, 1)))
+        return ImageOps.invert(image) if self.invert else image
+
+    def check_size(self, path: Path) -> None:
+        """Refuse an image that cannot be opened, or is too small for the network at every scale."""
+        from milbench.inference.scale_search import candidate_sizes
+
+        image = self.open(path)
+        try:
+            candidate_sizes(self.model, image.size, self.scale)
+        except UsageError as error:
+            raise UsageError(f"{path} is too small at this scale, {error}") from None
+
+    def write(self, path: Path, name: str, truth: str | None) -> tuple[list[str], str]:
+        """Write the files of one image; return its row of the table and the string that is read."""
+        from milbench.inference.overlay import prediction_page, sensitivity_page
+        from milbench.inference.predict import as_json, label_set_text, reading_text
+        from milbench.inference.scale_search import predict_best_scale
+
+        image, model = self.open(path), self.model
+        seen, found = predict_best_scale(model, image, self.scale, self.decoder)
+        about = as_json(model, path, image.size, seen.size, found, positions=self.positions)
+        reading = reading_text(model, found)
+        reads = f"{reading or 'nothing'} ({found.decoder})"
+        if truth is not None:
+            about["truth"] = truth
+            reads += " ✓" if reading == truth else f" ✗ {truth}"
+        page = prediction_page(model, seen, found)
+        text = json.dumps(about, indent=None if self.positions else 1) + "\n"
+        with as_usage():
+            write_atomically(self.out / f"{name}.json", lambda temporary: temporary.write_text(text, "utf-8"))
+        _save(self.out / f"{name}.png", page)
+        if self.sensitivity:
+            _save(self.out / (name + SENSITIVITY), sensitivity_page(model, seen, found))
+        label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
+        first, *others = self.outputs(name)
+        written = ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
+        return [str(path), f"{seen.width}x{seen.height}", reads, label_set, probability, written], reading
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines as they are."""
+    from milbench._utils.console import console
+
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _read_pictures(pictures: Pictures, images: list[Path], truth: dict[str, str]) -> None:
+    """Write the files of every image and print a table of them; all images are checked before the first is written."""
     from rich.table import Table
 
     from milbench._utils.console import console
     from milbench._utils.images import unique_stems
-    from milbench.cli.predict_bags import write_predicted_bags
     from milbench.inference.predict import notes
-    from milbench.inference.predict_bags import are_bags
-    from milbench.inference.scale_search import parse_scale
 
-    model = _load(request.run, root, request.device, request.data_dir, needs_data=request.calibrate)
-    if are_bags(request.images, model.task):
-        _refuse_options_of_pictures(request)
-        return write_predicted_bags(
-            model, request.images, request.out, positions=request.positions, calibrate=request.calibrate
-        )
-    if request.calibrate:
-        raise UsageError("--calibrate is for tables, files and folders of bags: pictures have no temperature")
-    scale = parse_scale(model, request.scale)
-    truth = _truth(request, model)
-    names = unique_stems(request.images)
+    names, model = unique_stems(images), pictures.model
     with as_usage():
-        _check_out(request, names)
-    for path in request.images:
-        _check_size(model, request, path, scale)
+        _check_out(pictures, images, names)
+    for path in images:
+        pictures.check_size(path)
     headings = "image", "read at", "reads", "label set", "probability", "written"
     table = Table(*headings, title=f"{model.name}, cell {model.cell_id}", title_justify="left")
     correct = []
-    for path, name in zip(request.images, names, strict=True):
-        row, reading = _write_prediction(model, request, path, name, scale, truth.get(path.name))
+    for path, name in zip(images, names, strict=True):
+        row, reading = pictures.write(path, name, truth.get(path.name))
         table.add_row(*row)
         correct.append(reading == truth.get(path.name))
     console.print(table, markup=False)
-    for line in notes(model):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    if truth:
-        console.print(_share(correct), highlight=False)
-    return 0
+    print_lines([*notes(model), *([_share(correct)] if truth else [])])
 
 
-def _write_prediction(
-    model: Trained, request: PredictRequest, path: Path, name: str, scale: Scale, truth: str | None
-) -> tuple[list[str], str]:
-    """Write the files of one image; return its row of the table and the string that is read."""
-    from milbench.inference.pages import prediction_page, sensitivity_page
-    from milbench.inference.predict import as_json, label_set_text, reading_text
-    from milbench.inference.scale_search import predict_best_scale
-
-    image = _prepared(model, path, request.invert)
-    seen, found = predict_best_scale(model, image, scale, request.decoder)
-    about = as_json(model, path, image.size, seen.size, found, positions=request.positions)
-    reading = reading_text(model, found)
-    reads = f"{reading or 'nothing'} ({found.decoder})"
-    if truth is not None:
-        about["truth"] = truth
-        reads += " ✓" if reading == truth else f" ✗ {truth}"
-    page = prediction_page(model, seen, found)
-    with as_usage():
-        text = json.dumps(about, indent=None if request.positions else 1) + "\n"
-        write_atomically(request.out / f"{name}.json", lambda temporary: temporary.write_text(text, "utf-8"))
-        _save(request.out / f"{name}.png", page)
-    if request.sensitivity:
-        heat = sensitivity_page(model, seen, found)
-        with as_usage():
-            _save(request.out / (name + SENSITIVITY), heat)
-    label_set, probability = label_set_text(model, found.labels), f"{about['label_set_probability']:.3g}"
-    size = f"{seen.width}x{seen.height}"
-    first, *others = request.outputs(name)
-    written = ", ".join([str(first), *(place.name.removeprefix(name) for place in others)])
-    return [str(path), size, reads, label_set, probability, written], reading
-
-
-def _check_size(model: Trained, request: PredictRequest, path: Path, scale: Scale) -> None:
-    """Refuse an image that cannot be opened, or is too small for the network at every scale."""
-    from milbench.inference.scale_search import candidate_sizes
-
-    image = _prepared(model, path, request.invert)
-    try:
-        candidate_sizes(model, image.size, scale)
-    except UsageError as error:
-        raise UsageError(f"{path} is too small at this scale, {error}") from None
-
-
-def _refuse_options_of_pictures(request: PredictRequest) -> None:
-    """Raise UsageError where an option says how pictures are read, but no picture is."""
-    given = {
-        "--decoder": request.decoder, "--scale": request.scale, "--truth": request.truth,
-        "--sensitivity": request.sensitivity, "--invert": request.invert,
-    }  # fmt: skip
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} is for pictures: {request.images[0]} holds bags, of which a table is written")
-
-
-def _load(run: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
+def _load(cell: str, root: Path, device: str, data_dir: Path | None, *, needs_data: bool = False) -> Trained:
     from milbench._utils.devices import resolve
     from milbench.inference.load import load_trained
 
-    return load_trained(Root(root), run, resolve(device), data_dir, needs_data=needs_data)
+    return load_trained(Root(root), cell, resolve(device), data_dir, needs_data=needs_data)
 
 
-def _prepared(model: Trained, path: Path, invert: bool) -> Image:
-    """Return an image, or its negative. Raises UsageError if it cannot be read or the task has no images."""
-    from PIL import ImageOps
-
-    from milbench._utils.images import open_image
-
-    image = open_image(path)
-    model.task.instances_from(image.resize((1, 1)))
-    return ImageOps.invert(image) if invert else image
-
-
-def _truth(request: PredictRequest, model: Trained) -> dict[str, str]:
+def _truth(model: Trained, truth: Path | None, images: list[Path]) -> dict[str, str]:
     """Return the true string of each image by its file name, from a digitStruct.mat; empty if none is given."""
     from milbench.data import digit_struct
 
-    if request.truth is None:
+    if truth is None:
         return {}
     digits = [str(d) for d in range(10)]
     if model.task.class_names != digits:
-        raise UsageError(f"--truth {request.truth}: it describes digits, {model.cell.task} has other classes")
-    if not request.truth.is_file():
-        raise UsageError(f"--truth {request.truth}: expected a digitStruct.mat as SVHN has it")
-    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(request.truth)}
-    for path in request.images:
+        raise UsageError(f"--truth {truth}: it describes digits, {model.cell.task} has other classes")
+    if not truth.is_file():
+        raise UsageError(f"--truth {truth}: expected a digitStruct.mat as SVHN has it")
+    records = {record.name: "".join(digits[c] for c in record.classes) for record in digit_struct.read(truth)}
+    for path in images:
         if path.name not in records:
-            raise UsageError(f"--truth {request.truth} has no record of {path.name}")
+            raise UsageError(f"--truth {truth} has no record of {path.name}")
         # The training and the test part of a data set use the same file names.
         own = path.parent / digit_struct.FILE
-        if own.is_file() and not own.samefile(request.truth):
-            raise UsageError(f"--truth {request.truth} does not describe {path}: {own} does")
-    if len({path.name for path in request.images}) < len(request.images):
-        raise UsageError(
-            f"--truth {request.truth}: some of the images have the same name; give them one folder at a time"
-        )
-    return {path.name: records[path.name] for path in request.images}
+        if own.is_file() and not own.samefile(truth):
+            raise UsageError(f"--truth {truth} does not describe {path}: {own} does")
+    if len({path.name for path in images}) < len(images):
+        raise UsageError(f"--truth {truth}: some of the images have the same name; give them one folder at a time")
+    return {path.name: records[path.name] for path in images}
 
 
 def _share(correct: list[bool]) -> str:
-    """Return in words how many of the images were read correctly, with Wilson's interval."""
     import numpy as np
 
     from milbench.api.outcomes import Outcomes
-    from milbench.report.statistics.shares import share_interval
+    from milbench.report.statistics.intervals import share_interval
 
     bounds = share_interval(Outcomes(np.array(correct), np.ones(len(correct)), "images"))
     share, low, high = (100 * v for v in (sum(correct) / len(correct), *bounds))
@@ -279,18 +254,19 @@ def _share(correct: list[bool]) -> str:
     return f"{count}: {share:.1f} % (Wilson's 95 % interval {low:.1f} to {high:.1f} %)"
 
 
-def _check_out(request: PredictRequest, names: list[str]) -> None:
+def _check_out(pictures: Pictures, images: list[Path], names: list[str]) -> None:
     """Refuse an `--out` that is no folder, cannot be written, or where an output would replace an image or another."""
-    _check_folder(request.out, request.out)
-    inputs = {path.resolve() for path in request.images}
+    out = pictures.out
+    _check_folder(out, out)
+    inputs = {path.resolve() for path in images}
     taken: set[str] = set()
-    for place in (place for name in names for place in request.outputs(name)):
+    for place in (place for name in names for place in pictures.outputs(name)):
         if place.resolve() in inputs:
-            raise UsageError(f"--out {request.out}: {place} is one of the images and would be overwritten")
+            raise UsageError(f"--out {out}: {place} is one of the images and would be overwritten")
         if place.is_dir():
-            raise UsageError(f"--out {request.out}: {place} is a folder")
+            raise UsageError(f"--out {out}: {place} is a folder")
         if place.name.casefold() in taken:
-            raise UsageError(f"--out {request.out}: {place} would be written for two images; give them one at a time")
+            raise UsageError(f"--out {out}: {place} would be written for two images; give them one at a time")
         taken.add(place.name.casefold())
 
 
@@ -303,5 +279,6 @@ def _check_folder(folder: Path, out: Path) -> None:
         raise UsageError(f"--out {out}: cannot write in {nearest}")
 
 
-def _save(path: Path, page: Any) -> None:
-    write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))
+def _save(path: Path, page: Image) -> None:
+    with as_usage():
+        write_atomically(path, lambda temporary: page.save(temporary, format="PNG"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milbench.cli.predict import print_lines
 from milbench.errors import UsageError, as_usage
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ FILES = (".txt", ".json", ".jsonl", ".xls", ".xlsx", ".npy", ".npz", ".pkl", ".p
 """Endings that are meant as files, and not as the names of folders."""
 
 
-def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> int:
+def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, positions: bool, calibrate: bool) -> None:
     """Write a table with a row a bag of some files, perhaps one with a row a position, and print the first rows.
 
     To `calibrate` is to fit a temperature on the validation bags of the task, which is prepared then.
@@ -30,8 +31,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     from milbench.data.table_files import write_table
     from milbench.inference.evidence_maps import draw_maps
     from milbench.inference.predict import notes
-    from milbench.inference.predict_bags import position_table, predict_bags
-    from milbench.inference.temperature import fit_temperature
+    from milbench.inference.predict_bags import fit_temperature, position_table, predict_bags
 
     table, beside = _outputs(paths, out)
     temperature = fit_temperature(model, model.task.validation_bags()) if calibrate else 1.0
@@ -39,7 +39,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
     for batch in model.task.read_bags(paths, model.network):  # all together may not fit into memory
         tables.append(predict_bags(model, [batch], temperature))
         if positions:
-            places.append(position_table(model, [batch], temperature))
+            places.append(position_table(model, batch, temperature))
             if {"instance", "x", "y"} <= {*batch.places}:
                 draw_maps(places[-1], tables[-1], maps)
     found = pd.concat(tables, ignore_index=True) if tables else predict_bags(model, [], temperature)
@@ -54,9 +54,7 @@ def write_predicted_bags(model: Trained, paths: Sequence[Path], out: Path, *, po
         lines.append(f"drew where the classes are into {maps}")
     if calibrate:
         lines.append(f"temperature {temperature:.3g}, fitted on the validation bags of the run")
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    return 0
+    print_lines(lines)
 
 
 def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
@@ -77,7 +75,6 @@ def _outputs(paths: Sequence[Path], out: Path) -> tuple[Path, Path]:
 
 
 def _summary(model: Trained, found: pd.DataFrame) -> object:
-    """Return the first rows for the terminal."""
     from rich.table import Table
 
     kind = str(found.columns[0])

@@ -1,7 +1,6 @@
 """Calibration: whether the probabilities of a loss come true, before and after one temperature.
 
-Two kinds of forecasts are held against the label sets of bags: the presence of each class in each bag, and that the
-label set at even odds is right. Both are log-odds, so that everything below is the same for both.
+Forecasts are log-odds of the presence of each class in each bag, or that the label set at even odds is right.
 
 Source: expected calibration error, M. P. Naeini, G. F. Cooper and M. Hauskrecht, "Obtaining Well Calibrated
 Probabilities Using Bayesian Binning", AAAI 2015, here with bins of equal mass; temperature, C. Guo, G. Pleiss, Y. Sun
@@ -11,7 +10,7 @@ and K. Q. Weinberger, "On Calibration of Modern Neural Networks", ICML 2017.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +33,7 @@ _ROUNDED = -(2.0**-24)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts:
-    """What a loss holds to be how probable, and whether it happened.
-
-    Args:
-        log_odds: (n,) float64, log p - log(1 - p), finite.
-        happened: (n,) bool.
-    """
+    """What a loss holds to be how probable, as finite log-odds (n,) float64, and whether it happened, (n,) bool."""
 
     log_odds: NDArray[Any]
     happened: NDArray[Any]
@@ -53,21 +47,14 @@ class Forecasts:
 
 
 def presence_forecasts(log_odds: Tensor, labels: Tensor) -> Forecasts | None:
-    """Return the forecasts of every class in every bag; None where one is not a number.
-
-    Args:
-        log_odds: (B, C), of the presence of each class.
-        labels: (B, C) bool, the true label sets.
-    """
+    """Return the forecasts of every class in every bag, from (B, C) each; None where one is not a number."""
     return None if bool(log_odds.isnan().any()) else _forecasts(log_odds.flatten(), labels.flatten())
 
 
 def set_forecasts(log_prob: Tensor, right: Tensor) -> Forecasts | None:
     """Return the forecasts that the label set which a loss names for each bag is right; None where one is not a number.
 
-    Args:
-        log_prob: (B,), of the named label sets.
-        right: (B,) bool, whether they are the true ones.
+    `log_prob` (B,) is of the named label sets, and `right` (B,) bool tells whether they are the true ones.
     """
     if bool(log_prob.isnan().any()):
         return None
@@ -79,14 +66,6 @@ def reliability_bins(probabilities: NDArray[Any], happened: NDArray[Any]) -> lis
     """Return forecasts in bins of equal mass, by rank; equal probabilities are in one bin, that of the first of them.
 
     Otherwise the order of the bags would decide which of equal forecasts are counted together.
-
-    Args:
-        probabilities: (n,).
-        happened: (n,) bool.
-
-    Examples:
-        >>> reliability_bins(np.array([0.25, 0.25, 0.75]), np.array([False, True, True]))[0]
-        Bin(index=0, count=2, probability=0.25, frequency=0.5)
     """
     first = np.searchsorted(np.sort(probabilities), probabilities)
     index = BINS * first // len(probabilities)
@@ -104,23 +83,26 @@ def fitted_temperature(forecasts: Forecasts) -> float:
 
     The score is convex in the inverse of the temperature: there is one best.
     """
-    from scipy.optimize import minimize_scalar
-
     against = np.where(forecasts.happened, -forecasts.log_odds, forecasts.log_odds)
 
     def cost(log_temperature: float) -> float:
         return float(np.logaddexp(0, against * math.exp(-log_temperature)).mean())
+
+    return best_temperature(cost)
+
+
+def best_temperature(cost: Callable[[float], float]) -> float:
+    """Return the temperature whose logarithm has the smallest cost."""
+    from scipy.optimize import minimize_scalar
 
     limit = math.log(LARGEST)
     return math.exp(float(minimize_scalar(cost, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-3}).x))
 
 
 def calibration(kind: str, splits: Mapping[Split, Forecasts]) -> tuple[dict[str, float], dict[str, list[Bin]]]:
-    """Return the calibration errors of one kind of forecasts.
+    """Return the calibration errors of "presence" or "set" forecasts.
 
-    Args:
-        kind: "presence" or "set".
-        splits: the forecasts of each split. The temperature is fitted on "validation", and without it there is none.
+    The temperature is fitted on "validation", and without it there is none.
 
     Returns:
         Metrics by `split/metric`, with the temperature as `chosen/...`; and the bins behind those of test bags, by the

@@ -51,32 +51,18 @@ class EvalSplit:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a loss predicts for the B bags of a split, on the CPU.
+    """What a loss predicts for the B bags of a split, on the CPU; see `milbench.api.task.Scores`."""
 
-    Args:
-        classes: (B, C) class scores, see `milbench.api.task.Scores`.
-        presence: (B, C) presence scores.
-        labels: (B, C) bool, the true label sets.
-        hits: (B, C) bool, see `milbench.evaluation.metrics.class_hits`; None without instance truth or, for images,
-            without centres of positions.
-        wrong: (B,) int64, how many instances have another most probable class than their own.
-        sizes: (B,) int64, how many instances there are; 0 where their classes are not known by position.
-        items: a digest of the bags, see `milbench.evaluation.items.ItemsDigest`.
-        log_prob: (B,), see `milbench.api.task.Scores`; None where it is not known, as the two below.
-        even_odds_log_prob: (B,).
-        presence_log_odds: (B, C).
-    """
-
-    classes: Tensor
-    presence: Tensor
-    labels: Tensor
-    hits: Tensor | None
-    wrong: Tensor
-    sizes: Tensor
-    items: str
-    log_prob: Tensor | None = None
-    even_odds_log_prob: Tensor | None = None
-    presence_log_odds: Tensor | None = None
+    classes: Tensor  # (B, C)
+    presence: Tensor  # (B, C)
+    labels: Tensor  # (B, C) bool, the true label sets
+    hits: Tensor | None  # (B, C) bool, see `metrics.class_hits`; None without instance truth, or centres for images
+    wrong: Tensor  # (B,) int64, how many instances have another most probable class than their own
+    sizes: Tensor  # (B,) int64, how many instances there are; 0 where their classes are not known by position
+    items: str  # a digest of the bags, see `ItemsDigest`
+    log_prob: Tensor | None = None  # (B,)
+    even_odds_log_prob: Tensor | None = None  # (B,)
+    presence_log_odds: Tensor | None = None  # (B, C)
 
     def forecasts(self, kind: str) -> Forecasts | None:
         """Return the forecasts of "presence", or of the "set" at even odds; None where the loss makes none."""
@@ -131,24 +117,26 @@ def evaluate_bags(
         (0.5, 0.25)
     """
     splits = limited_splits(splits, limit)
-    chosen_on = splits["validation"].bags if calibration is None else first_bags(calibration, limit)
-    kept = [] if hook is None else list(scored(score, chosen_on))
-    if hook is not None or calibration is not None:
-        presence, labels = _presence(kept or scored(score, chosen_on))
-        threshold, by_labels = _thresholds(presence, labels, None if calibration is None else EVEN_ODDS)
-    predictions = {}
-    for name, split in splits.items():
-        batches = kept if kept and calibration is None and name == "validation" else scored(score, split.bags)
-        predictions[name] = predictions_of(_hooked(batches, hook, name, threshold) if hook else batches, centres)
-    if hook is None and calibration is None:
-        threshold, by_labels = _thresholds(predictions["validation"].presence, predictions["validation"].labels)
-    if hook is not None and calibration is not None:
+    own = calibration is None
+    batches = scored(score, splits["validation"].bags if calibration is None else first_bags(calibration, limit))
+    kept = list(batches) if hook else []
+    chosen_on = predictions_of(kept or batches, centres)
+    near = None if own else EVEN_ODDS
+    threshold = metrics.best_threshold(chosen_on.presence, chosen_on.labels, near)
+    by_labels = metrics.best_label_threshold(chosen_on.presence, chosen_on.labels, near)
+    if hook:
         for bags, scores in kept:
-            hook("calibration", scores, bags, threshold)
+            hook("validation" if own else "calibration", scores, bags, threshold)
+    kept.clear()  # maps are large
+    predictions = {
+        name: chosen_on if own and name == "validation"
+        else predictions_of(_hooked(scored(score, split.bags), hook, name, threshold), centres)
+        for name, split in splits.items()
+    }  # fmt: skip
     values, outcomes = {THRESHOLD: threshold, LABEL_THRESHOLD: by_labels}, {}
     for name, split in splits.items():
         found = predictions[name]
-        terms = {"instance_error": _instance_terms(score, split, found), **bag_outcomes(found, threshold, by_labels)}
+        terms = {"instance_error": _instance_outcomes(score, split, found), **bag_outcomes(found, threshold, by_labels)}
         known = {metric: term for metric, term in terms.items() if term is not None}
         values |= {f"{name}/{metric}": term.value for metric, term in known.items()}
         values[f"{name}/average_precision"] = metrics.average_precision(found.presence, found.labels)
@@ -167,30 +155,17 @@ def scored(score: ScoreFunction, batches: Sequence[Bags]) -> Iterator[Scored]:
         yield bags, score(bags)
 
 
-def _hooked(batches: Iterable[Scored], hook: Hook, split: str, threshold: float) -> Iterator[Scored]:
+def _hooked(batches: Iterable[Scored], hook: Hook | None, split: str, threshold: float) -> Iterator[Scored]:
     for bags, scores in batches:
-        hook(split, scores, bags, threshold)
+        if hook:
+            hook(split, scores, bags, threshold)
         yield bags, scores
-
-
-def _presence(batches: Iterable[Scored]) -> tuple[Tensor, Tensor]:
-    """Return (B, C) twice, the presence scores and the labels of all bags, on the CPU."""
-    presence, labels = zip(*((scores.presence.cpu(), bags.labels.cpu()) for bags, scores in batches), strict=True)
-    return torch.cat(presence), torch.cat(labels)
-
-
-def _thresholds(presence: Tensor, labels: Tensor, near: float | None = None) -> tuple[float, float]:
-    """Return the thresholds on presence scores with the smallest set and label error on these bags."""
-    return metrics.best_threshold(presence, labels, near), metrics.best_label_threshold(presence, labels, near)
 
 
 def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> dict[str, Outcomes | None]:
     """Return what each bag adds to the metrics of label sets, hits and instances, by metric; None where undefined.
 
-    Args:
-        predicted: what a loss predicts.
-        threshold: on presence scores, chosen by the set error.
-        by_labels: likewise, chosen by the label error.
+    The thresholds on presence scores are chosen by the set error, and by the label error.
     """
     labels, hits, items = predicted.labels, predicted.hits, predicted.items
     wrong = metrics.wrong_sets(predicted.presence, labels, threshold)
@@ -203,18 +178,6 @@ def bag_outcomes(predicted: Predictions, threshold: float, by_labels: float) -> 
         "posterior_error": outcomes_of(predicted.wrong, predicted.sizes, items),
         "nll": _nll(predicted.log_prob, items),
     }
-
-
-def instance_outcomes(class_scores: Tensor, labels: Tensor, items: str) -> Outcomes | None:
-    """Return what each bag of one instance adds to the instance error.
-
-    Args:
-        class_scores: (B, C).
-        labels: (B, C) bool, each row with one class.
-        items: a digest of the bags.
-    """
-    wrong = metrics.wrong_classes(class_scores, labels.int().argmax(dim=1))
-    return outcomes_of(wrong, torch.ones_like(wrong), items)
 
 
 def limited_splits(splits: Mapping[Split, EvalSplit], limit: int | None) -> dict[Split, EvalSplit]:
@@ -230,13 +193,7 @@ def limited(split: EvalSplit, limit: int | None) -> EvalSplit:
 
 
 def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
-    """Return the batches of the first `limit` bags, the last one cut where needed; None: all.
-
-    Examples:
-        >>> batches = [Bags(torch.zeros(size, 2, 1), torch.zeros(size, 1)) for size in (3, 3, 3)]
-        >>> [len(bags) for bags in first_bags(batches, 4)]
-        [3, 1]
-    """
+    """Return the batches of the first `limit` bags, the last one cut where needed; None: all."""
     if limit is None:
         return batches
     taken: list[Bags] = []
@@ -249,36 +206,10 @@ def first_bags(batches: Sequence[Bags], limit: int | None) -> Sequence[Bags]:
     return taken
 
 
-def single_instance_outcomes(score: ScoreFunction, single_instance: Sequence[Bags]) -> Outcomes | None:
-    """Return what each of the one-instance bags, of which there are some, adds to the instance error.
-
-    Examples:
-        >>> import torch
-        >>> bags = Bags(torch.zeros(2, 1, 1), torch.tensor([[True, False], [False, True]]))
-        >>> def score(bags):
-        ...     classes = torch.tensor([[0.9, 0.1], [0.7, 0.3]])  # the second bag is taken for class 0
-        ...     return Scores(classes, classes, torch.zeros(2, 3, 1))
-        >>> single_instance_outcomes(score, [bags]).value
-        0.5
-    """
-    scores, labels, items = [], [], ItemsDigest()
-    for bags in single_instance:
-        scores.append(score(bags).classes.cpu())
-        labels.append(bags.labels.cpu())
-        items.add(bags)
-    return instance_outcomes(torch.cat(scores), torch.cat(labels), str(items))
-
-
 def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) -> Predictions:
     """Return the predictions for bags, batch by batch: images of different batches may differ in size.
 
-    Args:
-        batches: bags with their scores, with instance truth in all of them or in none.
-        centres: for images, the centres of the positions; None: hits are left out.
-
-    Returns:
-        The scores, the label sets and the errors of all B bags, joined over the batches and moved to the CPU. Without
-        instance truth, hits are None and no instance counts as wrong.
+    Without instance truth, hits are None and no instance counts as wrong; without centres hits on images are None.
 
     Raises:
         UsageError: some batches have truth and others have none.
@@ -310,7 +241,6 @@ def predictions_of(batches: Iterable[Scored], centres: Centres | None = None) ->
 
 
 def _calibration(predictions: Mapping[Split, Predictions]) -> tuple[dict[str, float], dict[str, list[Bin]]]:
-    """Return the calibration errors of all kinds of forecasts that the loss makes, and the bins behind them."""
     values: dict[str, float] = {}
     curves: dict[str, list[Bin]] = {}
     for kind in TEMPERATURES:
@@ -322,7 +252,6 @@ def _calibration(predictions: Mapping[Split, Predictions]) -> tuple[dict[str, fl
 
 
 def _nll(log_prob: Tensor | None, items: str) -> Outcomes | None:
-    """Return what each bag adds to the negative log-likelihood; None where that is infinite or not known."""
     if log_prob is None or not bool(log_prob.isfinite().all()):
         return None
     return outcomes_of(-log_prob, torch.ones_like(log_prob), items)
@@ -335,10 +264,14 @@ def _joined(parts: Iterable[Tensor | None]) -> Tensor | None:
     return torch.cat(known) if len(known) == len(of_batches) else None
 
 
-def _instance_terms(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Outcomes | None:
-    if split.single_instance is split.bags:
-        return instance_outcomes(predicted.classes, predicted.labels, predicted.items)
-    return single_instance_outcomes(score, split.single_instance) if split.single_instance else None
+def _instance_outcomes(score: ScoreFunction, split: EvalSplit, predicted: Predictions) -> Outcomes | None:
+    """Return what each bag of one instance adds to the instance error; None where there are none."""
+    if not split.single_instance:
+        return None
+    same = split.single_instance is split.bags
+    alone = predicted if same else predictions_of(scored(score, split.single_instance))
+    wrong = metrics.wrong_classes(alone.classes, alone.labels.int().argmax(dim=1))
+    return outcomes_of(wrong, torch.ones_like(wrong), alone.items)
 
 
 def _wrong_a_bag(instances: Tensor, truth: Truth | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:

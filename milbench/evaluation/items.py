@@ -16,13 +16,6 @@ class ItemsDigest:
 
     It depends on the shapes of the instances, the label sets, the masks and the truth, but not on the instances
     themselves, and on how the bags are batched.
-
-    Examples:
-        >>> import torch
-        >>> def digest(labels):
-        ...     return str(ItemsDigest().add(Bags(torch.rand(2, 3, 1), torch.tensor(labels))))
-        >>> digest([[True], [False]]) == digest([[True], [False]]) != digest([[False], [True]])
-        True
     """
 
     def __init__(self) -> None:
@@ -42,13 +35,7 @@ class ItemsDigest:
 
 
 def outcomes_of(sums: Tensor, weights: Tensor, items: str) -> Outcomes | None:
-    """Return one metric's outcomes from what each of n items adds to its two sums; None where no item has a weight.
-
-    Args:
-        sums: (n,) of any type, on the CPU.
-        weights: (n,).
-        items: see `ItemsDigest`.
-    """
+    """Return one metric's outcomes from what each of n items adds to its two sums; None where no item has a weight."""
     if not bool((weights > 0).any()):
         return None
     return Outcomes(sums.float().numpy(), weights.float().numpy(), items)

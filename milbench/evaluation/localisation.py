@@ -19,30 +19,19 @@ MARGINS = tuple(2.0 * n for n in range(13))
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """D detections in many images.
+    """D detections in many images."""
 
-    Args:
-        image: (D,) int64, the index of the image.
-        cls: (D,) int64, the class.
-        score: (D,) float64, how many positions are expected to show the class there: the `mass` of the component.
-        boxes: (D, 4) float64, (left, top, right, bottom) in pixels, right and bottom exclusive.
-    """
-
-    image: Tensor
-    cls: Tensor
-    score: Tensor
-    boxes: Tensor
+    image: Tensor  # (D,) int64
+    cls: Tensor  # (D,) int64
+    score: Tensor  # (D,) float64, how many positions are expected to show the class: the `mass` of the component
+    boxes: Tensor  # (D, 4) float64, (left, top, right, bottom) in pixels, right and bottom exclusive
 
 
 def detect(components: Components, centres: tuple[Tensor, Tensor]) -> Detections:
-    """Return components as detections.
+    """Return components as detections; `centres` are y of every row and x of every column of positions in pixels.
 
     The box of a component holds the pixels that are nearer to its positions than to any other position of the grid. The
     receptive field of the network is larger, but the class is probable at these positions alone.
-
-    Args:
-        components: those of many images.
-        centres: y of every row and x of every column of positions in pixels.
     """
     ys, xs = (c.double() for c in centres)
     step_y, step_x = grid_step(ys, xs), grid_step(xs, ys)
@@ -54,24 +43,9 @@ def detect(components: Components, centres: tuple[Tensor, Tensor]) -> Detections
 
 
 def grid_step(centres: Tensor, others: Tensor, single: float = 1.0) -> float:
-    """Return the distance in pixels of neighbouring positions along one axis of a grid.
+    """Return the distance in pixels of evenly spaced positions along one axis of a grid, from their centres.
 
-    Where this axis has one position, the distance along the other axis is taken.
-
-    Args:
-        centres: the evenly spaced coordinates of the positions along the axis, in pixels.
-        others: those along the other axis.
-        single: what is returned for a grid of one position, in pixels.
-
-    Returns:
-        The distance in pixels.
-
-    Examples:
-        >>> import torch
-        >>> grid_step(torch.tensor([2.5, 4.5, 6.5]), torch.tensor([2.5, 6.5]))
-        2.0
-        >>> grid_step(torch.tensor([2.5]), torch.tensor([2.5, 6.5]))
-        4.0
+    Where this axis has one position, the distance along the other axis is taken; `single` where that has one too.
     """
     known = [c for c in (centres, others) if len(c) > 1]
     return float(known[0][1] - known[0][0]) if known else single
@@ -100,11 +74,6 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
 
     Boxes are (left, top, right, bottom). `torchvision.ops.box_iou` computes the same for all pairs of two lists, of
     which there would be millions here.
-
-    Examples:
-        >>> import torch
-        >>> float(iou(torch.tensor([0.0, 0.0, 4.0, 2.0]), torch.tensor([2.0, 0.0, 4.0, 2.0])))
-        0.5
     """
     low = torch.maximum(boxes[..., :2], others[..., :2])
     high = torch.minimum(boxes[..., 2:], others[..., 2:])
@@ -118,17 +87,6 @@ def overlaps(detections: Detections, truth: Truth) -> Tensor:
 
     Raises:
         ValueError: the truth has no boxes.
-
-    Examples:
-        One image with instances of the classes 3 and 5; the detection of a 3 covers half of the 3.
-
-        >>> import torch
-        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [0.0, 0.0, 2.0, 2.0]]])
-        >>> truth = Truth(classes=torch.tensor([[3, 5]]), boxes=boxes)
-        >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
-        >>> detections = Detections(torch.tensor([0]), torch.tensor([3]), torch.ones(1).double(), box)
-        >>> overlaps(detections, truth).tolist()
-        [[0.5, 0.0]]
     """
     if truth.boxes is None:
         raise ValueError("detections are judged by boxes")
@@ -137,19 +95,7 @@ def overlaps(detections: Detections, truth: Truth) -> Tensor:
 
 
 def mean_iou(detections: Detections, truth: Truth) -> float:
-    """Return the mean over all instances of the largest IoU that a detection of their class has; NaN of none.
-
-    Examples:
-        One image with two instances of class 3; the only detection covers half of the first.
-
-        >>> import torch
-        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [8.0, 0.0, 12.0, 2.0]]])
-        >>> truth = Truth(classes=torch.tensor([[3, 3]]), boxes=boxes)
-        >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
-        >>> detections = Detections(torch.tensor([0]), torch.tensor([3]), torch.ones(1).double(), box)
-        >>> mean_iou(detections, truth)
-        0.25
-    """
+    """Return the mean over all instances of the largest IoU that a detection of their class has; NaN of none."""
     best = torch.zeros(truth.classes.shape, dtype=torch.float64)
     index = detections.image.unsqueeze(1).expand(-1, best.shape[1])
     best = best.scatter_reduce(0, index, overlaps(detections, truth), "amax")
@@ -163,26 +109,6 @@ def box_average_precision(detections: Detections, truth: Truth, classes: int) ->
     of its class that it overlaps most has an IoU of OVERLAP at least, and no detection before it has matched that one.
     The average precision is the area under precision over recall, where the precision at a recall is the largest at
     this recall or any higher one.
-
-    Args:
-        detections: those in all images.
-        truth: the instances of all images, with boxes.
-        classes: C, the background not counted.
-
-    Returns:
-        The average precision, in [0, 1]; NaN where no class has an instance.
-
-    Examples:
-        One image with two instances of class 0; one detection finds the first, the other finds nothing.
-
-        >>> import torch
-        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [8.0, 0.0, 12.0, 2.0]]])
-        >>> truth = Truth(classes=torch.tensor([[0, 0]]), boxes=boxes)
-        >>> found = torch.tensor([[0.0, 0.0, 4.0, 2.0], [20.0, 0.0, 24.0, 2.0]], dtype=torch.float64)
-        >>> score = torch.tensor([0.9, 0.5], dtype=torch.float64)
-        >>> detections = Detections(torch.tensor([0, 0]), torch.tensor([0, 0]), score, found)
-        >>> box_average_precision(detections, truth, classes=1)  # precision 1 up to a recall of 1/2
-        0.5
 
     Source: M. Everingham et al., "The PASCAL Visual Object Classes Challenge: A Retrospective", IJCV 111, 2015.
     """
@@ -206,10 +132,6 @@ def _area(boxes: Tensor) -> Tensor:
 
 
 def _first_of_instance(instance: Tensor, near: Tensor) -> Tensor:
-    """Return (D,) bool, whether a detection that is near its instance is the first one that is near to it.
-
-    instance: (D,) int64, the number of the instance; near: (D,) bool.
-    """
     first = torch.zeros_like(near)
     found: set[int] = set()
     for i in near.nonzero().flatten().tolist():

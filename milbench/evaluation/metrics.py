@@ -13,27 +13,14 @@ from milbench.api.bags import Truth
 
 
 def instance_error(class_scores: Tensor, classes: Tensor) -> float:
-    """Return the share of bags of one instance whose class is not the one with the largest score.
-
-    Args:
-        class_scores: (B, C); a row with a NaN, or of -inf alone, names no class and is an error.
-        classes: (B,) int64, the true classes.
-
-    Examples:
-        >>> import torch
-        >>> instance_error(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
-        0.5
-    """
+    """Return the share of bags of one instance whose class is not the one with the largest score."""
     return share(wrong_classes(class_scores, classes))
 
 
 def wrong_classes(class_scores: Tensor, classes: Tensor) -> Tensor:
-    """Return (B,) bool, which bags are errors in `instance_error`.
+    """Return (B,) bool, whether the class of bags of one instance is not the one with the largest score.
 
-    Examples:
-        >>> import torch
-        >>> wrong_classes(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]))
-        tensor([False,  True])
+    A row of `class_scores` (B, C) with a NaN, or of -inf alone, names no class and is an error.
     """
     named = ~(class_scores.isnan().any(dim=1) | (class_scores == -math.inf).all(dim=1))
     return ~named | (class_scores.argmax(dim=1) != classes)
@@ -47,11 +34,6 @@ def best_threshold(presence: Tensor, labels: Tensor, near: float | None = None) 
     scores and infinity (-inf would name every class of every bag). Of several that are equally good the middle one in
     rank is returned, so that no monotone change of the scores changes a decision on these bags; or, with `near`, this
     value where it is one of them, and else the middle of the gap between scores that is nearest to it.
-
-    Args:
-        presence: (B, C), on any monotone scale.
-        labels: (B, C) bool, the true label sets.
-        near: the threshold that is preferred among equally good ones.
 
     Examples:
         >>> import torch
@@ -70,21 +52,7 @@ def best_threshold(presence: Tensor, labels: Tensor, near: float | None = None) 
 
 
 def best_label_threshold(presence: Tensor, labels: Tensor, near: float | None = None) -> float:
-    """Return the threshold on presence scores with the smallest label error, chosen as `best_threshold` chooses.
-
-    Args:
-        presence: (B, C), on any monotone scale.
-        labels: (B, C) bool, the true label sets.
-        near: the threshold that is preferred among equally good ones.
-
-    Examples:
-        The set is wrong whatever the threshold, which is then no better than any other for `best_threshold`.
-
-        >>> import torch
-        >>> presence, labels = torch.tensor([[4.0, 5.0, 3.0, 1.0]]), torch.tensor([[True, False, True, False]])
-        >>> best_label_threshold(presence, labels)  # three classes of four are right
-        3.0
-    """
+    """Return the threshold on presence scores with the smallest label error, chosen as `best_threshold` chooses."""
     presence = _ordered(presence)
     candidates = _candidates(presence)
     found = torch.searchsorted(presence[labels].sort().values, candidates)  # present, with a smaller score
@@ -93,12 +61,10 @@ def best_label_threshold(presence: Tensor, labels: Tensor, near: float | None = 
 
 
 def _candidates(presence: Tensor) -> Tensor:
-    """Return every finite score, in order, and infinity."""
     return torch.cat([presence[presence > -math.inf].sort().values, presence.new_tensor([math.inf])])
 
 
 def _best_of(candidates: Tensor, right: Tensor, near: float | None) -> float:
-    """Return the threshold among candidates, in order, for which most is right; see `best_threshold`."""
     best = (right == right.max()).nonzero().flatten()
     if near is None:
         return float(candidates[best[len(best) // 2]])
@@ -113,68 +79,22 @@ def _best_of(candidates: Tensor, right: Tensor, near: float | None) -> float:
 
 
 def predicted_sets(presence: Tensor, threshold: float) -> Tensor:
-    """Return (B, C) bool, the classes whose presence score is the threshold or more; NaN ranks below every threshold.
-
-    Examples:
-        >>> import torch
-        >>> predicted_sets(torch.tensor([[5.0, 1.0], [3.0, math.nan]]), threshold=3.0)
-        tensor([[ True, False],
-                [ True, False]])
-    """
+    """Return (B, C) bool, the classes whose presence score is the threshold or more; NaN ranks below all."""
     return _ordered(presence) >= threshold
 
 
 def set_error(presence: Tensor, labels: Tensor, threshold: float) -> float:
-    """Return the share of bags whose predicted label set, see `predicted_sets`, is not exactly the true one.
-
-    Args:
-        presence: (B, C) presence scores.
-        labels: (B, C) bool, the true label sets.
-        threshold: see `best_threshold`.
-
-    Returns:
-        The share, in [0, 1].
-
-    Examples:
-        >>> import torch
-        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
-        >>> set_error(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
-        0.5
-    """
+    """Return the share of bags whose predicted label set is not exactly the true one."""
     return share(wrong_sets(presence, labels, threshold))
 
 
 def wrong_sets(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
-    """Return (B,) bool, which bags are errors in `set_error`.
-
-    Args:
-        presence: (B, C) presence scores.
-        labels: (B, C) bool, the true label sets.
-        threshold: the presence score from which a class is in the predicted label set.
-
-    Examples:
-        >>> import torch
-        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
-        >>> wrong_sets(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
-        tensor([False,  True])
-    """
+    """Return (B,) bool, whether the predicted label set is not exactly the true one."""
     return (predicted_sets(presence, threshold) != labels).any(dim=1)
 
 
 def wrong_labels(presence: Tensor, labels: Tensor, threshold: float) -> Tensor:
-    """Return (B,) int64, how many classes of each bag are predicted and absent, or present and not predicted.
-
-    Args:
-        presence: (B, C) presence scores.
-        labels: (B, C) bool, the true label sets.
-        threshold: the presence score from which a class is in the predicted label set.
-
-    Examples:
-        >>> import torch
-        >>> presence = torch.tensor([[5.0, 1.0], [4.0, 2.0]])
-        >>> wrong_labels(presence, torch.tensor([[True, False], [True, True]]), threshold=3.0)
-        tensor([0, 1])
-    """
+    """Return (B,) int64, how many classes of each bag are predicted and absent, or present and not predicted."""
     return (predicted_sets(presence, threshold) != labels).sum(dim=1)
 
 
@@ -182,12 +102,6 @@ def average_precision(presence: Tensor, labels: Tensor) -> float:
     """Return the average precision of presence scores (B, C), the mean over classes that some bags have and some not.
 
     NaN where there is no such class. The value of a class depends on the ranks of its scores alone; NaN ranks last.
-
-    Examples:
-        >>> import torch
-        >>> presence = torch.tensor([[0.9], [0.6], [0.3]])
-        >>> average_precision(presence, torch.tensor([[True], [False], [True]]))  # (1 + 2/3) / 2
-        0.8333333333333333
     """
     from sklearn.metrics import average_precision_score
 
@@ -195,14 +109,7 @@ def average_precision(presence: Tensor, labels: Tensor) -> float:
 
 
 def auroc(presence: Tensor, labels: Tensor) -> float:
-    """Return the area under the ROC curve of presence scores (B, C), the mean over classes as in `average_precision`.
-
-    Examples:
-        >>> import torch
-        >>> presence = torch.tensor([[0.9], [0.6], [0.3]])
-        >>> auroc(presence, torch.tensor([[True], [False], [True]]))  # one of two pairs is in order
-        0.5
-    """
+    """Return the area under the ROC curve of presence scores (B, C), the mean over classes as above."""
     from sklearn.metrics import roc_auc_score
 
     return _macro(roc_auc_score, presence, labels)
@@ -216,19 +123,8 @@ def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | 
         truth: the instances, by position or with boxes.
         centres: y of every row and x of every column of positions in pixels, needed where the truth is boxes.
 
-    Returns:
-        (B, C) bool; the value of a class that is not in the bag is False.
-
     Raises:
         ValueError: the truth is not by position, and boxes or centres are missing.
-
-    Examples:
-        A set of two instances, the first of class 0 and the second background.
-
-        >>> import torch
-        >>> truth = Truth(torch.tensor([[0, -1]]), position_classes=torch.tensor([[0, 2]]))
-        >>> class_hits(torch.tensor([[[0.8, 0.1], [0.1, 0.3]]]), truth)
-        tensor([[ True, False]])
     """
     strongest = strength.flatten(2).argmax(dim=2)
     classes = torch.arange(strongest.shape[1])
@@ -244,21 +140,9 @@ def class_hits(strength: Tensor, truth: Truth, centres: tuple[Tensor, Tensor] | 
 
 
 def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None = None) -> Tensor:
-    """Return for every instance whether its most probable class is not its true one.
+    """Return for every instance in the mask whether its most probable class (of (B, C+1, K)) is not its true one.
 
-    Args:
-        instances: (B, C+1, K), the probability that a position shows each class, background last.
-        truth: the instances.
-        mask: (B, K) bool, True where there is an instance; None: everywhere.
-
-    Returns:
-        A flat bool tensor, one value an instance in the mask; empty where the truth is not by position.
-
-    Examples:
-        >>> import torch
-        >>> truth = Truth(torch.tensor([[0, -1]]), position_classes=torch.tensor([[0, 1]]))
-        >>> wrong_instances(torch.tensor([[[0.8, 0.7], [0.2, 0.3]]]), truth)
-        tensor([False,  True])
+    The result is flat, and empty where the truth is not by position.
     """
     if truth is None or truth.position_classes is None:
         return torch.empty(0, dtype=torch.bool)
@@ -267,13 +151,7 @@ def wrong_instances(instances: Tensor, truth: Truth | None, mask: Tensor | None 
 
 
 def share(outcomes: Tensor) -> float:
-    """Return the share of outcomes that are true; NaN of none.
-
-    Examples:
-        >>> import torch
-        >>> share(torch.tensor([True, False, False, False]))
-        0.25
-    """
+    """Return the share of outcomes that are true; NaN of none."""
     return float(outcomes.double().mean())
 
 

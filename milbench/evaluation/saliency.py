@@ -21,32 +21,11 @@ def sensitivity(
     positions: Tensor,
     log_probs: Callable[[Tensor], Tensor] = lambda logits: logits.log_softmax(dim=1),
 ) -> Tensor:
-    """Return (H, W), how much a detection depends on each pixel of an image.
+    """Return (H, W), how much a detection depends on each pixel of an image (N, H, W), in nats per unit of its values.
 
-    That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions` show the
-    class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
-    arXiv:1811.12346, Section 5.5.
-
-    Args:
-        network: from images (1, N, H, W) to logits (1, C+1, h, w).
-        image: (N, H, W).
-        cls: the class.
-        positions: (h, w) bool.
-        log_probs: from logits to log-probabilities of the same shape.
-
-    Returns:
-        (H, W), at least 0, in nats per unit of the image's values.
-
-    Examples:
-        The network has one class, whose logit at each pixel is twice the pixel; the background's logit is 0. At pixel 0
-        the class has probability 1/2, hence d log p / d I = 2 * (1 - 1/2).
-
-        >>> import torch
-        >>> def network(images):
-        ...     return torch.cat([2 * images, 0 * images], dim=1)
-        >>> positions = torch.tensor([[True, False]])
-        >>> sensitivity(network, torch.zeros(1, 1, 2), 0, positions)
-        tensor([[1., 0.]])
+    That is the sum over the channels of |d log p / d I|, where p is the probability that all of `positions`, (h, w)
+    bool, show the class: log p is the sum over them of log p_{c,k}. With one position it is the quantity of X.-L. Li,
+    arXiv:1811.12346, Section 5.5. `log_probs` makes log-probabilities of logits.
     """
     with torch.enable_grad():
         leaf = image.detach().clone().requires_grad_()
@@ -58,19 +37,10 @@ def sensitivity(
 def sensitivity_maps(
     network: Network, loss: Loss, image: Tensor, positions: Mapping[int, Tensor]
 ) -> dict[int, NDArray[np.float64]]:
-    """Return for each class (H, W), the sensitivity of its positions to each pixel, divided by the largest.
+    """Return for each class (H, W) in [0, 1], the sensitivity of its positions to each pixel, divided by the largest.
 
     All values of a class are 0 where its positions depend on no pixel. From the logits on everything is in float64, as
-    the log of a probability near 1 has next to no gradient in float32.
-
-    Args:
-        network: a trained network.
-        loss: the loss that it was trained with, for the probabilities.
-        image: (N, H, W) on the network's device.
-        positions: for each class its positions, (h, w) bool.
-
-    Returns:
-        For each class of `positions` a map (H, W) float64 in [0, 1].
+    the log of a probability near 1 has next to no gradient in float32. The image (N, H, W) is on the network's device.
     """
 
     def logits(images: Tensor) -> Tensor:
@@ -90,13 +60,8 @@ def gallery_saliency(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the maps of the classes that are detected in the bags of a gallery.
 
-    A class that is detected but wins no position has the map of the position where it is most probable.
-
-    Args:
-        network: the trained network.
-        loss: the loss that it was trained with.
-        gallery: the bags and their detections.
-        instances: the images of the bags, (B, N, H, W) on the network's device.
+    A class that is detected but wins no position has the map of the position where it is most probable. The images of
+    the bags, (B, N, H, W), are on the network's device.
 
     Returns:
         What `Gallery` holds as `sensitivity`, (M, H, W) uint8, and as `sensitivity_of`, (M, 2), bag and class of each.
@@ -111,7 +76,6 @@ def gallery_saliency(
 
 
 def _positions(gallery: Gallery, bag: int) -> dict[int, Tensor]:
-    """Return the positions of each detected class of a bag, class -> (h, w) bool."""
     class_map = gallery.class_map(bag)
     positions = {}
     for c in sorted(gallery.detected(bag)):

@@ -13,10 +13,7 @@ MOST_CLASSES = 4
 def draw_maps(positions: pd.DataFrame, bags: pd.DataFrame, folder: Path) -> None:
     """Draw the probability of each class that was found in a bag, or of the likeliest where none was, as NAME.png.
 
-    Args:
-        positions: as `position_table` returns it, with the columns x and y.
-        bags: as `predict_bags` returns it, of the same bags.
-        folder: of the pictures, made if there is none.
+    `positions` and `bags` are as `position_table` and `predict_bags` return them, with x and y of every position.
     """
     from matplotlib.figure import Figure
 

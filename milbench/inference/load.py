@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from milbench.api.bags import Bags
-from milbench.api.decoder import Decoder
 from milbench.api.loss import Loss
 from milbench.api.plan import Cell
 from milbench.api.task import Network, Scores, Task
@@ -19,7 +18,7 @@ from milbench.engine.folders import Root
 from milbench.engine.parts import check_data_unchanged, check_unchanged, loss_for, network_for, task_for
 from milbench.engine.worker import set_torch_defaults
 from milbench.errors import UsageError
-from milbench.evaluation.reading.component_decoder import DECODER_FORMAT, ComponentDecoder
+from milbench.evaluation.reading.component_decoder import DECODER_FORMAT
 from milbench.evaluation.reading.reader import Reader
 
 _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
@@ -28,33 +27,18 @@ _FORMAT_NAME = DECODER_FORMAT.partition("/")[0]
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, ready for instances, with its task and loss.
+    """A trained network, ready for instances, with its task and loss."""
 
-    Args:
-        cell_id: the id of the cell, or where it was loaded from, for messages.
-        cell: what was trained.
-        task: not prepared, unless its network needs data and the cell keeps no memory of them.
-        network: with the weights of the cell, on `device`.
-        loss: the loss that it was trained with.
-        device: where the network is.
-        decoder: what was learnt from validation bags in order to read strings; None if nothing was.
-        chosen: the decoder that was chosen on validation strings; None if none was.
-        threshold: the presence score from which a class is in the label set; None: the cell has recorded none.
-        label: of the cell in its comparison, with the parameters that tell it from others; "": it is not known.
-        set_error: the share of test bags whose label set the cell found wrong; None: it has recorded none.
-    """
-
-    cell_id: str
+    cell_id: str  # or where it was loaded from, for messages
     cell: Cell
-    task: Task
-    network: Network
+    task: Task  # not prepared, unless its network needs data and the cell keeps no memory of them
+    network: Network  # with the weights of the cell, on `device`
     loss: Loss
     device: torch.device
-    decoder: ComponentDecoder | None = None
-    chosen: Decoder | None = None
-    threshold: float | None = None
-    label: str = ""
-    set_error: float | None = None
+    reader: Reader | None = None  # what was learnt and chosen on validation bags in order to read strings
+    threshold: float | None = None  # the presence score from which a class is in the label set, if recorded
+    label: str = ""  # of the cell in its comparison, with the parameters that tell it from others, if known
+    set_error: float | None = None  # the share of test bags whose label set the cell found wrong, if recorded
 
     @property
     def name(self) -> str:
@@ -62,14 +46,7 @@ class Trained:
         return self.label or str(self.cell)
 
     def scores(self, instances: Tensor) -> Scores:
-        """Return the scores of one bag as a batch of one, in float64 on the CPU.
-
-        Args:
-            instances: (N, H, W), see `Task.instances_from`.
-
-        Raises:
-            UsageError: the network returns values that are not finite.
-        """
+        """Return the scores of one bag (N, H, W) as a batch of one; see `scores_of`."""
         return self.scores_of(Bags(instances.unsqueeze(0), torch.zeros(1, self.task.num_classes, dtype=torch.bool)))
 
     @torch.no_grad()
@@ -94,18 +71,9 @@ class Trained:
 def load_trained(
     root: Root, reference: str, device: torch.device, data_dir: Path | None = None, *, needs_data: bool = False
 ) -> Trained:
-    """Return what a cell has trained.
+    """Return what a cell has trained, found by its id or that of its run in MLflow, or the beginning of one.
 
-    Args:
-        root: of the store.
-        reference: the id of a cell or of its run in MLflow, or the beginning of one.
-        device: of the network.
-        data_dir: the folder of the task's data, which is read only if its network needs them and the cell keeps no
-            memory of them, or if they are asked for; None: the default one.
-        needs_data: whether the task is to be prepared with its data in any case.
-
-    Returns:
-        The network, the task and the loss of the cell, with its decoder if it has one.
+    The task is prepared with its data, from `data_dir` or the default folder, if it `needs_data` or its network does.
 
     Raises:
         UsageError: no cell or more than one matches the reference, it is not done, or its weights, its decoder or the
@@ -115,41 +83,27 @@ def load_trained(
     cell = folder.cell()
     if not folder.weights.exists():
         raise UsageError(f"cell {folder.id} ({cell}) has no weights: it was imported without them (--no-weights)")
-    memory = folder.memory if folder.memory.exists() else None
-    trained = assemble(folder.id, cell, folder.weights, memory, device, data_dir, needs_data=needs_data)
+    trained = assemble(folder.id, cell, folder, device, data_dir, needs_data=needs_data)
     metrics = {name: value for epoch, name, value in folder.history() if epoch == cell.recipe["epochs"]}
-    found = replace(
+    return replace(
         trained,
+        reader=_reader(folder, trained.task.num_classes),
         threshold=folder.result().get("threshold"),
         label=folder.label(),
         set_error=metrics.get("test/set_error"),
     )
-    reader = _reader(folder, trained.task.num_classes)
-    if reader is None:
-        return found
-    return replace(found, decoder=reader.learnt, chosen=reader.chosen)
 
 
 def assemble(
     cell_id: str,
     cell: Cell,
-    weights: Path,
-    memory: Path | None,
+    files: CellFolder,
     device: torch.device,
     data_dir: Path | None = None,
     *,
     needs_data: bool = False,
 ) -> Trained:
-    """Return the network, the task and the loss of a cell from files, without its threshold and its decoder.
-
-    Args:
-        cell_id: for messages.
-        cell: what was trained.
-        weights: the file of the weights.
-        memory: the file of the task's memory; None: there is none.
-        device: of the network.
-        data_dir: see `load_trained`.
-        needs_data: see `load_trained`.
+    """Return the network, the task and the loss of a cell from its weights and the task's memory, and nothing else.
 
     Raises:
         UsageError: a file is missing, damaged or changed, or does not fit the code.
@@ -158,22 +112,22 @@ def assemble(
     check_unchanged(cell)
     set_torch_defaults(torch.get_num_threads())
     task = task_for(cell)
-    prepares = needs_data or (task.network_needs_data and memory is None)
+    remembers = files.memory.is_file()
+    prepares = needs_data or (task.network_needs_data and not remembers)
     if prepares:
         check_data_unchanged(task, cell, data_dir)
     task.seed = cell.seed
     if prepares:
         task.prepare(data_dir, device)
-    elif memory is not None:
-        _recall(task, memory, whose)
+    elif remembers:
+        _recall(task, files.memory, whose)
     loss = loss_for(cell, task)
     network = network_for(loss, task, cell.seed)
-    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), weights, whose)
+    _load_weights(torch.nn.ModuleDict({"network": network, "loss": loss}), files.weights, whose)
     return Trained(cell_id, cell, task, network.eval().move_to(device), loss.eval(), device)
 
 
 def _recall(task: Task, memory: Path, whose: str) -> None:
-    """Give a task the file of what its network needs of the data; `whose` names the cell in error messages."""
     try:
         task.recall(json.loads(memory.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -199,7 +153,6 @@ def _reader(folder: CellFolder, classes: int) -> Reader | None:
 
 
 def _load_weights(model: torch.nn.Module, weights: Path, whose: str) -> None:
-    """Load a file of weights into a model; `whose` names the cell in error messages."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -6,7 +6,7 @@ A figure is a page of tiles: a picture, beside it what the network detects in it
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,10 @@ from milbench.inference.load import Trained
 from milbench.inference.overlay import (
     GAP,
     PAD,
+    RIGHT,
+    WRONG,
     CaptionLine,
+    caption_lines,
     captioned,
     class_overlay,
     enlarged,
@@ -30,12 +33,7 @@ from milbench.inference.overlay import (
     in_rows,
     side_by_side,
 )
-from milbench.inference.pages import RIGHT, WRONG, caption_lines
-from milbench.inference.predict import (
-    label_set_text,
-    notes,
-    predict,
-)
+from milbench.inference.predict import label_set_text, notes, predict
 from milbench.inference.scale_search import Scale, predict_best_scale
 
 CONTENT = {"1": "house numbers", "2": "digits on canvases", "4": "house numbers"}
@@ -48,51 +46,36 @@ PAGE_WIDTH = 1560
 """Of a figure, in pixels."""
 
 
-@runtime_checkable
 class PaperTask(Protocol):
     """A task whose test data fill figures of arXiv:1811.12346."""
 
     figures: tuple[str, ...]
-    """Their numbers: "1" and "2" are made of bags, "4" of pictures, see `PicturesTask`."""
+    """Their numbers: "1" and "2" are made of bags, "4" of pictures."""
 
     def figure_bags(self, number: str, rng: torch.Generator) -> list[Bags]:
         """Return the test bags of a figure with their truth, drawn by `rng`; called after `prepare`."""
         ...
 
-
-@runtime_checkable
-class PicturesTask(Protocol):
-    """A task whose test data fill Figure 4."""
-
     def figure_pictures(self, data_dir: Path | None) -> list[tuple[Path, tuple[int, ...]]]:
-        """Return the files of whole test pictures, with the classes in each in the order of reading."""
+        """For Figure 4: return the files of whole test pictures, with the classes in each in the order of reading."""
         ...
 
 
 def draw_figure(
     number: str, model: Trained, seed: int, data_dir: Path | None, decoder: Decoder | None, scale: Scale = 1.0
 ) -> tuple[Image.Image, list[str]]:
-    """Return a figure of the paper for a trained network, and notes for its reader.
+    """Return figure "1", "2" or "4" for a trained network in mode RGB, and notes for its reader, a line each.
 
-    Args:
-        number: of the figure, "1", "2" or "4".
-        model: the trained network.
-        seed: draws the test pictures.
-        data_dir: the folder of the task's data; None: the default one.
-        decoder: how strings are read; None: see `predict`.
-        scale: for Figure 4, the size at which pictures are read, see `predict_best_scale`.
-
-    Returns:
-        The page as an image of mode RGB, and the notes, one line each, possibly none.
+    `seed` draws the test pictures; `scale` is for Figure 4, see `predict_best_scale`.
 
     Raises:
         UsageError: the task has no data for this figure, or its data are missing.
     """
-    task, rng = model.task, generator("figure", number, seed)
-    if not isinstance(task, PaperTask) or number not in task.figures:
+    task, rng = cast("PaperTask", model.task), generator("figure", number, seed)
+    if number not in getattr(task, "figures", ()):
         raise UsageError(f"figure {number} shows {CONTENT[number]}, which the task of {model.cell} does not have")
     remarks = [*_prepare(model, data_dir), *notes(model)]
-    if isinstance(task, PicturesTask) and number == "4":
+    if number == "4":
         tiles = _picture_tiles(model, task.figure_pictures(data_dir), rng, decoder, scale)
     else:
         tile = {"1": _crop_tile, "2": _canvas_tile}[number]
@@ -112,7 +95,6 @@ def _prepare(model: Trained, data_dir: Path | None) -> list[str]:
 
 
 def _crop_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
-    """Return a tile of Figure 1: the n-th crop of a batch, and beside it the map of what its positions show."""
     found = predict(model, bags.instances[n], decoder)
     crop = model.task.picture_from(bags.instances[n])
     factor = enlargement(*crop.size, side=350)
@@ -123,7 +105,6 @@ def _crop_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> I
 
 
 def _canvas_tile(model: Trained, bags: Bags, n: int, decoder: Decoder | None) -> Image.Image:
-    """Return a tile of Figure 2: the n-th canvas of a batch, and beside it what is detected on it."""
     canvas = model.task.picture_from(bags.instances[n])
     found = predict(model, bags.instances[n], decoder)
     if bags.truth is None or bags.truth.boxes is None:
@@ -145,7 +126,6 @@ def _picture_tiles(
     decoder: Decoder | None,
     scale: Scale,
 ) -> list[Image.Image]:
-    """Return the tiles of Figure 4: whole test pictures, and beside each what is detected in it."""
     drawn = torch.randperm(len(known), generator=rng)[:PICTURES].tolist()
     pictures = sorted(((open_image(known[n][0]), known[n][1]) for n in drawn), key=lambda entry: entry[0].width)
     widest = pictures[-1][0].width

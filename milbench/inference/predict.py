@@ -40,34 +40,17 @@ LEAST_MASS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a trained network reads in one picture.
+    """What a trained network reads in one picture; C is the number of classes, and background comes last."""
 
-    Args:
-        probs: (C+1, h, w) float64, the probability that each position shows each class, background last.
-        centres: y of every row and x of every column of positions, in pixels.
-        labels: (C,) bool, the label set that the loss finds: the classes whose presence score is at or above the
-            threshold of the cell, or the most probable label set where the cell has no threshold.
-        log_prob: its log-probability in nats, by the map; a lower bound for more classes than the exact sum can do.
-        presence: (C,) the probability that each class occurs, by the map.
-        components: the connected positions whose most probable class is the same.
-        boxes: (D, 4) float64, the boxes of `components` as (left, top, right, bottom) in pixels, within the picture and
-            with the margin of the cell's decoder.
-        reading: what `decoder` reads, one index of a class a character; None where there are more classes than
-            characters.
-        read_from: the components that it is read from; for a decoder that reads columns, those of `components` with
-            LEAST_MASS or more.
-        decoder: the decoder that read them.
-    """
-
-    probs: Tensor
-    centres: tuple[Tensor, Tensor]
-    labels: Tensor
-    log_prob: float
-    presence: Tensor
-    components: Components
-    boxes: Tensor
-    reading: list[int] | None
-    read_from: Components
+    probs: Tensor  # (C+1, h, w) float64, the probability that each position shows each class
+    centres: tuple[Tensor, Tensor]  # y of every row and x of every column of positions, in pixels
+    labels: Tensor  # (C,) bool, the label set that the loss finds by the cell's threshold, else the most probable one
+    log_prob: float  # of that set in nats, by the map; a lower bound for more classes than the exact sum can do
+    presence: Tensor  # (C,) the probability that each class occurs, by the map
+    components: Components  # the connected positions whose most probable class is the same
+    boxes: Tensor  # (D, 4) float64, those of `components`, (left, top, right, bottom) in pixels, within the picture
+    reading: list[int] | None  # the classes of the string, in order; None for more classes than characters
+    read_from: Components  # what it is read from; for `columns` the `components` with LEAST_MASS or more
     decoder: Decoder
 
     def class_map(self) -> tuple[Tensor, Tensor]:
@@ -76,31 +59,26 @@ class Prediction:
 
 
 def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -> Prediction:
-    """Return what a trained network reads in one picture.
+    """Return what a trained network reads in one picture (N, H, W), in its pixels.
 
-    Args:
-        model: the trained network.
-        instances: (N, H, W), see `Task.instances_from`.
-        decoder: how the string is read; None: by the decoder that the cell has chosen, else by components.
-
-    Returns:
-        The label set, the string, the components and their boxes, in pixels of `instances`.
+    Without a `decoder` the string is read by the one that the cell has chosen, else by components.
 
     Raises:
         UsageError: the picture is too small, or the network has no map of positions.
     """
-    chosen = decoder or model.chosen or "components"
+    learnt = model.reader.learnt if model.reader else None
+    chosen: Decoder = decoder or (model.reader.chosen if model.reader else "components")
     height, width = instances.shape[1:]
     check_size(model, width, height)
     scores = model.scores(instances)
     probs = scores.instances[0]
     if probs.ndim != 3:
         raise UsageError(f"the network of {model.cell} has no map of positions to show")
-    margin = model.decoder.margin if model.decoder else (0.0, 0.0)
     centres = model.network.position_centres(height, width) or _even_centres(height, width, *probs.shape[1:])
     labels, log_prob = label_sets(scores.presence, logarithms(scores.instances), model.threshold)
     components = find_components(probs.unsqueeze(0))
-    reading, read_from = _read(scores, labels[0], chosen, model.decoder)
+    detections = with_margin(detect(components, centres), learnt.margin if learnt else (0.0, 0.0))
+    reading, read_from = _read(scores, labels[0], chosen, learnt)
     return Prediction(
         probs=probs,
         centres=centres,
@@ -108,7 +86,7 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
         log_prob=float(log_prob[0]),
         presence=presence_prob(probs.log().unsqueeze(0))[0],
         components=components,
-        boxes=_within(with_margin(detect(components, centres), margin).boxes, width, height),
+        boxes=detections.boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64)),
         reading=reading,
         read_from=components[components.mass >= LEAST_MASS] if read_from is None else read_from,
         decoder=chosen,
@@ -116,17 +94,9 @@ def predict(model: Trained, instances: Tensor, decoder: Decoder | None = None) -
 
 
 def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> dict[int, NDArray[np.float64]]:
-    """Return for each class that wins a position how much it depends there on each pixel (H, W) of the picture.
+    """Return for each class that wins a position how much it depends there on each pixel (H, W), from 0 to 1.
 
-    See `milbench.evaluation.saliency.sensitivity_maps`. This needs the memory of a training step on the whole picture.
-
-    Args:
-        model: the trained network.
-        picture: the one that `found` was read in.
-        found: what was read in it.
-
-    Returns:
-        For each class a map (H, W) float64 in [0, 1].
+    This needs the memory of a training step on the whole picture.
     """
     classes, _ = found.class_map()
     positions = {c: classes == c for c in sorted(set(found.components.cls.tolist()))}
@@ -135,13 +105,7 @@ def sensitivities(model: Trained, picture: Image.Image, found: Prediction) -> di
 
 
 def check_size(model: Trained, width: int, height: int) -> None:
-    """Raise UsageError where a picture is so small that the network has no position in it.
-
-    Args:
-        model: the trained network.
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
-    """
+    """Raise UsageError where a picture, in pixels, is so small that the network has no position in it."""
     shape = model.network.output_shape(height, width)
     if shape is not None and min(shape) < 1:
         least = model.network.smallest_side()
@@ -172,40 +136,17 @@ def label_set_text(model: Trained, labels: Tensor) -> str:
 
 
 def pixel_at(index: float, centres: Tensor) -> float:
-    """Return the pixel at a row or column of positions; an index between two positions is interpolated.
-
-    Args:
-        index: the row or column, from 0.
-        centres: the pixel of each row or column.
-
-    Examples:
-        >>> pixel_at(0.5, torch.tensor([2.5, 4.5]))
-        3.5
-    """
+    """Return the pixel at a row or column of positions; an index between two positions is interpolated."""
     return float(np.interp(index, np.arange(len(centres)), centres.numpy()))
 
 
 def as_json(
-    model: Trained,
-    path: Path,
-    size: tuple[int, int],
-    read_at: tuple[int, int],
-    found: Prediction,
-    *,
-    positions: bool,
+    model: Trained, path: Path, size: tuple[int, int], read_at: tuple[int, int], found: Prediction, *, positions: bool
 ) -> dict[str, Any]:
-    """Return everything that is read in one picture as JSON data.
+    """Return everything that is read in one picture as the content of NAME.json, perhaps with that of all positions.
 
-    Args:
-        model: the trained network.
-        path: the file of the picture.
-        size: width and height of the picture, upright; all lengths are in its pixels.
-        read_at: width and height at which it was given to the network.
-        found: what was read in it.
-        positions: whether the probabilities of all positions are added.
-
-    Returns:
-        Lists, strings and numbers by name, as they stand in NAME.json.
+    `size` is width and height of the picture, upright, whose pixels are the unit of all lengths; the network saw it at
+    `read_at`.
     """
     names = model.task.class_names
     across, down = size[0] / read_at[0], size[1] / read_at[1]
@@ -253,29 +194,24 @@ def _read(
 ) -> tuple[list[int] | None, Components | None]:
     """Return what is read in one bag, and the components that it is read from if the decoder reads such."""
     probs, sets = scores.instances, labels.unsqueeze(0)
-    background = probs.shape[1] - 1
-    if background > len(CHARACTERS):
+    if probs.shape[1] - 1 > len(CHARACTERS):
         return None, None
     if decoder == "columns":
         return _indices(columns(probs)[0]), None
+    numbers = learnt or ComponentDecoder()
     if decoder == "strongest":
         components = strongest_positions(scores.strength, probs, sets)
-        return _indices(read_strongest(components, 1, learnt)[0]), components
+        return _indices(read_strongest(components, 1, numbers)[0]), components
     components = find_components(*posterior_given(probs, sets))
-    if learnt is not None:
-        return _indices(read_components(components, 1, learnt)[0]), kept_components(components, 1, learnt)
-    return [piece.cls for piece in ordered_pieces(components, 1, ComponentDecoder())[0]], components
+    if learnt is None:  # nothing is known of how far a digit reaches: each component is one
+        return [piece.cls for piece in ordered_pieces(components, 1, numbers)[0]], components
+    return _indices(read_components(components, 1, learnt)[0]), kept_components(components, 1, learnt)
 
 
 def _indices(text: str) -> list[int]:
     return [CHARACTERS.index(character) for character in text]
 
 
-def _within(boxes: Tensor, width: int, height: int) -> Tensor:
-    return boxes.clamp(min=0).minimum(torch.tensor([width, height] * 2, dtype=torch.float64))
-
-
 def _even_centres(height: int, width: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Return centres of positions spread evenly over a picture."""
     ys, xs = ((torch.arange(n).double() + 0.5) * (size / n) for n, size in ((rows, height), (columns, width)))
     return ys, xs

@@ -24,11 +24,7 @@ BAGS_AT_ONCE = 64
 
 
 class SavedModel:
-    """A trained network with its loss, as MLflow calls it.
-
-    Args:
-        trained: the network.
-    """
+    """A trained network with its loss, as MLflow calls it."""
 
     def __init__(self, trained: Trained) -> None:
         self.trained = trained
@@ -55,7 +51,5 @@ def _load_pyfunc(path: str) -> SavedModel:
     for kind in ("loss_file", "task_file"):
         if cell[kind].endswith(".py"):
             cell[kind] = str(folder / cell[kind])
-    files = CellFolder(folder)
-    memory = files.memory if files.memory.is_file() else None
-    trained = assemble(f"in {folder}", Cell(**cell), files.weights, memory, torch.device("cpu"))
+    trained = assemble(f"in {folder}", Cell(**cell), CellFolder(folder), torch.device("cpu"))
     return SavedModel(replace(trained, threshold=about["threshold"]))

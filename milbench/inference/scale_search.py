@@ -2,8 +2,7 @@
 
 The paper reads whole pictures at their own size. Here a picture of house numbers is read at several scales, and the
 scale is used whose label set, as the loss finds it there, is the most probable: at a wrong scale the classes are spread
-over many positions of low probability, and no label set is probable. The search has no learnt parameters and uses no
-labels.
+over many positions of low probability, and no label set is probable.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ Scale = float | None
 
 
 def parse_scale(model: Trained, text: str | None) -> Scale:
-    """Return the scale that the user asked for.
-
-    Args:
-        model: the trained network.
-        text: "auto" or a number; None: auto for house numbers, else 1.
+    """Return the scale that the user asked for, "auto" or a number; without one auto for house numbers, else 1.
 
     Raises:
         UsageError: the text is neither, or it is "auto" for a task whose instances have one size.
@@ -56,19 +51,11 @@ def parse_scale(model: Trained, text: str | None) -> Scale:
 
 
 def candidate_sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list[tuple[int, int]]:
-    """Return the widths and heights at which a picture is read, the smallest first.
+    """Return the widths and heights in pixels at which a picture of that width and height is read, ascending.
 
     Where the best scale is searched for, the longer side goes from that of a training crop up to its own, or up to
-    ENLARGED_SIDES crops if it is shorter than that. Very large pictures are shrunk first, see
-    `milbench._utils.images.bounded`.
-
-    Args:
-        model: the trained network.
-        size: width and height of the picture.
-        scale: a multiple of that size; None: several.
-
-    Returns:
-        Pairs of width and height in pixels; a size in which the network has no position is left out.
+    ENLARGED_SIDES crops if it is shorter than that. Very large pictures are shrunk first. A size in which the network
+    has no position is left out.
 
     Raises:
         UsageError: the network has no position in a picture of any of these sizes.
@@ -95,19 +82,10 @@ def candidate_sizes(model: Trained, size: tuple[int, int], scale: Scale) -> list
 def predict_best_scale(
     model: Trained, picture: Image.Image, scale: Scale, decoder: Decoder | None = None
 ) -> tuple[Image.Image, Prediction]:
-    """Return a picture at the scale at which it is read, and what is read in it.
+    """Return a picture of mode L or RGB at the size at which it is read, and what is read in it, in its pixels there.
 
     Of several scales, the one whose label set is the most probable is used. An empty label set is used only if all are
     empty, because in a picture that is far too small or too large the empty set has a probability near 1.
-
-    Args:
-        model: the trained network.
-        picture: of mode L or RGB.
-        scale: a multiple of its size; None: the best of several.
-        decoder: how the string is read; None: see `predict`.
-
-    Returns:
-        The picture at the chosen size, and the prediction, whose lengths are in its pixels.
 
     Raises:
         UsageError: see `candidate_sizes` and `predict`.

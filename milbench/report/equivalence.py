@@ -1,23 +1,44 @@
-"""The first loss of a comparison against each other one by a margin, where tasks cross parameters."""
+"""Whether the first loss of a comparison is better than each other one, worse, or equivalent within a margin."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from typing import Literal
 
 import pandas as pd
 
 from milbench.api.metric_info import describe
 from milbench.report.formatting import counted, scaled
-from milbench.report.statistics.differences import pair_parts
-from milbench.report.statistics.equivalence import verdict
+from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL, Difference, compare_pair
 from milbench.report.study import Study
 
+Verdict = Literal["better", "equivalent", "worse", "open"]
 VERDICTS = {"better": "better", "equivalent": "equivalent", "worse": "worse", "open": "not settled"}
 """The words for verdicts."""
 
 
+def verdict(found: Difference, margin: float, lower_is_better: bool = True) -> Verdict:
+    """Return what the difference of two losses says about the first.
+
+    They are equivalent where both one-sided tests at 5 % reject a difference of the margin or more: where the 90 %
+    interval lies within the margin. Otherwise the first is better or worse where the 95 % interval leaves out 0. A
+    difference that is not 0 but smaller than the margin counts as none.
+
+    Source: D. J. Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
+    the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15, 1987, pp. 657-680.
+    """
+    if found.seeds < FEWEST_SEEDS or not math.isfinite(found.variance):
+        return "open"
+    if abs(found.difference) + found.half_width(2 * (1 - LEVEL)) < margin:
+        return "equivalent"
+    if abs(found.difference) <= found.half_width():
+        return "open"
+    return "better" if (found.difference < 0) == lower_is_better else "worse"
+
+
 def equivalence_frame(study: Study) -> pd.DataFrame:
-    """Return the verdict on the first loss against each other one on each task.
+    """Return the verdict on the first loss against each other one on each task, where tasks cross parameters.
 
     Returns:
         The columns first, other, row and column (the values of the first and the second half of the parameters that
@@ -43,8 +64,8 @@ def equivalence_frame(study: Study) -> pd.DataFrame:
         noise, place = study.noise(task, name, table), {variant: n for n, variant in enumerate(table.index)}
         for other in order[1:]:
             if first in place and other in place:
-                parts = pair_parts(table.to_numpy(), noise, place[first], place[other])
-                found.append((first, other, row, column, parts.difference, verdict(parts, margin, lower, overlap)))
+                pair = compare_pair(table.to_numpy(), place[first], place[other], noise, overlap)
+                found.append((first, other, row, column, pair.difference, verdict(pair, margin, lower)))
     return pd.DataFrame(found, columns=columns)
 
 

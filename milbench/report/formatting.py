@@ -11,25 +11,14 @@ NOTHING = "—"
 
 
 def measured(mean: float, spread: float, metric: Metric) -> str:
-    """Return a mean with its spread, with the digits of `decimals`; a nan spread is left out.
-
-    Examples:
-        >>> error = Metric("error", "A share.")
-        >>> measured(0.0052, 0.0004, error), measured(0.0052, math.nan, error)
-        ('0.52 ± 0.04', '0.52')
-    """
+    """Return a mean with its spread, such as 0.52 ± 0.04, with the digits of `decimals`; a nan spread is left out."""
     digits = decimals(mean, spread, metric)
     text = number(mean, digits, metric)
     return text if math.isnan(spread) else f"{text} ± {number(spread, digits, metric) if spread else 0}"
 
 
 def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: bool = False) -> str:
-    """Return an interval, with the digits of `decimals` for its half width; "—" where a bound is nan.
-
-    Examples:
-        >>> interval((0.0048, 0.0057), 0.0052, Metric("error", "A share."))
-        '0.48 to 0.57'
-    """
+    """Return an interval, such as 0.48 to 0.57, with the digits of `decimals` for its half width."""
     if any(math.isnan(bound) for bound in bounds):
         return NOTHING
     digits = decimals(mean, round((bounds[1] - bounds[0]) / 2, 9), metric)
@@ -39,15 +28,7 @@ def interval(bounds: tuple[float, float], mean: float, metric: Metric, signed: b
 def decimals(mean: float, spread: float, metric: Metric) -> int:
     """Return how many decimals of a value are meaningful: one digit of its spread, two where that begins with a 1.
 
-    Args:
-        mean: the value.
-        spread: its standard deviation; where it is nan or zero, the size of the value decides.
-        metric: the metric of both.
-
-    Examples:
-        >>> error = Metric("error", "A share.")
-        >>> decimals(0.0052, 0.0004, error), decimals(0.08, 0.016, error), decimals(0.78, 0.12, error)
-        (2, 1, 0)
+    Where the spread is nan or zero, the size of the value decides.
     """
     if not math.isfinite(spread) or spread <= 0:
         default = 2 if metric.percent else 3
@@ -59,12 +40,7 @@ def decimals(mean: float, spread: float, metric: Metric) -> int:
 
 
 def number(value: float, digits: int, metric: Metric, signed: bool = False) -> str:
-    """Return a value in the metric's unit, without the sign of the unit; nan is a dash.
-
-    Examples:
-        >>> number(0.0052, 2, Metric("error", "A share."), signed=True)
-        '+0.52'
-    """
+    """Return a value in the metric's unit, without the sign of the unit; nan is a dash."""
     if math.isnan(value):
         return NOTHING
     if math.isinf(value):
@@ -81,12 +57,7 @@ def scaled(value: float, metric: Metric) -> float:
 
 
 def with_unit(value: float, metric: Metric) -> str:
-    """Return a value with two significant digits and its unit.
-
-    Examples:
-        >>> with_unit(0.0161, Metric("error", "A share."))
-        '1.6 %'
-    """
+    """Return a value with two significant digits and its unit, such as 1.6 %."""
     return f"{float(f'{scaled(value, metric):.2g}'):g}{' %' if metric.percent else ''}"
 
 
@@ -109,30 +80,15 @@ def p_value(p: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun, in the plural where it is not one.
-
-    Examples:
-        >>> counted(1, "seed"), counted(3, "seed")
-        ('1 seed', '3 seeds')
-    """
+    """Return a count with its noun, such as 3 seeds."""
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def listed(names: list[str], joined: str = "and") -> str:
-    """Return names in one phrase.
-
-    Examples:
-        >>> listed(["exact", "noisy-or", "mean"], "or")
-        'exact, noisy-or or mean'
-    """
+    """Return names in one phrase, such as a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joined} {names[-1]}"
 
 
 def slug(text: str) -> str:
-    """Return a name for a file, of ASCII letters, digits and hyphens.
-
-    Examples:
-        >>> slug("Extended MNIST, n=2")
-        'extended-mnist-n-2'
-    """
+    """Return a name for a file, of ASCII letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].strip("-") or "unnamed"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,32 +12,27 @@ import pandas as pd
 from milbench.api.metric_info import describe
 from milbench.api.published import Published
 from milbench.report.agreement import FEWEST_TO_DIFFER, difference, judge
-from milbench.report.deviations import deviations
 from milbench.report.formatting import NOTHING, interval, measured, with_unit
 from milbench.report.statistics.epochs import RULES
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
+_WORDS = {
+    "recipe.steps_per_epoch": "{} steps an epoch", "recipe.epochs": "{} epochs", "task.batch_bags": "{} bags a batch",
+}  # fmt: skip
+_ABSENT = object()
+
 
 @dataclass(frozen=True)
 class Beside:
-    """A published value of a loss beside ours.
+    """A published value of a loss beside ours."""
 
-    Args:
-        variant: ours; "" for a published method that milbench lacks.
-        published: the published value.
-        ours: ours under the rule of the source, one a seed.
-        interval: the 95 % interval of ours minus the published value; nan where they aren't compared.
-        verdict: agrees, better, worse, open, not comparable, or "" for a method that milbench lacks.
-        reasons: why, and every deviation from the source.
-    """
-
-    variant: str
+    variant: str  # ours; "" for a published method that milbench lacks
     published: Published
-    ours: pd.Series[float]
-    interval: tuple[float, float]
-    verdict: str
-    reasons: tuple[str, ...]
+    ours: pd.Series[float]  # under the rule of the source, one a seed
+    interval: tuple[float, float]  # 95 %, of ours minus the published value; nan where they aren't compared
+    verdict: str  # agrees, better, worse, open, not comparable, or "" for a method that milbench lacks
+    reasons: tuple[str, ...]  # why, and every deviation from the source
 
 
 def beside(study: Study, task: str) -> list[Beside]:
@@ -85,7 +82,8 @@ def literature_tables(study: Study, task: str) -> tuple[Table, Table] | None:
 
 
 def _compared(study: Study, task: str, variant: str, published: Published) -> Beside:
-    values = _values(study, task, variant, published).dropna()
+    at_their_epoch = study.table(task, published.metric, published.rule)
+    values = pd.Series(at_their_epoch.loc[variant], dtype=float).dropna()
     lower = describe(published.metric).lower_is_better
     own = study.cells[(study.cells["task"] == task) & (study.cells["variant"] == variant)]
     planned = {cell.id: cell for cell in study.plan.cells}
@@ -104,13 +102,36 @@ def _compared(study: Study, task: str, variant: str, published: Published) -> Be
         few = f"{len(values)} of {fewest} seeds" if len(values) < fewest else ""
         verdict = "not comparable" if obstacles else "open"
         return Beside(variant, published, values, (np.nan, np.nan), verdict, (few, *reasons))
-    test, _ = difference(values.to_numpy(), published, lower)
-    verdict, why = judge(test.interval, len(values), published.margin, lower)
+    bounds = difference(values.to_numpy(), published, lower)
+    verdict, why = judge(bounds, len(values), published.margin, lower)
     margin = "" if published.margin is None else f"margin {with_unit(published.margin, describe(published.metric))}"
-    return Beside(variant, published, values, test.interval, verdict, (why, margin, *reasons))
+    return Beside(variant, published, values, bounds, verdict, (why, margin, *reasons))
 
 
-def _values(study: Study, task: str, variant: str, published: Published) -> pd.Series[float]:
-    """Return our values, each at the epoch that the rule of the source chooses, by the published metric itself."""
-    found = study.table(task, published.metric, published.rule)
-    return pd.Series(found.loc[variant], dtype=float)
+def deviations(
+    protocol: Mapping[str, Any], params: list[dict[str, Any]], defaults: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return in words every parameter in which cells differ from what was published.
+
+    A parameter that a cell lacks and that has no default counts as a difference if the cell has other parameters of its
+    section: a loss without any parameters cannot deviate in one. Where several values of a parameter were published,
+    they are a tuple or list.
+    """
+    found = []
+    for name, expected in protocol.items():
+        section, accepted = name.partition(".")[0] + ".", expected if isinstance(expected, tuple | list) else [expected]
+        known = [p for p in params if name in p or any(key.startswith(section) for key in p)]
+        values = [p.get(name, (defaults or {}).get(name, _ABSENT)) for p in known]
+        if any(value not in accepted for value in values):
+            texts = list(dict.fromkeys(_text(name, value) for value in values))
+            ours = _WORDS.get(name, name.partition(".")[2] + " {}").format(" and ".join(texts))
+            found.append(f"{ours} (published: {' or '.join(_text(name, value) for value in accepted)})")
+    return found
+
+
+def _text(name: str, value: Any) -> str:
+    if value is _ABSENT:
+        return "not known"
+    if value is None:
+        return "all" if name == "recipe.steps_per_epoch" else "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from milbench.api.marks import Mark
 from milbench.api.metric_info import describe
-from milbench.report.statistics.means import student_interval
+from milbench.report.statistics.intervals import student_interval
 from milbench.report.study import Study
 
 
@@ -36,13 +36,7 @@ def marks_frame(study: Study) -> pd.DataFrame:
 
 
 def judge(values: pd.Series[float], mark: Mark, overlap: float = 0.0) -> str:
-    """Return whether the values of the planned seeds, NaN where one is missing, pass a mark.
-
-    Examples:
-        >>> mark = Mark("easy", "task", {}, "set_error", bound=0.05)
-        >>> judge(pd.Series([0.02, 0.03, 0.02]), mark), judge(pd.Series([0.02, 0.03, 0.02, float("nan")]), mark)
-        ('pass', 'open')
-    """
+    """Return whether the values of the planned seeds, NaN where one is missing, pass a mark."""
     sign = 1 if mark.at_most else -1
     low, high = sorted(sign * (bound - mark.bound) for bound in student_interval(values.dropna(), overlap=overlap))
     if low > 0:
@@ -57,11 +51,6 @@ def passed(study: Study) -> Counter[str]:
 
 
 def bound_in_words(metric: str, bound: float, at_most: bool) -> str:
-    """Return the bound of a mark in words.
-
-    Examples:
-        >>> bound_in_words("set_error", 0.05, at_most=True)
-        'at most 5 %'
-    """
+    """Return the bound of a mark in words, such as at most 5 %."""
     value = f"{bound * 100:g} %" if describe(metric).percent else f"{bound:g}"
     return f"{'at most' if at_most else 'at least'} {value}"

@@ -22,10 +22,8 @@ _BY_CELL = ("task", "loss", "recipe", "supervision", "seed", "status", "reason",
 def keep(results: Results, folder: Path) -> None:
     """Write what a page is made from, as small files.
 
-    Args:
-        results: the planned cells of a comparison and what was measured.
-        folder: it gets comparison.json.gz (the plan), results.csv.gz (the frame: what is said of a cell stands in its
-            first row alone) and, where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
+    They are comparison.json.gz (the plan), results.csv.gz (the frame: what is said of a cell stands in its first row
+    alone) and, where cells have outcomes, outcomes.npz (of the metrics that losses are compared by).
 
     Raises:
         UsageError: the folder cannot be written.
@@ -46,11 +44,7 @@ def keep(results: Results, folder: Path) -> None:
 
 
 def read(folder: Path) -> Results:
-    """Return the results that `keep` wrote into a folder.
-
-    Raises:
-        UsageError: a file is missing or damaged.
-    """
+    """Return the results that `keep` wrote into a folder. Raises UsageError where a file is missing or damaged."""
     for name in (PLAN, FRAME):
         if not (folder / name).is_file():
             raise UsageError(f"{folder} is not a published report: it lacks {name}")
@@ -72,7 +66,6 @@ def read(folder: Path) -> Results:
 
 
 def _keep_outcomes(results: Results, path: Path) -> None:
-    """Write the outcomes of all cells into one file, by the metrics that losses are compared by."""
     names = results.plan.compare_by or [info.primary for info in results.plan.tasks.values()]
     compared = {name.removeprefix("excess_") for name in names}  # which differs by the same as the metric itself
     outcomes: dict[str, Outcomes] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,34 +26,10 @@ from milbench.report.marks import marks_frame
 from milbench.report.sentences import sentences
 from milbench.report.study import Study, failures
 from milbench.report.supervision import series_of, worth_table
-from milbench.report.tables import Table
 
 MOST_PICTURES = 8
 """Beside the page; the page itself shows all."""
 PICTURES = "pictures"
-
-
-@dataclass(frozen=True)
-class Section:
-    """What a page says of one task.
-
-    Args:
-        task: its label.
-        anchor: its place on the page.
-        pictures: a line each.
-        pairs: small ones, two in a line, after the first picture.
-        extra: pictures that are looked up.
-        tables: that are read.
-        folded: that are looked up.
-    """
-
-    task: str
-    anchor: str
-    pictures: list[Picture]
-    pairs: list[Picture]
-    extra: list[Picture]
-    tables: list[Table]
-    folded: list[Table]
 
 
 def sentence(results: Results) -> str:
@@ -63,16 +38,9 @@ def sentence(results: Results) -> str:
 
 
 def render(results: Results, out: Path, *, gallery: bool = True) -> Path:
-    """Write a report: index.html, report.md, table.tex and at most eight pictures as PNG.
+    """Write index.html, report.md, table.tex and at most eight pictures as PNG into a folder; return the page's path.
 
-    Args:
-        results: the planned cells of a comparison and what was measured.
-        out: the folder of the report, made where it does not exist. Galleries that were drawn there earlier are shown
-            where the results have none, as those of a published report.
-        gallery: whether test bags are shown.
-
-    Returns:
-        The path of the page.
+    Galleries that were drawn there earlier are shown where the results have none, as those of a published report.
 
     Raises:
         UsageError: `out` cannot be written.
@@ -96,7 +64,7 @@ def _context(study: Study, pictures: Path, gallery: bool) -> dict[str, Any]:
     opening = list(_opening(study, many))
     ranked = drawn("ranks", "Ranks over tasks", ranks.CAPTION, ranks.ranks_figure(study))
     sections = [_section(study, task, pictures, gallery, many) for task in study.tasks]
-    shown = [*opening, *ranked, *(p for section in sections for p in (*section.pictures, *section.pairs))]
+    shown = [*opening, *ranked, *(p for section in sections for p in (*section["pictures"], *section["pairs"]))]
     kept = sorted(shown, key=lambda p: not (p in opening or p.photographs))[:MOST_PICTURES]
     main = tables.main_table(study)
     series = series_of(study)
@@ -132,7 +100,8 @@ def _opening(study: Study, many: bool) -> Iterator[Picture]:
         yield from drawn("seeds", f"Every seed: {title}", overview.captioned(study), overview.overview_figure(study))
 
 
-def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> Section:
+def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -> dict[str, Any]:
+    """Return what the page says of a task: `pairs` are small pictures, `extra` and `folded` are looked up."""
     name, label = slug(task), study.metric(task).label
     bags = list(_galleries(study, task, folder)) if gallery else []
     first, extra, pairs = bags[:1], bags[1:], []
@@ -149,15 +118,15 @@ def _section(study: Study, task: str, folder: Path, gallery: bool, many: bool) -
         tables.pairs_table(study, task),
         tables.metrics_table(study, task),
         None if many else tables.costs_table(study, task),
+        tables.cells_table(study, task),
     ]
-    cells = tables.cells_table(study, task)
-    return Section(
-        task, f"task-{name}", first, pairs, extra, [published] if published else [], [t for t in (*folded, cells) if t]
-    )
+    return {
+        "task": task, "anchor": f"task-{name}", "pictures": first, "pairs": pairs, "extra": extra,
+        "tables": [published] if published else [], "folded": [t for t in folded if t],
+    }  # fmt: skip
 
 
 def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
-    """Yield pictures of test bags, or those that were drawn earlier where no gallery is at hand."""
     name = slug(task)
     title = "What each loss finds where"
     figure = galleries.gallery_figure(study, task)
@@ -172,7 +141,6 @@ def _galleries(study: Study, task: str, folder: Path) -> Iterator[Picture]:
 
 
 def _compared(study: Study) -> str:
-    """Return in one line what was compared."""
     losses, tasks = counted(len(study.supervision), "loss", "losses"), counted(len(study.tasks), "task")
     if len(study.tasks) == 1:
         tasks = study.tasks[0]
@@ -188,7 +156,6 @@ def _compared(study: Study) -> str:
 
 
 def _limits(study: Study) -> list[str]:
-    """Return what limits what the page says."""
     notes = list(study.plan.notes)
     overlaps = [task for task in study.tasks if study.info(task).overlap]
     if overlaps:
@@ -212,9 +179,11 @@ def _limits(study: Study) -> list[str]:
 
 
 def _write_pictures(kept: list[Picture], folder: Path) -> None:
-    names = {picture.write(folder) for picture in kept}
+    for picture in kept:
+        (folder / f"{picture.name}.png").write_bytes(picture.png())
+    names = {picture.name for picture in kept}
     for old in folder.glob("*.png"):
-        if old.name not in names:
+        if old.stem not in names:
             old.unlink()
 
 

@@ -41,7 +41,6 @@ def sentences(study: Study) -> list[str]:
 
 
 def _contenders(study: Study, task: str) -> list[str]:
-    """Return the contenders of the least supervision on a task, the best mean first."""
     found = study.summary(task)
     return [str(v) for v in found.index[found["contender"] & (found["supervision"] == study.kinds[0])]]
 

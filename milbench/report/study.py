@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from milbench.api.supervision import SUPERVISIONS
 from milbench.errors import UsageError
 from milbench.report.statistics.contenders import Scale, contenders
 from milbench.report.statistics.epochs import SELECTED_BY, select_epochs
-from milbench.report.statistics.means import student_interval
+from milbench.report.statistics.intervals import share_interval, student_interval
 from milbench.report.statistics.sampling import SamplingNoise, sampling_noise
-from milbench.report.statistics.shares import share_interval
 
 CELL = [
     "task", "variant", "loss", "recipe", "supervision", "seed", "status", "reason", "cell", "run", "machine", "code",
@@ -34,11 +33,7 @@ _CLOSE = 1e-5  # outcomes are sums in single precision
 
 
 class Study:
-    """A view of results by task and variant: a loss with its parameters, under one recipe.
-
-    Args:
-        results: the planned cells and what was measured.
-    """
+    """A view of results by task and variant: a loss with its parameters, under one recipe."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.plan = results, results.plan
@@ -51,10 +46,8 @@ class Study:
         self._histories = {str(task): own for task, own in frame[frame["metric"] != ""].groupby("task", sort=False)}
         self.tasks: list[str] = list(dict.fromkeys(self.cells["task"]))
         self.supervision: dict[str, str] = dict(zip(self.cells["variant"], self.cells["supervision"], strict=True))
-        self._infos: dict[str, TaskInfo] = {}
-        self._selected: dict[tuple[str, str, Rule], pd.DataFrame] = {}
-        self._tables: dict[tuple[str, str, Rule], pd.DataFrame] = {}
-        self._summaries: dict[tuple[str, str], pd.DataFrame] = {}
+        self._selected, self._tables = cache(self._select), cache(self._tabulate)
+        self._summaries, self._outcomes_of = cache(self._summarise), cache(_outcomes_in)
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -68,12 +61,14 @@ class Study:
         order = {kind: number for number, kind in enumerate(SUPERVISIONS)}
         return sorted(set(self.supervision.values()), key=lambda kind: order.get(kind, len(order)))
 
+    @cached_property
+    def _infos(self) -> dict[str, TaskInfo]:
+        keys = {cell.id: cell.task_key for cell in self.plan.cells}
+        first = self.cells.drop_duplicates("task")
+        return {str(t): self.plan.tasks[keys[c]] for t, c in zip(first["task"], first["cell"], strict=True)}
+
     def info(self, task: str) -> TaskInfo:
         """Return what the plan says of a task."""
-        if not self._infos:
-            keys = {cell.id: cell.task_key for cell in self.plan.cells}
-            first = self.cells.drop_duplicates("task")
-            self._infos = {str(t): self.plan.tasks[keys[c]] for t, c in zip(first["task"], first["cell"], strict=True)}
         return self._infos[task]
 
     def history(self, task: str) -> pd.DataFrame:
@@ -110,39 +105,28 @@ class Study:
         return "validation" if len(done) and done.isin(known).all() else "last"
 
     def selected(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
-        """Return the values of the done cells of a task at the epoch that counts.
+        """Return the values of the done cells of a task at the epoch that counts, costs at the last one.
 
         Args:
             task: its label.
             metric: without the split, the one that has to be known at the epoch; "": the primary one.
             rule: how the epoch is chosen; None: by the rule of the comparison.
-
-        Returns:
-            The columns of `Results.frame` and variant; costs are those of the last epoch.
         """
-        key = task, metric or self.primary(task), rule or self.rule(task)
-        if key not in self._selected:
-            own = self.history(task)[self.history(task)["status"] == "done"]
-            epochs = select_epochs(own, key[2], key[1], describe(key[1]).lower_is_better)
-            at = own["cell"].map(epochs)
-            self._selected[key] = own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
-        return self._selected[key]
+        return self._selected(task, metric or self.primary(task), rule or self.rule(task))
+
+    def _select(self, task: str, metric: str, rule: Rule) -> pd.DataFrame:
+        own = self.history(task)[self.history(task)["status"] == "done"]
+        at = own["cell"].map(select_epochs(own, rule, metric, describe(metric).lower_is_better))
+        return own[(own["epoch"] == at) | own["metric"].str.startswith("cost/")]
 
     def table(self, task: str, metric: str = "", rule: Rule | None = None) -> pd.DataFrame:
         """Return a metric by variant and seed, NaN where there is no finite value.
 
-        Args:
-            task: its label.
-            metric: without the split, or of a cost with it ("cost/step_seconds"); "": the primary one.
-            rule: how the epoch is chosen; None: by the rule of the comparison.
+        A metric is without the split, but a cost with it ("cost/step_seconds"). See `selected`.
         """
-        name = metric or self.primary(task)
-        key = task, name, rule or self.rule(task)
-        if key not in self._tables:
-            self._tables[key] = self._table(*key)
-        return self._tables[key]
+        return self._tables(task, metric or self.primary(task), rule or self.rule(task))
 
-    def _table(self, task: str, name: str, rule: Rule) -> pd.DataFrame:
+    def _tabulate(self, task: str, name: str, rule: Rule) -> pd.DataFrame:
         costs = name.startswith("cost/")
         found = self.selected(task, "" if costs else name, rule)
         found = found[found["metric"] == (name if costs else f"test/{name}")]
@@ -165,12 +149,9 @@ class Study:
             seeds on, over test items for one seed), seeds, planned, contender (bool), step (seconds, the least time of
             a training step) and supervision.
         """
-        key = task, metric or self.primary(task)
-        if key not in self._summaries:
-            self._summaries[key] = self._summary(*key)
-        return self._summaries[key]
+        return self._summaries(task, metric or self.primary(task))
 
-    def _summary(self, task: str, name: str) -> pd.DataFrame:
+    def _summarise(self, task: str, name: str) -> pd.DataFrame:
         table, overlap = self.table(task, name), self.info(task).overlap
         planned = self.cells[self.cells["task"] == task].groupby("variant")["seed"].nunique()
         bounds = [self._interval(task, name, variant, row.dropna(), overlap) for variant, row in table.iterrows()]
@@ -250,27 +231,16 @@ class Study:
 
     def _outcomes(self, cell: str, metric: str) -> Outcomes | None:
         folder = self.results.folders.get(cell)
-        found = {} if folder is None else self._files.read(folder / OUTCOMES_FILE)
+        found = {} if folder is None else self._outcomes_of(folder / OUTCOMES_FILE)
         return found.get(metric) or found.get(f"{cell}/{metric}")
 
-    @cached_property
-    def _files(self) -> _OutcomeFiles:
-        return _OutcomeFiles()
 
-
-class _OutcomeFiles:
-    """Outcomes by file: that of a cell, or one of a published report with all cells, below their ids."""
-
-    def __init__(self) -> None:
-        self._read: dict[Path, dict[str, Outcomes]] = {}
-
-    def read(self, path: Path) -> dict[str, Outcomes]:
-        if path not in self._read:
-            try:
-                self._read[path] = load_outcomes(path) if path.is_file() else {}
-            except UsageError:
-                self._read[path] = {}  # intervals then cover the seeds alone, and say so
-        return self._read[path]
+def _outcomes_in(path: Path) -> dict[str, Outcomes]:
+    """Return the outcomes of a cell, or those of all cells of a published report, below their ids."""
+    try:
+        return load_outcomes(path) if path.is_file() else {}
+    except UsageError:
+        return {}  # intervals then cover the seeds alone, and say so
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:

@@ -7,26 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
 
 from milbench.api.metric_info import describe
 from milbench.api.plan import to_json
 from milbench.report.formatting import NOTHING, measured
-from milbench.report.statistics.amounts import Equivalent, equivalent_amount
+from milbench.report.statistics.differences import FEWEST_SEEDS, LEVEL
 from milbench.report.study import Study
 from milbench.report.tables import Table
 
 FEWEST_AMOUNTS = 3
 """With fewer there is no curve."""
+_GRID = 2001
+"""Amounts at which two curves are compared, evenly spaced in the logarithm."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Tasks that are the same but for their number of training bags.
-
-    Args:
-        name: of the task.
-        tasks: the label of the task by its number of training bags, ascending.
-    """
+    """Tasks that are the same but for their number of training bags, by which `tasks` has their labels, ascending."""
 
     name: str
     tasks: dict[float, str]
@@ -45,6 +44,59 @@ def series_of(study: Study) -> list[Series]:
     return [
         Series(name, dict(sorted(tasks.items()))) for (name, _), tasks in found.items() if len(tasks) >= FEWEST_AMOUNTS
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """The amount at which one curve reaches the value of another, and the amounts at which they may be equal.
+
+    The amount is where the means are equal for the first time; inf where the curve stays above, and 0 where it starts
+    below. Bounds of the interval are 0 and inf where the difference may be zero at the least or the largest measured
+    amount, and thus beyond; (inf, inf) and (0, 0) where the two are told apart at every measured amount.
+    """
+
+    amount: float
+    interval: tuple[float, float]
+
+
+def equivalent_amount(
+    amounts: ArrayLike, curve: ArrayLike, target: ArrayLike, lower_is_better: bool = True, overlap: float = 0.0
+) -> Equivalent:
+    """Return the amount at which a learning curve reaches a target, with the amounts that the data do not exclude.
+
+    Every seed has a curve, linear between measured amounts in their logarithm, and a target; seed by seed, both come
+    from the same data. An amount belongs to the interval if Student's interval of the mean difference between curve and
+    target there holds zero: a test inverted at every amount, as in Fieller's interval, so that no distribution of the
+    amount itself is assumed. The coverage is that of Student's interval, for this pair alone.
+
+    Args:
+        amounts: (k,), ascending and positive.
+        curve: (n, k), the values of n seeds at each amount.
+        target: (n,), the values to be reached, of the same seeds.
+        lower_is_better: whether smaller values are better.
+        overlap: test bags for each training bag where seeds split the same bags, else 0.
+
+    Returns:
+        The amount, with (nan, nan) as its interval for fewer than three seeds.
+    """
+    at = np.log(np.asarray(amounts, dtype=float))
+    values, wanted = np.asarray(curve, dtype=float), np.asarray(target, dtype=float)
+    sign = 1.0 if lower_is_better else -1.0
+    grid = np.linspace(at[0], at[-1], _GRID)
+    left = sign * (np.stack([np.interp(grid, at, line) for line in values]) - wanted[:, None])
+    mean = left.mean(axis=0)
+    reached = np.flatnonzero(mean <= 0)
+    amount = math.inf if not len(reached) else 0.0 if mean[0] < 0 else float(np.exp(grid[reached[0]]))
+    n = len(values)
+    if n < FEWEST_SEEDS:
+        return Equivalent(amount, (math.nan, math.nan))
+    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * left.std(axis=0, ddof=1) * math.sqrt(1 / n + overlap)
+    open_ = np.flatnonzero(np.abs(mean) <= half)
+    if not len(open_):  # the two are told apart everywhere that they were compared
+        return Equivalent(amount, (amount, amount))
+    low = 0.0 if open_[0] == 0 else float(np.exp(grid[open_[0]]))
+    high = math.inf if open_[-1] == _GRID - 1 else float(np.exp(grid[open_[-1]]))
+    return Equivalent(amount, (low, high))
 
 
 def worth_table(study: Study, series: Series) -> Table | None:
@@ -81,9 +133,7 @@ def _equivalent(study: Study, series: Series, name: str, weak: str, strong: str,
     if not seeds:
         return Equivalent(math.nan, (math.nan, math.nan))
     lower, overlap = describe(name).lower_is_better, study.info(task).overlap
-    return equivalent_amount(
-        [*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap
-    )  # fmt: skip
+    return equivalent_amount([*series.tasks], curves.loc[seeds].to_numpy(), target[seeds].to_numpy(), lower, overlap)
 
 
 def _shown(found: Equivalent, amount: float) -> str:

@@ -22,19 +22,12 @@ _LONG = 44
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
-
-    Args:
-        title: its caption.
-        frame: the cells as text; the index is the head of each row, and its name that of the first column.
-        note: what a reader has to know, below it.
-        marked: the numbers of the rows to be emphasised.
-    """
+    """A table of text; the index is the head of each row, and its name that of the first column."""
 
     title: str
     frame: pd.DataFrame
-    note: str = ""
-    marked: frozenset[int] = field(default_factory=frozenset)
+    note: str = ""  # what a reader has to know, below the table
+    marked: frozenset[int] = field(default_factory=frozenset)  # the numbers of the rows to be emphasised
 
     def html(self) -> Markup:
         """Return the table as HTML, with heads that a screen reader knows."""
@@ -69,12 +62,7 @@ class Table:
 
 
 def markdown(text: object) -> str:
-    r"""Return text escaped for Markdown, also inside a table.
-
-    Examples:
-        >>> print(markdown("a|b <i>_c_"))
-        a\|b &lt;i&gt;\_c\_
-    """
+    """Return text escaped for Markdown, also inside a table."""
     line = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", line)
 
@@ -121,7 +109,6 @@ def _seeds(known: float, planned: float) -> str:
 
 
 def _relative_steps(study: Study) -> pd.Series[float]:
-    """Return the geometric mean over tasks of how much longer a step takes than that of the quickest loss."""
     ratios = pd.DataFrame({task: (s := study.summary(task)["step"]) / s.min() for task in study.tasks})
     return ratios.product(axis=1, min_count=1) ** (1 / ratios.notna().sum(axis=1))
 

@@ -78,6 +78,10 @@ def make_results(
     return Results(made, _frame(rows), folders)
 
 
+def galleries_of(results: Results) -> list[Path]:
+    return [folder / "gallery.npz" for folder in results.folders.values()]
+
+
 def constant(values: Mapping[tuple[str, int], list[tuple[float, float]]], **changes: Any) -> Results:
     """Return results with given (validation, test) set errors by epoch for every loss and seed, on one task."""
     names = dict.fromkeys(loss for loss, _ in values)
@@ -117,22 +121,18 @@ def images(path: Path, error: float, seed: int = 0) -> None:
     """Write a gallery of blobs on canvases; a share `error` of them is named wrongly."""
     rng, luck = np.random.default_rng(seed), np.random.default_rng(int(error * 1e4))
     bags, size, positions = 6, 24, 9
-    canvas = np.zeros((bags, 1, size, size), np.float32)
-    labels = np.zeros((bags, 10), bool)
+    canvas, labels = np.zeros((bags, 1, size, size), np.float32), np.zeros((bags, 10), bool)
     logits = np.zeros((bags, 11, positions, positions))
     logits[:, -1] = 5
-    classes, boxes = np.zeros((bags, 2), int), np.zeros((bags, 2, 4))
+    classes, boxes = rng.integers(0, 10, (bags, 2)), np.zeros((bags, 2, 4))
     centres = np.linspace(3, size - 4, positions)
-    yy, xx = np.mgrid[:8, :8] - 3.5
     for b in range(bags):
-        for m, (corner_y, corner_x) in enumerate(((int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13))):
-            digit = int(rng.integers(10))
-            ring = np.exp(-((np.hypot(yy, xx * (1 + digit / 10)) - 2.4) ** 2))
-            canvas[b, 0, corner_y : corner_y + 8, corner_x : corner_x + 8] += ring
-            classes[b, m], boxes[b, m] = digit, (corner_x, corner_y, corner_x + 8, corner_y + 8)
-            labels[b, digit] = True
+        for m, (top, left) in enumerate(((int(rng.integers(0, 4)), 2), (int(rng.integers(10, 16)), 13))):
+            digit = int(classes[b, m])
+            canvas[b, 0, top : top + 8, left : left + 8] = 0.5 + digit / 20
+            boxes[b, m], labels[b, digit] = (left, top, left + 8, top + 8), True
             named = (digit + 1) % 10 if luck.random() < error else digit
-            near = np.hypot(centres[:, None] - corner_y - 4, centres[None] - corner_x - 4)
+            near = np.hypot(centres[:, None] - top - 4, centres[None] - left - 4)
             logits[b, named] += 10 * np.exp(-((near / 4) ** 2))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)

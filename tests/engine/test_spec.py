@@ -14,7 +14,7 @@ from milbench.api.registry import tasks
 from milbench.engine.planning import make_plan
 from milbench.engine.settings import parse_setting
 from milbench.engine.spec import built_in_specs, make_spec, parse_seeds, read_spec
-from milbench.report.deviations import deviations
+from milbench.report.literature import deviations
 from tests._helpers.command_line import TINY
 
 

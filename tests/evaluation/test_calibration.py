@@ -18,11 +18,7 @@ from scipy.special import expit
 from milbench import Bags, EvalSplit, Evaluation, Loss, Scores, UsageError, evaluate_bags, load_loss
 from milbench.api.reliability import BINS, Bin, calibration_error, load_reliability, save_reliability
 from milbench.api.task import Split
-from milbench.evaluation.calibration import (
-    Forecasts,
-    fitted_temperature,
-    reliability_bins,
-)
+from milbench.evaluation.calibration import Forecasts, fitted_temperature, reliability_bins
 from tests._helpers.likelihood_reference import enumerate_bag, every_label_set
 from tests._helpers.losses import random_logits
 
@@ -30,7 +26,6 @@ C, K = 2, 3
 
 
 def drawn(log_odds: NDArray[Any], stated: float, seed: int) -> Forecasts:
-    """Return events drawn by their true log-odds, forecast with `stated` times these."""
     happened = np.random.default_rng(seed).random(len(log_odds)) < expit(log_odds)
     return Forecasts(stated * log_odds, happened)
 
@@ -94,7 +89,6 @@ def test_a_temperature_recovers_the_factor_of_the_log_odds(factor: float) -> Non
 
 
 def bags_of(seed: int, count: int = 40) -> list[Bags]:
-    """Return two batches of bags, whose instances are logits, with label sets that these make likely."""
     rng = torch.Generator().manual_seed(seed)
     logits = random_logits(count, C + 1, K, seed=seed)
     labels = (logits[:, :-1].amax(dim=2) + torch.randn(count, C, generator=rng)) > 0.5
@@ -104,7 +98,6 @@ def bags_of(seed: int, count: int = 40) -> list[Bags]:
 
 @torch.no_grad()
 def scored(loss: Loss, bags: Bags) -> Scores:
-    """Return the scores as training computes them, with the instances as logits."""
     presence = loss.presence_scores(bags.instances)
     return Scores(
         loss.class_scores(bags.instances),

@@ -13,7 +13,6 @@ from milbench.evaluation.items import ItemsDigest
 
 
 def made(sizes: list[int], seed: int) -> list[Bags]:
-    """Return batches of random sets of four instances of two classes or background."""
     rng = torch.Generator().manual_seed(seed)
     batches = []
     for size in sizes:
@@ -30,7 +29,6 @@ def score(bags: Bags) -> Scores:
 
 
 def joined(batches: list[Bags], count: int) -> list[Bags]:
-    """Return the first bags of all batches, each as a batch of its own."""
     return [one for bags in batches for one in bags.parts(1)][:count]
 
 

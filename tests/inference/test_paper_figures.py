@@ -15,7 +15,7 @@ from milbench.data.digit_struct import read
 from milbench.engine.folders import Root
 from milbench.families.nested_digits import NestedDigits
 from milbench.families.street_numbers import StreetNumbers
-from milbench.inference.pages import RIGHT, WRONG
+from milbench.inference.overlay import RIGHT, WRONG
 from tests._helpers.command_line import Milbench
 from tests._helpers.handmade import cell, network_of, publish
 
@@ -24,7 +24,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def where(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """A root with a cell on digits and one on house numbers."""
     root = Root(tmp_path_factory.mktemp("figures"))
     digits = publish(root, cell("extended-digits"), network_of("extended-digits"))
     numbers = publish(root, cell("house-numbers", contrast="raw", validation=10), network_of("house-numbers"))
@@ -88,7 +87,6 @@ def test_figure_4_shows_whole_pictures_with_what_is_read_in_them(
 
 
 def places(page: NDArray[np.uint8], tile: NDArray[np.uint8]) -> list[tuple[int, int]]:
-    """Where the pixels of a tile are on a page: (top, left) of each place."""
     height, width = tile.shape[:2]
     rows, columns = page.shape[0] - height + 1, page.shape[1] - width + 1
     ends = [(y, x) for y in (0, height // 2, height - 1) for x in (0, width // 2, width - 1)]

@@ -22,7 +22,7 @@ from milbench.api import gallery as galleries
 from milbench.api.plan import Cell
 from milbench.engine.folders import Root
 from milbench.engine.mlflow_model import write_model
-from milbench.inference.temperature import fit_temperature
+from milbench.inference.predict_bags import fit_temperature
 from milbench.networks.instance import InstanceMLP
 from tests._helpers.command_line import PLUGINS, Milbench
 from tests._helpers.handmade import publish
@@ -58,7 +58,6 @@ def known(store: Root) -> str:
 
 @pytest.fixture
 def found(store: Root, known: str, tmp_path: Path, milbench: Milbench) -> Callable[..., pd.DataFrame]:
-    """Return the table that `milbench predict` writes for these words."""
 
     def call(*words: object, out: str = "found.csv") -> pd.DataFrame:
         ran = milbench(
@@ -79,7 +78,6 @@ def table(tmp_path: Path) -> Path:
 
 
 def softmax(f0: float, f1: float) -> list[float]:
-    """The map of noisy-or with sigmoid detectors: the softmax of both logits and 0."""
     weights = [math.exp(f0 - 1), math.exp(f1 - 2), 1.0]
     return [w / sum(weights) for w in weights]
 

@@ -56,7 +56,6 @@ def trained(network: Network, task: str = "house-numbers") -> Trained:
 
 
 def house(side: int, width: int, height: int) -> Image.Image:
-    """A red and a green square on black, two sides apart."""
     pixels = np.zeros((height, width, 3), np.uint8)
     top, left = (height - side) // 2, (width - 4 * side) // 2
     pixels[top : top + side, left : left + side, 0] = 255
@@ -129,10 +128,8 @@ def test_pictures_whose_truth_is_known_are_counted(
     assert "✗ 90" in ran.out
     z = 1.959964
     half = z * math.sqrt(0.25 / 2 + z * z / 16) / (1 + z * z / 2)
-    assert (
-        f"1 of 2 read correctly: 50.0 % (Wilson's 95 % interval {50 - 100 * half:.1f} to {50 + 100 * half:.1f} %)"
-        in ran.out
-    )
+    bounds = f"{50 - 100 * half:.1f} to {50 + 100 * half:.1f}"
+    assert f"1 of 2 read correctly: 50.0 % (Wilson's 95 % interval {bounds} %)" in ran.out
     assert [about(name, "p")["truth"] for name in ("1", "2")] == ["12", "90"]
     for name in ("other/1.png", "other/2.png"):
         Path(name).parent.mkdir(exist_ok=True)

@@ -1,15 +1,49 @@
-"""The verdict beside a published value: its rules, and how often it is wrong where nothing differs."""
+"""Intervals and verdicts beside a published value: scipy's tests, closed forms, and how often they are wrong."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from milbench.api.published import Published
-from milbench.report.agreement import difference, judge, of_one_spread
+from milbench.report.agreement import best_of, difference, judge, of_one_spread, welch
 
 MARGIN, TRIALS = 0.03, 600
+
+
+@pytest.mark.parametrize("other", [[2.0, 4.0, 4.5, 7.0], [1.0, 1.1]])
+def test_welch_from_a_summary_is_welch_on_the_values(other: list[float]) -> None:
+    values = [1.0, 2.0, 2.5]
+    found = welch(values, float(np.mean(other)), float(np.std(other, ddof=1)), len(other))
+    assert found == pytest.approx(tuple(stats.ttest_ind(values, other, equal_var=False).confidence_interval()))
+    assert welch([0.1, 0.1, 0.1], 0.2, 0.0, 3) == pytest.approx((-0.1, -0.1))
+
+
+def test_the_best_of_one_further_draw_is_a_prediction() -> None:
+    # A further draw less the mean, over s * sqrt(1 + 1/n), has Student's distribution with n - 1 degrees.
+    values = np.array([1.0, 2.0, 4.0, 5.0])
+    half = stats.t.ppf(0.975, 3) * values.std(ddof=1) * math.sqrt(1 + 1 / 4)
+    for lower in (True, False):
+        assert best_of(values, 2.0, 1, lower) == pytest.approx((1 - half, 1 + half), rel=0.03)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_best_of_many_further_draws_is_an_extreme_of_theirs(sign: int) -> None:
+    # With so many values that mean and spread are all but known: P(smallest of 10 > x) = sf(x)^10.
+    values = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)
+    found = best_of(values, sign * -2.2, 10, lower_is_better=sign == 1)
+    bounds = [stats.norm.isf(share**0.1) + 2.2 for share in (0.975, 0.025)]
+    assert sorted(sign * bound for bound in found) == pytest.approx(bounds, abs=0.03)
+
+
+def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_from_the_other_runs() -> None:
+    values = [3.0, 4.0, 6.0, 7.0]
+    alone = stats.ttest_1samp(values, 4.5).confidence_interval()
+    assert of_one_spread(values, 4.5, runs=10**12) == pytest.approx(tuple(b - 4.5 for b in alone), abs=1e-5)
+    assert of_one_spread([2.0, 2.0], 2.5, 1) == (-0.5, -0.5)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +70,16 @@ def test_the_verdict_follows_from_the_interval_and_the_number_of_seeds(
         assert judge(interval, seeds, None)[0] != "agrees"
 
 
-def verdicts(gap: float, seeds: int, published_runs: int, known: bool, trials: int = TRIALS) -> dict[str, float]:
+def verdicts(gap: float, seeds: int, published_runs: int, known: bool) -> dict[str, float]:
     """Return how often each verdict is given to normal runs whose mean is `gap` above the published one."""
     rng, found = np.random.default_rng(seeds), []
-    for _ in range(trials):
+    for _ in range(TRIALS):
         theirs, ours = rng.normal(0, 1, published_runs), rng.normal(gap, 1, seeds)
         values = tuple(theirs) if known else ()
         published = Published("a", "instance_error", float(theirs.mean()), "A", runs=published_runs, values=values)
-        found.append(judge(difference(ours, published)[0].interval, seeds, 2.0)[0])
+        found.append(judge(difference(ours, published), seeds, 2.0)[0])
     names, counts = np.unique(found, return_counts=True)
-    return dict(zip(names.tolist(), counts / trials, strict=True))
+    return dict(zip(names.tolist(), counts / TRIALS, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +98,3 @@ def test_runs_as_far_away_as_the_margin_are_rarely_said_to_agree() -> None:
     # The interval then lies within the margin if it misses the truth on one side: in 2.5 % of the trials.
     assert verdicts(2.0, 10, 6, known=True).get("agrees", 0) <= 0.025 + 4 * (0.025 * 0.975 / TRIALS) ** 0.5
     assert verdicts(0.0, 10, 10, known=True)["agrees"] > 0.9, "the rule can say yes"
-
-
-def test_the_interval_for_one_spread_is_that_of_the_pooled_test_without_freedom_from_the_other_runs() -> None:
-    values = [3.0, 4.0, 6.0, 7.0]
-    found = of_one_spread(values, 4.5, runs=10**12)
-    alone = stats.ttest_1samp(values, 4.5)
-    assert found.interval == pytest.approx(tuple(b - 4.5 for b in alone.confidence_interval()), abs=1e-5)
-    assert found.p == pytest.approx(alone.pvalue, abs=1e-5)
-    assert of_one_spread([2.0, 2.0], 2.0, 1).p == 1
-    assert of_one_spread([2.0, 2.0], 2.5, 1).p == 0

@@ -12,22 +12,14 @@ import pytest
 from scipy import stats
 
 from milbench.api.outcomes import Outcomes, save_outcomes
-from milbench.api.published import Rule
 from milbench.report.study import Study, failures
 from tests._helpers.report_data import ONE, constant, make_results
 
-CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5), (0.1, 0.2), (0.4, 0.3)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
+CURVES = {("a", 0): [(0.3, 0.4), (0.1, 0.5)], ("a", 1): [(0.2, 0.6), (0.3, 0.1)]}
 
 
 def counted(wrong: int) -> Outcomes:
-    """Return the outcomes of ten test items, some of them wrong."""
     return Outcomes(np.arange(10) < wrong, np.ones(10), "x")
-
-
-@pytest.mark.parametrize(("rule", "values"), [("last", [0.3, 0.1]), ("validation", [0.2, 0.6]), ("test", [0.2, 0.1])])
-def test_the_epoch_that_counts_is_the_last_or_the_latest_best(rule: Rule, values: list[float]) -> None:
-    study = Study(constant(CURVES))
-    assert list(study.table("t", rule=rule).loc["a"]) == values
 
 
 def test_the_rule_of_the_plan_needs_validation_values_of_all_cells() -> None:

@@ -12,14 +12,7 @@ from milbench.api.contrast import Contrast
 from milbench.api.marks import Mark
 from milbench.report.marks import judge, marks_frame
 from milbench.report.study import Study
-from milbench.report.tables import (
-    Table,
-    cells_table,
-    contrasts_table,
-    main_table,
-    pairs_frame,
-    pairs_table,
-)
+from milbench.report.tables import Table, cells_table, contrasts_table, main_table, pairs_frame, pairs_table
 from tests._helpers.report_data import ONE, constant, make_results
 
 TASK = "extended-digits"

@@ -1,4 +1,1 @@
-"""Strings of digits: decoders that turn the probabilities of positions into text, and the metrics of what they read.
-
-It may import the rest of `milbench.evaluation`, `milbench.likelihood`, `milbench.api` and `milbench._utils`.
-"""
+"""Strings of digits: decoders of the probabilities of positions, and the metrics of what they read."""

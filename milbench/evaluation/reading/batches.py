@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from milbench.api.bags import Bags, Truth
-from milbench.api.task import Scores
+from milbench.api.bags import Truth
 from milbench.evaluation.evaluate import CPU
 from milbench.evaluation.localisation import Detections, detect
-from milbench.evaluation.metrics import predicted_sets
 from milbench.evaluation.reading.components import (
     Components,
     class_map,
@@ -22,44 +20,31 @@ from milbench.evaluation.reading.components import (
     strongest_positions,
 )
 from milbench.evaluation.reading.decoders import posterior_given, read_columns
-from milbench.evaluation.reading.error_patterns import is_vertical
-from milbench.evaluation.reading.strings import CHARACTERS, strings
+from milbench.evaluation.reading.error_patterns import Pattern, error_pattern, is_vertical
+from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, strings
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """What the metrics need of B images, kept on the CPU after the probability maps are freed.
-
-    Args:
-        truth: B true strings.
-        columns: B strings as the decoder `columns` reads them.
-        vertical: B, whether the number is written from top to bottom.
-        class_maps: B of (h, w) uint8, the most probable class of every position.
-        strengths: B of (h, w) float16, its probability.
-        strongest: the strongest position of each class in the loss's own label set.
-        components: those of the posterior given that label set.
-        detections: the boxes of `components`; None where the truth has none.
-        instances: the true instances.
-    """
+    """What the metrics need of B images, kept on the CPU after the probability maps are freed."""
 
     truth: list[str]
-    columns: list[str]
-    vertical: list[bool]
-    class_maps: list[Tensor]
-    strengths: list[Tensor]
-    strongest: Components
-    components: Components
-    detections: Detections | None
+    columns: list[str]  # as the decoder `columns` reads them
+    vertical: list[bool]  # whether the number is written from top to bottom
+    class_maps: list[Tensor]  # (h, w) uint8, the most probable class of every position
+    strengths: list[Tensor]  # (h, w) float16, its probability
+    strongest: Components  # the strongest position of each class in the loss's own label set
+    components: Components  # those of the posterior given that label set
+    detections: Detections | None  # the boxes of `components`; None where the truth has none
     instances: Truth
 
     def __len__(self) -> int:
         return len(self.truth)
 
-    def winning(self, background: int) -> list[str]:
-        """Return B strings, the classes that win a position of each image."""
-        return [
-            "".join(CHARACTERS[c] for c in classes.unique().tolist() if c < background) for classes in self.class_maps
-        ]
+    def patterns(self, read: Sequence[str]) -> list[Pattern | None]:
+        """Return the error pattern of what a decoder read in each image; None where it is right."""
+        winning = ("".join(CHARACTERS[c] for c in one.unique().tolist() if c < CLASSES) for one in self.class_maps)
+        return [error_pattern(*case) for case in zip(read, self.truth, self.vertical, winning, strict=True)]
 
 
 def read_batch(
@@ -76,12 +61,11 @@ def read_batch(
         truth: the instances of the images.
         labels: (B, C) bool, the label sets that the loss finds.
         strength: (B, C, h, w), larger where a position speaks more strongly for a class; None: the probabilities.
-        centres: y of every row and x of every column of positions in pixels, needed where the truth has boxes.
+        centres: y of every row and x of every column of positions in pixels; None: no boxes.
     """
     probs, labels, truth = probs.detach().cpu(), labels.cpu(), truth.to(CPU)
     class_maps = class_map(probs)
     components = find_components(*posterior_given(probs, labels))
-    boxed = truth.boxes is not None and centres is not None
     return ReadBatch(
         truth=strings(truth.classes),
         columns=read_columns(class_maps, probs.shape[1] - 1),
@@ -90,27 +74,9 @@ def read_batch(
         strengths=list(probs.amax(dim=1).half()),
         strongest=strongest_positions(probs[:, :-1] if strength is None else strength, probs, labels),
         components=components,
-        detections=detect(components, centres) if boxed and centres is not None else None,
+        detections=None if truth.boxes is None or centres is None else detect(components, centres),
         instances=truth,
     )
-
-
-def read_bags(bags: Bags, scores: Scores, threshold: float, centres: tuple[Tensor, Tensor] | None = None) -> ReadBatch:
-    """Read one batch of bags by the loss's own label sets and evidence.
-
-    Args:
-        bags: images with their truth.
-        scores: those of the bags.
-        threshold: the presence score from which a class is in the label set.
-        centres: y of every row and x of every column of positions in pixels, needed for boxes.
-
-    Raises:
-        ValueError: the bags have no truth.
-    """
-    if bags.truth is None:
-        raise ValueError("bags to read need their truth")
-    labels = predicted_sets(scores.presence.cpu(), threshold)
-    return read_batch(scores.instances, bags.truth, labels, scores.strength, centres)
 
 
 def join_batches(batches: Sequence[ReadBatch]) -> ReadBatch:

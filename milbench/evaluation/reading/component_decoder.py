@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from milbench.evaluation.reading.components import Components
-from milbench.evaluation.reading.strings import CHARACTERS, collapsed
+from milbench.evaluation.reading.strings import CHARACTERS, CLASSES, collapsed
 
 DECODER_FORMAT = "components/1"
 """The content of decoder.json and its version."""
@@ -36,31 +36,24 @@ PRIOR_RUNS = 10.0
 class ComponentDecoder:
     """How components are turned into a string and into boxes. Lengths are in positions unless stated otherwise.
 
-    Args:
-        mass: a component with less mass is dropped.
-        apart: of two components of different classes whose middles are nearer than this, the one with less mass is
-            dropped.
-        tilt: a string is read from top to bottom where the middles are spread more than this many times as far down as
-            across. Middles of digits beside each other differ in height too, since the probability of
-            a 2 is largest at its foot and that of a 7 at its bar.
-        reach: for each class, how far one digit reaches in the direction of reading.
-        margin: how many pixels (across, down) the box of an instance extends beyond its component, on each side.
+    A string is read from top to bottom where the middles of components are spread more than `tilt` times as far down as
+    across. Middles of digits beside each other differ in height too, since the probability of a 2 is largest at its
+    foot and that of a 7 at its bar.
     """
 
-    mass: Length = 0.0
-    apart: Length = 0.0
+    mass: Length = 0.0  # a component with less is dropped
+    apart: Length = 0.0  # of two components of different classes nearer than this, the one with less mass is dropped
     tilt: Length = 1.0
-    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * 10
-    margin: tuple[Length, Length] = (0.0, 0.0)
+    reach: tuple[Annotated[float, Field(gt=0)], ...] = (math.inf,) * CLASSES  # of one digit in the direction of reading
+    margin: tuple[Length, Length] = (0.0, 0.0)  # pixels (across, down) that boxes extend beyond components on each side
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers as the content of decoder.json, which `from_json` reads."""
-        numbers = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"format": DECODER_FORMAT} | {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+        """Return the content of decoder.json."""
+        return {"format": DECODER_FORMAT} | asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ComponentDecoder:
-        """Return the decoder whose numbers `to_json` returned.
+        """Return what `to_json` wrote.
 
         Raises:
             ValueError: the content has another format, or a number is missing or out of range.
@@ -88,30 +81,12 @@ class Piece(NamedTuple):
 
 
 def read_components(components: Components, images: int, decoder: ComponentDecoder) -> list[str]:
-    """Return the string of each image.
-
-    Args:
-        components: those of all images.
-        images: how many images there are; some may have no component.
-        decoder: how to read them.
-
-    Returns:
-        `images` strings of digits; "" for an image of which no component is kept.
-    """
+    """Return the string of each of `images` images, "" for one of which no component is kept."""
     return ["".join(_characters(pieces, decoder.reach)) for pieces in ordered_pieces(components, images, decoder)]
 
 
 def ordered_pieces(components: Components, images: int, decoder: ComponentDecoder) -> list[list[Piece]]:
-    """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used.
-
-    Args:
-        components: those of all images.
-        images: how many images there are; some may have no component.
-        decoder: how to read them.
-
-    Returns:
-        `images` lists, empty for an image of which no component is kept.
-    """
+    """Return the components of each image that the decoder keeps, in the order of reading; `reach` is not used."""
     components = kept_components(components, images, decoder)
     x, y, cls = (values.tolist() for values in (components.x, components.y, components.cls))
     across = [Piece(*one) for one in zip(x, cls, components.left.tolist(), components.right.tolist(), strict=True)]
@@ -123,32 +98,14 @@ def ordered_pieces(components: Components, images: int, decoder: ComponentDecode
     return ordered
 
 
-def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder | None) -> list[str]:
-    """Return what the strongest positions spell, each of them once.
-
-    Args:
-        strongest: those of all images, see `milbench.evaluation.reading.components.strongest_positions`.
-        images: how many images there are; some may have none.
-        learnt: of which the rule for numbers from top to bottom applies; None: nothing was learnt.
-
-    Returns:
-        A string for each image.
-    """
-    ordered = ordered_pieces(strongest, images, ComponentDecoder(tilt=learnt.tilt) if learnt else ComponentDecoder())
+def read_strongest(strongest: Components, images: int, learnt: ComponentDecoder) -> list[str]:
+    """Return for each image what its strongest positions spell, each of them once, in the order of the learnt tilt."""
+    ordered = ordered_pieces(strongest, images, ComponentDecoder(tilt=learnt.tilt))
     return ["".join(CHARACTERS[piece.cls] for piece in pieces) for pieces in ordered]
 
 
 def kept_components(components: Components, images: int, decoder: ComponentDecoder) -> Components:
-    """Return the components that are neither too small nor too near to a larger one of another class.
-
-    Args:
-        components: those of all images.
-        images: how many images there are; some may have no component.
-        decoder: gives the least mass and the least distance.
-
-    Returns:
-        The components that are kept, in the order of the input.
-    """
+    """Return the components that are neither too small nor too near to a larger one of another class."""
     components = components[components.mass >= decoder.mass]
     x, y, masses, cls = (values.tolist() for values in (components.x, components.y, components.mass, components.cls))
     kept: list[int] = []
@@ -162,11 +119,7 @@ def kept_components(components: Components, images: int, decoder: ComponentDecod
 
 
 def count_digits(pieces: Iterable[Piece], reach: float) -> int:
-    """Return how many digits the pieces of one run are: the fewest stretches of length `reach` that cover them.
-
-    >>> count_digits([Piece(middle=1.0, cls=3, start=0, stop=2), Piece(5.0, 3, 4, 6)], reach=3.0)
-    2
-    """
+    """Return how many digits the pieces of one run are: the fewest stretches of length `reach` that cover them."""
     count, covered = 0, -math.inf
     for piece in sorted(pieces, key=lambda p: p.start):
         start = max(piece.start, covered)
@@ -176,21 +129,13 @@ def count_digits(pieces: Iterable[Piece], reach: float) -> int:
     return max(count, 1)
 
 
-def fit_component_decoder(components: Components, truth: Sequence[str], classes: int = 10) -> ComponentDecoder:
+def fit_component_decoder(components: Components, truth: Sequence[str]) -> ComponentDecoder:
     """Return the decoder that suits the components of images whose strings are known; its margin is 0.
 
     `apart`, then `tilt`, then `mass` are those with the fewest strings wrong in more than how often a digit is
     repeated; of equally good ones the smallest. `reach` is then learnt from the strings that are right in that sense,
     whose runs of equal digits and of equal components belong to each other: the reach that counts the fewest runs of a
     class wrongly. Runs of all classes together count as PRIOR_RUNS more; of equally good ones the middle one is taken.
-
-    Args:
-        components: those of all images.
-        truth: the string of each image.
-        classes: C, the background not counted.
-
-    Returns:
-        The decoder, whose lengths are in positions.
     """
     collapsed_truth = [collapsed(string) for string in truth]
 
@@ -206,13 +151,12 @@ def fit_component_decoder(components: Components, truth: Sequence[str], classes:
     decoder = best(ComponentDecoder(apart=apart) for apart in DISTANCES)
     decoder = best(replace(decoder, tilt=tilt) for tilt in TILTS)
     decoder = best(replace(decoder, mass=mass) for mass in [0.0, *quantiles])
-    return replace(decoder, reach=_fit_reach(ordered_pieces(components, len(truth), decoder), truth, classes))
+    return replace(decoder, reach=_fit_reach(ordered_pieces(components, len(truth), decoder), truth))
 
 
-def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str], classes: int) -> tuple[float, ...]:
-    """Return the reach of every class."""
+def _fit_reach(ordered: list[list[Piece]], truth: Sequence[str]) -> tuple[float, ...]:
     longest = max((piece.stop for pieces in ordered for piece in pieces), default=1)
-    wrong = np.zeros((classes, longest))
+    wrong = np.zeros((CLASSES, longest))
     number = 0
     for pieces, string in zip(ordered, truth, strict=True):
         if collapsed(CHARACTERS[piece.cls] for piece in pieces) != collapsed(string):
@@ -232,7 +176,6 @@ def _characters(pieces: list[Piece], reach: Sequence[float]) -> Iterable[str]:
 
 
 def _runs(pieces: list[Piece]) -> Iterable[list[Piece]]:
-    """Return the runs of successive pieces of one class."""
     return (list(run) for _, run in itertools.groupby(pieces, key=lambda p: p.cls))
 
 

@@ -18,27 +18,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """N components of many images, sorted by image and by class.
-
-    Args:
-        image: (N,) the index of the image.
-        cls: (N,) the class.
-        mass: (N,) the sum of the class's probability over the component: how many positions are expected to show it.
-        y: (N,) the row of the middle, in positions, weighted by the probability.
-        x: (N,) the column of the middle.
-        top: (N,) the first row; left: (N,) the first column.
-        bottom: (N,) the row after the last one; right: (N,) the column after the last one.
-    """
+    """N components of many images, sorted by image and by class; each field is (N,), and lengths are in positions."""
 
     image: Ints
     cls: Ints
-    mass: Floats
-    y: Floats
-    x: Floats
+    mass: Floats  # the sum of the class's probability over the component: how many positions are expected to show it
+    y: Floats  # the row of the middle, weighted by the probability
+    x: Floats  # its column
     top: Ints
     left: Ints
-    bottom: Ints
-    right: Ints
+    bottom: Ints  # the row after the last one
+    right: Ints  # the column after the last one
 
     def __len__(self) -> int:
         return len(self.image)
@@ -63,9 +53,7 @@ def class_map(probs: Tensor) -> Tensor:
 def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
     """Return the connected components of positions with the same class, corners included.
 
-    Args:
-        probs: (B, C+1, h, w), the probability that a position shows each class, background last.
-        classes: (B, h, w) int64, the class of every position, C for background; None: the most probable one.
+    `probs` is (B, C+1, h, w), background last; `classes` (B, h, w) int64, by default the most probable ones.
     """
     classes = class_map(probs) if classes is None else classes
     starts = range(0, max(len(probs), 1), IMAGES_AT_ONCE)
@@ -74,12 +62,9 @@ def find_components(probs: Tensor, classes: Tensor | None = None) -> Components:
 
 
 def strongest_positions(strength: Tensor, probs: Tensor, labels: Tensor) -> Components:
-    """Return one component of one position for each class of a label set: where the evidence for it is strongest.
+    """Return one component of one position for each class of a label set: where its strength (B, C, h, w) is largest.
 
-    Args:
-        strength: (B, C, h, w), larger where a position speaks more strongly for the class.
-        probs: (B, C+1, h, w), the probability that a position shows each class, which becomes the mass.
-        labels: (B, C) bool, the label sets.
+    The probability of the class there, of `probs` (B, C+1, h, w), becomes the mass.
     """
     image, cls = labels.cpu().nonzero().unbind(dim=1)
     place = strength.cpu()[image, cls].flatten(1).argmax(dim=1) if len(image) else image

@@ -1,24 +1,33 @@
-"""Metrics of reading. Maps are read batch by batch and then freed; only what the metrics need is kept."""
+"""Metrics of reading, and examples of what is misread. Maps are read batch by batch and then freed."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from milbench.api.bags import Bags
 from milbench.api.decoder import DECODERS
+from milbench.api.gallery import Misread
 from milbench.api.task import Evaluation, Scores
 from milbench.evaluation.evaluate import Centres
 from milbench.evaluation.items import ItemsDigest, outcomes_of
 from milbench.evaluation.localisation import box_average_precision, fit_margin, mean_iou, with_margin
-from milbench.evaluation.reading.batches import ReadBatch, join_batches, read_bags
+from milbench.evaluation.metrics import predicted_sets
+from milbench.evaluation.reading.batches import ReadBatch, join_batches, read_batch
 from milbench.evaluation.reading.component_decoder import fit_component_decoder
-from milbench.evaluation.reading.error_patterns import error_patterns, pattern_shares
-from milbench.evaluation.reading.examples import misread_examples
+from milbench.evaluation.reading.error_patterns import PATTERNS, pattern_shares
 from milbench.evaluation.reading.reader import Reader, best_decoder, read_strings, string_error, wrong_strings
+from milbench.evaluation.reading.strings import CLASSES
+
+EXAMPLES = 8
+"""How many misread bags of each pattern are kept at most: the first ones."""
+_WHITE = 256
+"""Instances are pixels divided by this."""
 
 
 class ReadingMetrics:
@@ -32,23 +41,22 @@ class ReadingMetrics:
     """
 
     def __init__(self, centres: Centres) -> None:
-        """Create a hook that has read no batch yet.
-
-        Args:
-            centres: from height and width of an image to the centres of its positions, in pixels.
-        """
         self._centres = centres
         self._threshold: float | None = None
         self._test_items = ItemsDigest()
         self.batches: dict[str, list[ReadBatch]] = {}
 
     def __call__(self, split: str, scores: Scores, bags: Bags, threshold: float) -> None:
-        """Read one batch of a split, or of the "calibration" bags.
+        """Read one batch of a split, or of the "calibration" bags, by the loss's own label sets and evidence.
 
         Raises:
             ValueError: the bags have no truth.
         """
-        read = read_bags(bags, scores, threshold, self._centres(*bags.instances.shape[-2:]))
+        if bags.truth is None:
+            raise ValueError("bags to read need their truth")
+        labels = predicted_sets(scores.presence.cpu(), threshold)
+        centres = self._centres(*bags.instances.shape[-2:])
+        read = read_batch(scores.instances, bags.truth, labels, scores.strength, centres)
         self.batches.setdefault(split, []).append(read)
         self._threshold = threshold
         if split == "test":
@@ -57,8 +65,7 @@ class ReadingMetrics:
     def evaluation(self, test_bags: Sequence[Bags] = ()) -> Evaluation:
         """Return the metrics of all batches read, the reader that was learnt and chosen, and what it reads wrongly.
 
-        Args:
-            test_bags: those that were read, of one size, for examples of misread ones; empty: no examples.
+        Examples of misread bags are taken from `test_bags`, the test bags that were read, all of one size.
         """
         splits = {split: join_batches(batches) for split, batches in self.batches.items()}
         calibration = splits.pop("calibration", None)
@@ -74,33 +81,21 @@ def evaluate_reading(
     calibration: ReadBatch | None = None,
     threshold: float | None = None,
     items: str = "unknown",
-    classes: int = 10,
 ) -> Evaluation:
     """Return the reading metrics of every split by `split/metric`, and the reader that was learnt and chosen for them.
 
-    Nothing is learnt from the test split, nor chosen on it.
-
-    Args:
-        splits: what the metrics need of all images of each split.
-        calibration: the images that the reader is learnt from and chosen on, by strings and boxes; None: the
-            validation split.
-        threshold: of the label sets, which the reader keeps.
-        items: a digest of the test images, see `milbench.evaluation.items.ItemsDigest`.
-        classes: C, the background not counted.
-
-    Returns:
-        Metrics without those that are undefined for these images, the reader as JSON data, and which strings of the
-        test split it reads wrongly.
+    Nothing is learnt from the test split, nor chosen on it: that is what the `calibration` images are for, by default
+    those of the validation split. The outcomes tell which strings of the test split the reader reads wrongly.
     """
     learnt_from = splits["validation"] if calibration is None else calibration
-    learnt = fit_component_decoder(learnt_from.components, learnt_from.truth, classes)
+    learnt = fit_component_decoder(learnt_from.components, learnt_from.truth)
     if learnt_from.detections is not None:
         learnt = dataclasses.replace(learnt, margin=fit_margin(learnt_from.detections, learnt_from.instances))
     reader = Reader(learnt, best_decoder(learnt_from, learnt), threshold)
     values = {
         f"{split}/{name}": value
         for split, batch in splits.items()
-        for name, value in split_metrics(batch, reader, classes).items()
+        for name, value in split_metrics(batch, reader).items()
     }
     outcomes = {}
     if test := splits.get("test"):
@@ -110,42 +105,52 @@ def evaluate_reading(
     return Evaluation({k: v for k, v in values.items() if not math.isnan(v)}, reader.to_json(), outcomes or None)
 
 
-def split_metrics(batch: ReadBatch, reader: Reader, classes: int = 10) -> dict[str, float]:
-    """Return the reading metrics of one split by name; NaN where one is undefined.
-
-    Args:
-        batch: what the metrics need of all images of the split.
-        reader: learnt from other images, and chosen on them.
-        classes: C, the background not counted.
-
-    Returns:
-        Shares in [0, 1] by the name of the metric, without the split.
-
-    Examples:
-        One image of the number 3: the middle one of three positions shows a 3, the others show background.
-
-        >>> import torch
-        >>> from milbench import Truth
-        >>> from milbench.evaluation.reading.batches import read_batch
-        >>> from milbench.evaluation.reading.component_decoder import ComponentDecoder
-        >>> probs = torch.full((1, 11, 1, 3), 0.01)
-        >>> probs[0, 10] = 0.9  # background
-        >>> probs[0, :, 0, 1] = probs[0, :, 0, 1].roll(4)  # from channel 10 to channel 3
-        >>> labels = torch.zeros(1, 10, dtype=torch.bool)
-        >>> labels[0, 3] = True
-        >>> batch = read_batch(probs, Truth(torch.tensor([[3]])), labels)
-        >>> split_metrics(batch, Reader(ComponentDecoder()))["transcription_error"]
-        0.0
-    """
+def split_metrics(batch: ReadBatch, reader: Reader) -> dict[str, float]:
+    """Return the reading metrics of one split by name; NaN where one is undefined."""
     chosen = reader.read(batch)
     values = {"transcription_error": string_error(chosen, batch.truth)}
     for decoder in DECODERS:
         read = read_strings(batch, decoder, reader.learnt)
         values[f"transcription_error_{decoder}"] = string_error(read, batch.truth)
-    wrong = error_patterns(chosen, batch.truth, batch.vertical, batch.winning(classes))
-    values |= {f"error_{name}": share for name, share in pattern_shares(wrong).items()}
+    values |= {f"error_{name}": share for name, share in pattern_shares(batch.patterns(chosen)).items()}
     if batch.detections is not None:
         boxes = with_margin(batch.detections, reader.learnt.margin)
         values["mean_iou"] = mean_iou(boxes, batch.instances)
-        values["box_average_precision"] = box_average_precision(boxes, batch.instances, classes)
+        values["box_average_precision"] = box_average_precision(boxes, batch.instances, CLASSES)
     return values
+
+
+def misread_examples(read: ReadBatch, reader: Reader, batches: Sequence[Bags]) -> Misread:
+    """Count the bags that a run misreads, by error pattern, and return the first EXAMPLES of each.
+
+    `read` and `batches` are the same images, of one size and in the same order.
+    """
+    strings, counts = reader.read(read), Counter[str]()
+    shown: list[tuple[int, str]] = []
+    for i, pattern in enumerate(read.patterns(strings)):
+        if pattern is not None:
+            counts[pattern] += 1
+            if counts[pattern] <= EXAMPLES:
+                shown.append((i, pattern))
+    which = [i for i, _ in shown]
+    empty = torch.empty(0, *read.class_maps[0].shape)
+    return Misread(
+        bags=len(read),
+        counts={name: counts[name] for name in PATTERNS if counts[name]},
+        patterns=tuple(pattern for _, pattern in shown),
+        truth=tuple(read.truth[i] for i in which),
+        read=tuple(strings[i] for i in which),
+        images=_pixels(batches, which).numpy(),
+        class_maps=(torch.stack([read.class_maps[i] for i in which]) if which else empty.byte()).numpy(),
+        strengths=(torch.stack([read.strengths[i] for i in which]) if which else empty.half()).numpy(),
+    )
+
+
+def _pixels(batches: Sequence[Bags], which: Sequence[int]) -> Tensor:
+    parts, first = [], 0
+    for n in range(len(batches)):  # batches may be made when they are accessed
+        bags = batches[n]
+        instances = bags.instances[[i - first for i in which if first <= i < first + len(bags)]]
+        parts.append((instances.detach().cpu() * _WHITE).round().clamp(0, 255).byte())
+        first += len(bags)
+    return torch.cat(parts)

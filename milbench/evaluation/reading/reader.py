@@ -15,20 +15,14 @@ from milbench.evaluation.reading.component_decoder import ComponentDecoder, read
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How the strings of a run are read.
+    """How the strings of a run are read."""
 
-    Args:
-        learnt: the numbers of the component decoder, learnt for every run, whichever decoder is chosen.
-        chosen: the decoder that read most validation strings without error.
-        threshold: the presence score from which a class is in the loss's own label set; None: not known.
-    """
-
-    learnt: ComponentDecoder
-    chosen: Decoder = "components"
-    threshold: float | None = None
+    learnt: ComponentDecoder  # for every run, whichever decoder is chosen
+    chosen: Decoder = "components"  # that read most validation strings without error
+    threshold: float | None = None  # the presence score from which a class is in the loss's own label set, if known
 
     def read(self, batch: ReadBatch) -> list[str]:
-        """Return the string of each image of a batch."""
+        """Return the string of each image."""
         return read_strings(batch, self.chosen, self.learnt)
 
     def to_json(self) -> dict[str, Any]:
@@ -53,13 +47,7 @@ class Reader:
 
 
 def read_strings(batch: ReadBatch, decoder: Decoder, learnt: ComponentDecoder) -> list[str]:
-    """Return what a decoder reads in the images of a batch, a string for each.
-
-    Args:
-        batch: the images.
-        decoder: how they are read.
-        learnt: the numbers of `components`; `strongest` uses its rule for numbers from top to bottom.
-    """
+    """Return what a decoder reads in the images of a batch; `strongest` uses the learnt tilt alone."""
     if decoder == "columns":
         return batch.columns
     if decoder == "strongest":
@@ -73,12 +61,7 @@ def best_decoder(batch: ReadBatch, learnt: ComponentDecoder) -> Decoder:
 
 
 def string_error(read: Sequence[str], truth: Sequence[str]) -> float:
-    """Return the share of strings that are not read exactly; NaN of none.
-
-    Examples:
-        >>> string_error(["12", "7"], truth=["12", "17"])
-        0.5
-    """
+    """Return the share of strings that are not read exactly; NaN of none."""
     wrong = wrong_strings(read, truth)
     return sum(wrong) / len(wrong) if wrong else math.nan
 

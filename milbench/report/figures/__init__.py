@@ -1,4 +1,1 @@
-"""The figures of a report, drawn by matplotlib.
-
-It may import what `milbench.report` may.
-"""
+"""The figures of a report, drawn by matplotlib."""

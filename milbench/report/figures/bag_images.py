@@ -1,7 +1,4 @@
-"""One image of a bag on its axes: the picture, classes laid over it in their colours, their names, and the verdict.
-
-Both kinds of figures of bags are made of these, the galleries and the misread bags.
-"""
+"""One image of a bag on its axes: the picture, classes laid over it in their colours, their names, and the verdict."""
 
 from __future__ import annotations
 
@@ -32,13 +29,7 @@ def plain(axes: Axes) -> None:
 
 
 def show_grey(axes: Axes, image: NDArray[Any], dimmed: float = 1.0) -> None:
-    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1.
-
-    Args:
-        axes: the axes on which the image is drawn.
-        image: (N, H, W) in [0, 1].
-        dimmed: the factor of the brightness, from 0 to 1.
-    """
+    """Show an image (N, H, W) in [0, 1] as the mean of its channels, darker where `dimmed` is below 1."""
     grey = dimmed * np.clip(image.mean(axis=0), 0, 1)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="none", extent=_extent(image))
 
@@ -59,15 +50,10 @@ def draw_classes(
     extent: tuple[float, float, float, float],
     most: float = STRENGTH,
 ) -> None:
-    """Draw a map of classes over an image, each class in its colour.
+    """Draw a map of `count` classes over an image, each class in its colour.
 
-    Args:
-        axes: the axes on which the image is drawn.
-        classes: (h, w), the class of each position, `count` where nothing is drawn.
-        strengths: (h, w) in [0, 1], in proportion to which a position is opaque.
-        count: the number of classes.
-        extent: left, right, bottom and top of the map in pixels of the image.
-        most: the opacity of strength 1.
+    `classes` (h, w) are `count` where nothing is drawn. A position is opaque in proportion to its strength, from 0 to
+    `most`. The extent of the map is left, right, bottom and top in pixels.
     """
     rgba = np.zeros((*classes.shape, 4))
     colours = np.array([to_rgb(colour) for colour in class_colours(count)])
@@ -80,52 +66,27 @@ def draw_classes(
 
 
 def name_at(axes: Axes, x: float, y: float, name: str, size: float = 11) -> None:
-    """Write a name at a point in pixels, legible on any image.
-
-    Args:
-        axes: the axes on which the name is drawn.
-        x: of the middle of the name, in pixels of the image.
-        y: of the middle of the name, in pixels of the image.
-        name: the text.
-        size: of the letters, in points.
-    """
+    """Write a name around a point in pixels, in letters of `size` points that are legible on any image."""
     axes.text(x, y, literal(name), color="white", fontsize=size, fontweight="bold", ha="center", va="center",
               path_effects=[withStroke(linewidth=0.2 * size, foreground="black")])  # fmt: skip
 
 
 def extent_of(ys: NDArray[np.float32], xs: NDArray[np.float32]) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top in pixels of a map of positions.
-
-    Args:
-        ys: (h,), the centre of each row in pixels.
-        xs: (w,), the centre of each column.
-    """
+    """Return left, right, bottom and top in pixels of a map, from the centres of its rows and columns."""
     (top, bottom), (left, right) = edges(ys), edges(xs)
     return left, right, bottom, top
 
 
 def edges(centres: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the begin of the first and the end of the last cell around evenly spaced centres.
-
-    Examples:
-        >>> edges(np.array([1.0, 3.0, 5.0], np.float32))
-        (0.0, 6.0)
-    """
+    """Return the begin of the first and the end of the last cell around evenly spaced centres."""
     step = float(centres[-1] - centres[0]) / (len(centres) - 1) if len(centres) > 1 else 2 * float(centres[0])
     return float(centres[0]) - step / 2, float(centres[-1]) + step / 2
 
 
 def judge(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Write the detected classes above a bag, and whether they are its label set.
-
-    Args:
-        axes: where the bag is drawn.
-        gallery: with the bag.
-        bag: its number in the gallery.
-    """
-    true, detected = gallery.true(bag), gallery.detected(bag)
-    mark = "✓" if detected == true else "✗"
-    colour = _RIGHT if detected == true else _WRONG
+    """Write the detected classes above a bag, and whether they are its label set."""
+    detected = gallery.detected(bag)
+    mark, colour = ("✓", _RIGHT) if detected == gallery.true(bag) else ("✗", _WRONG)
     title = f"{mark} {set_name(detected, gallery.class_names)}"
     axes.set_title(literal(title), fontsize=9, loc="center", color=colour, pad=3)
 

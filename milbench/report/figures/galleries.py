@@ -74,7 +74,6 @@ def galleries(study: Study, task: str) -> dict[str, Gallery]:
 
 
 def _bags_by_loss(seen: dict[str, Gallery], draw: Callable[[Axes, Gallery, int], None]) -> Figure | None:
-    """Draw a row a bag, with the truth in the first column and then a column a variant; None for no variant."""
     if not seen:
         return None
     bags = min(MOST_BAGS, *(len(gallery) for gallery in seen.values()))

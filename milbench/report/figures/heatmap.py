@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -41,25 +44,29 @@ _VERDICTS = {"better": (BETTER, "✓"), "equivalent": (SAME, "≈"), "worse": (W
 _SIGNS = {"pass": "✓", "open": "", "fail": "✗"}
 
 
-def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float, cell: float = 0.27) -> Figure:
+def _draw(codes: pd.DataFrame, text: pd.DataFrame, width: float) -> Figure:
     """Draw codes 0 (none), 1 (good), 2 (open), 3 (bad) as colours, and text on them."""
-    figure = Figure(figsize=(width, 0.9 + cell * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)),
+    figure = Figure(figsize=(width, 0.9 + 0.27 * len(codes) + 0.055 * max(len(str(c)) for c in codes.columns)),
                     layout=ConstrainedLayoutEngine(h_pad=0.15))  # fmt: skip
     axes = figure.subplots()
     size = 8.0 if codes.shape[1] <= 12 else 6.2
-    colours = ListedColormap(["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT])
+    _fill(axes, codes, text, ["none", GOOD_SOFT, WARN_SOFT, BAD_SOFT], size, linewidths=0.8, linecolor=LINE)
+    heads = [literal(wrapped(str(c), 18)) for c in codes.columns]
+    axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=90, color=INK, fontsize=7.5)
+    axes.tick_params(axis="y", labelsize=8.5)
+    return figure
+
+
+def _fill(axes: Axes, codes: pd.DataFrame, text: pd.DataFrame, colours: list[str], size: float, **lines: Any) -> None:
     sns.heatmap(
-        codes, annot=text.to_numpy(), fmt="", cmap=colours, vmin=-0.5, vmax=3.5, cbar=False,
-        ax=axes, linewidths=0.8, linecolor=LINE, annot_kws={"size": size, "color": INK},
+        codes, annot=text.to_numpy(), fmt="", cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5, cbar=False, ax=axes,
+        annot_kws={"size": size, "color": INK}, **lines,
     )  # fmt: skip
     axes.set(xlabel="", ylabel="")
     axes.grid(visible=False)
-    axes.set_yticks(np.arange(len(codes)) + 0.5, [literal(str(label)) for label in codes.index], rotation=0, color=INK,
-                    fontsize=8.5)  # fmt: skip
-    axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(wrapped(str(c), 18)) for c in codes.columns], rotation=90,
-                    color=INK, fontsize=7.5)  # fmt: skip
+    rows = [literal(str(label)) for label in codes.index]
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, rotation=0, color=INK)
     axes.xaxis.tick_top()
-    return figure
 
 
 def _shown(difference: float, metric: Metric) -> str:
@@ -138,18 +145,10 @@ def equivalence_figure(study: Study) -> Figure | None:
     colours = [colour for colour, _ in _VERDICTS.values()]
     for axes, (other, own) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
         codes, text = (own.set_index(["row", "column"])[name].unstack(sort=False) for name in ("code", "text"))  # noqa: PD010
-        sns.heatmap(
-            codes, annot=text.fillna("").to_numpy(), fmt="", cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5,
-            cbar=False, ax=axes, linewidths=1.5, linecolor=PAPER, annot_kws={"size": 9.5, "color": INK},
-        )  # fmt: skip
-        axes.set(xlabel="", ylabel="")
+        _fill(axes, codes, text.fillna(""), colours, 9.5, linewidths=1.5, linecolor=PAPER)
         axes.set_title(literal(f"{own['first'].iloc[0]} against {other}"), pad=8)
-        axes.grid(visible=False)
-        axes.set_yticks(np.arange(len(codes)) + 0.5, [literal(str(label)) for label in codes.index], rotation=0,
-                        color=INK)  # fmt: skip
-        axes.set_xticks(np.arange(codes.shape[1]) + 0.5, [literal(str(c).replace(", ", "\n")) for c in codes.columns],
-                        rotation=0, color=INK, fontsize=8.5)  # fmt: skip
-        axes.xaxis.tick_top()
+        heads = [literal(str(c).replace(", ", "\n")) for c in codes.columns]
+        axes.set_xticks(np.arange(len(heads)) + 0.5, heads, rotation=0, color=INK, fontsize=8.5)
     words = [f"{VERDICTS[name]} {sign}".strip() for name, (_, sign) in _VERDICTS.items()]
     figure.legend([Patch(color=colour) for colour in colours], words, loc="outside lower center", ncols=len(words))
     return figure

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox, BboxBase
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from milbench._utils.palette import COLOURS, INK, MUTED
 from milbench.api.metric_info import describe
 from milbench.report.figures.style import GREY, WIDTH, colours, literal, value_axis, wrapped
 from milbench.report.formatting import significant
-from milbench.report.statistics.pareto import pareto_front
 from milbench.report.study import Study, rows_of
 
 CURVES = "Means over seeds, the band from the smallest to the largest seed; test bags. Colours as above."
@@ -88,6 +87,20 @@ def pareto_figure(study: Study, task: str) -> Figure | None:
     return figure
 
 
+def pareto_front(first: ArrayLike, second: ArrayLike) -> list[int]:
+    """Return the indices of the points that no other beats in one quantity without losing in the other, by the first.
+
+    Smaller is better in both; equal points do not beat one another.
+    """
+    x, y = np.asarray(first, float), np.asarray(second, float)
+    front: list[int] = []
+    for i in np.lexsort((y, x)).tolist():
+        last = front[-1] if front else None
+        if last is None or y[i] < y[last] or (x[i], y[i]) == (x[last], y[last]):
+            front.append(i)
+    return front
+
+
 def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float64]) -> None:
     """Move labels up or down, by as little as is needed, until none covers a dot (x, y) or an earlier label."""
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then extents are known
@@ -103,13 +116,7 @@ def _move_apart(axes: Axes, labels: Sequence[Annotation], dots: NDArray[np.float
 
 
 def amounts_figure(study: Study, amounts: dict[float, str], metric_name: str) -> Figure:
-    """Draw a metric against the number of training bags, a line a loss with the interval of its mean.
-
-    Args:
-        study: the results.
-        amounts: the label of the task by its number of training bags.
-        metric_name: without the split.
-    """
+    """Draw a metric against the number of training bags, to which `amounts` gives the task, with intervals of means."""
     rows = [
         {"bags": amount, "variant": str(variant), "value": value}
         for amount, task in amounts.items()

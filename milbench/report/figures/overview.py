@@ -78,13 +78,8 @@ def _draw(axes: Axes, study: Study, task: str, order: list[str]) -> None:
     if (chance := _chance(study, task)) is not None:
         axes.axvline(chance, color=MUTED, ls="--", lw=1)
         marks.append(chance)
-    value_axis(
-        axes,
-        "x",
-        metric,
-        float(np.nanmin(found["mean"])),
-        max(*shown, *marks, *found["high"].clip(upper=1.2 * max(shown)).dropna(), 0.0),
-    )
+    highest = max(*shown, *marks, *found["high"].clip(upper=1.2 * max(shown)).dropna(), 0.0)
+    value_axis(axes, "x", metric, float(np.nanmin(found["mean"])), highest)
     axes.set(ylabel="", ylim=(len(order) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
 

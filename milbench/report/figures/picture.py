@@ -8,7 +8,6 @@ import io
 import re
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -31,15 +30,7 @@ _DPI = 150
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its caption.
-
-    Args:
-        name: of its file, without the suffix.
-        title: what it shows.
-        caption: how it is read.
-        figure: the drawing, or the bytes of a PNG that was drawn earlier.
-        photographs: whether it shows bags, and is a PNG in the page.
-    """
+    """A figure, or the bytes of an earlier PNG, with its caption. Photographs are PNGs on the page too."""
 
     name: str
     title: str
@@ -57,11 +48,6 @@ class Picture:
             canvas: Any = FigureCanvasAgg(self.figure)
             canvas.print_png(buffer)
         return buffer.getvalue()
-
-    def write(self, folder: Path) -> str:
-        """Write the figure as a PNG into a folder and return the name of the file."""
-        (folder / f"{self.name}.png").write_bytes(self.png())
-        return f"{self.name}.png"
 
     def html(self) -> Markup:
         """Return the figure for a page, with its title and caption as the text that a screen reader says."""

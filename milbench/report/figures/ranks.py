@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from milbench._utils.palette import INK
 from milbench.report.figures.style import WIDTH, literal
-from milbench.report.statistics.ranks import FEWEST_LOSSES, FEWEST_TASKS, Ranks, rank_losses
+from milbench.report.statistics.intervals import student_interval
 from milbench.report.study import Study
 
 CAPTION = (
     "Mean rank over tasks, 1 is the best, and beside each loss its 95 % interval (Student's over tasks); a bar joins "
     "losses that Nemenyi's test does not tell apart at the 5 % level. Tasks on the same data are one block."
 )
+FEWEST_TASKS, FEWEST_LOSSES = 5, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """The ranks of m losses on several blocks, which are tasks on different data; 1 is the best."""
+
+    mean: pd.Series[float]  # over the blocks, by loss
+    intervals: dict[str, tuple[float, float]]  # Student's 95 % intervals of these means, within 1 and m
+    pairs: pd.DataFrame  # (m, m), the p value of Nemenyi's test for every two losses, all taken together
+
+
+def rank_losses(values: pd.DataFrame) -> Ranks:
+    """Rank losses, the columns, on every block, a line without gaps; smaller is better.
+
+    Blocks are independent: seeds of one task share data and are not blocks, and neither are variants of one task
+    (Demsar, Journal of Machine Learning Research 7, 2006, pp. 1-30).
+
+    Raises:
+        ImportError: scikit-posthocs, the extra milbench[ranks], is not installed.
+    """
+    import scikit_posthocs
+
+    labels, ranks = list(values.columns), values.rank(axis=1)
+    pairs = scikit_posthocs.posthoc_nemenyi_friedman(values.to_numpy(dtype=float))
+    bounds = {str(loss): student_interval(own.to_numpy()) for loss, own in ranks.items()}
+    return Ranks(
+        mean=ranks.mean(),
+        intervals={loss: (max(1.0, low), min(float(len(labels)), high)) for loss, (low, high) in bounds.items()},
+        pairs=pd.DataFrame(pairs.to_numpy(), index=labels, columns=labels),
+    )
 
 
 def ranks_of(study: Study) -> Ranks | None:

@@ -87,9 +87,7 @@ def pooled(bins: Sequence[Bin]) -> list[Bin]:
     for index in sorted({one.index for one in bins}):
         part = [one for one in bins if one.index == index]
         count = sum(one.count for one in part)
-        probability, frequency = (
-            min(1.0, sum(one.count * value for one, value in zip(part, values, strict=True)) / count)
-            for values in ([one.probability for one in part], [one.frequency for one in part])
-        )
+        probability = min(1.0, sum(one.count * one.probability for one in part) / count)
+        frequency = min(1.0, sum(one.count * one.frequency for one in part) / count)
         found.append(Bin(index, count, round(probability, 12), frequency))
     return found

@@ -27,10 +27,8 @@ _STRIP, _FRAMES, _TITLE = 0.13, 1.25, 0.28
 def sequence_figure(seen: Mapping[str, Gallery]) -> Figure:
     """Draw the frames of the first test sequences and, below them, the probability of each class over time.
 
-    Time is in seconds where it is known how many frames a second has, else in frames.
-
-    Args:
-        seen: the gallery of each loss by its name, all of the same sequences.
+    Time is in seconds where it is known how many frames a second has, else in frames. The galleries of all losses are
+    of the same sequences.
     """
     first = next(iter(seen.values()))
     bags = range(min(MOST_BAGS, *(len(gallery) for gallery in seen.values())))
@@ -63,7 +61,6 @@ def _shown_classes(galleries: Sequence[Gallery], bags: Sequence[int]) -> list[in
 
 
 def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
-    """Draw the features over time, the first one at the bottom, with frames around the true events."""
     plain(axes)
     frames = gallery.instances[bag]
     frames = frames[:, : _length(gallery, bag)]
@@ -73,13 +70,11 @@ def _draw_frames(axes: Axes, gallery: Gallery, bag: int) -> None:
     for cls, start, end in _events(gallery, bag):
         box = Rectangle((start, 0), end - start, len(frames), fill=False, ec=colours[cls], lw=1.6)
         axes.add_patch(box)
-    axes.set_title(
-        literal(set_name(gallery.true(bag), gallery.class_names)), fontsize=9, loc="center", color=INK, pad=3
-    )
+    said = literal(set_name(gallery.true(bag), gallery.class_names))
+    axes.set_title(said, fontsize=9, loc="center", color=INK, pad=3)
 
 
 def _draw_strips(axes: Axes, gallery: Gallery, bag: int, classes: list[int]) -> None:
-    """Draw the probability of each class over time in a strip of its own, with frames around the true events."""
     plain(axes)
     probs = gallery.probs[bag, classes].astype(np.float32)
     if gallery.mask is not None:
@@ -108,7 +103,6 @@ def _events(gallery: Gallery, bag: int) -> list[tuple[int, float, float]]:
 
 
 def _length(gallery: Gallery, bag: int) -> int:
-    """Return how many frames a sequence has."""
     return int((~np.isnan(gallery.instances[bag, 0])).sum())
 
 
@@ -118,7 +112,6 @@ def _step(gallery: Gallery) -> float:
 
 
 def _times(gallery: Gallery) -> NDArray[np.float32]:
-    """Return the middle of each position on the axis of time."""
     step = np.float32(_step(gallery))
     if gallery.centres is not None:
         return gallery.centres[1] * step

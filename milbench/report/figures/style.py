@@ -78,24 +78,15 @@ def colours(study: Study, task: str) -> dict[str, Any]:
     }
 
 
-def value_label(metric: Metric) -> str:
-    """Return the label of an axis of values, with their unit."""
-    return f"{metric.label}{' (%)' if metric.percent else ''}"
-
-
 def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, high: float) -> None:
     """Scale and name an axis of values: shares from 0 on, by square roots where they span a wide range.
 
-    Args:
-        axes: the axes.
-        axis: the axis of them.
-        metric: of the values.
-        low: the smallest value that has to be told from others.
-        high: the largest value that is shown.
+    `low` is the smallest value that has to be told from others, `high` the largest that is shown.
     """
     set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.set_ylim)
     ticks = axes.xaxis if axis == "x" else axes.yaxis
-    ticks.set_label_text(value_label(metric))
+    label = f"{metric.label}{' (%)' if metric.percent else ''}"
+    ticks.set_label_text(label)
     formatter = FuncFormatter(lambda value, _: f"{100 * value:.3g}")
     if not metric.percent or not metric.lower_is_better or low < 0:  # an excess over an optimum may be negative
         if metric.percent:
@@ -103,7 +94,7 @@ def value_axis(axes: Axes, axis: Literal["x", "y"], metric: Metric, low: float, 
         return
     top = min(1.04, 1.08 * high) or 1.0
     if high > 8 * low:
-        ticks.set_label_text(f"{value_label(metric)}, √ scale")
+        ticks.set_label_text(f"{label}, √ scale")
         set_scale("function", functions=(lambda v: np.sqrt(np.maximum(v, 0)), np.square))
         shown = [tick for tick in _TICKS if tick <= top]
         least = (top**0.5) / 9

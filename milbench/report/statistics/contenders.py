@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from milbench.report.statistics.differences import LEVEL, pair_parts
+from milbench.report.statistics.differences import LEVEL, compare_pair
 from milbench.report.statistics.sampling import Floats, SamplingNoise
 
 Scale = Literal["share", "positive", "plain"]
@@ -75,7 +75,7 @@ def contenders(
     of_seeds, of_items = dunnett(len(rows) - 1, freedom, level), dunnett(len(rows) - 1, math.inf, level)
     for a, i in enumerate(rows):
         for b, j in enumerate(rows):
-            pair = pair_parts(values, noise, int(i), int(j))
+            pair = compare_pair(values, int(i), int(j), noise)
             if pair.seeds and pair.difference > 0:
                 training = max(of_seeds**2 * (variances[a] + variances[b]), of_items**2 * pair.own)
                 width = math.sqrt(training * (1 / pair.seeds + overlap) + of_items**2 * pair.shared)
@@ -88,10 +88,6 @@ def dunnett(rivals: int, freedom: float, level: float = LEVEL) -> float:
     """Return the one-sided quantile of the largest of several differences from one mean, all of one variance.
 
     Each two of the `rivals` differences have a correlation of 1/2; `freedom` is that of the variance.
-
-    Examples:
-        >>> round(dunnett(1, 10), 2), round(dunnett(4, 20), 2)  # Student's 1.81; Dunnett's table: 2.30
-        (1.81, 2.3)
     """
     z, weights = special.roots_hermitenorm(61)
     middles = (np.arange(400) + 0.5) / 400

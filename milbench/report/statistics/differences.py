@@ -38,102 +38,56 @@ FEWEST_SEEDS = 3
 _ROUNDING = 1e-12  # a difference or a standard deviation below it is one of floating point
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """The difference of two losses and the parts of its variance.
-
-    Args:
-        seeds: the number of common seeds.
-        difference: the mean over these of first minus second.
-        variance: S^2, between seeds (n - 1); nan for fewer than two.
-        own: the variance that the test items give to the difference with one seed alone; 0 where they are not known.
-        shared: the variance that they give to the differences with all seeds; 0 where seeds do not share items.
-        items: the least number of test items, 0 where they are not known.
-    """
-
-    seeds: int
-    difference: float
-    variance: float
-    own: float = 0.0
-    shared: float = 0.0
-    items: int = 0
-
-    def half_width(self, miss: float = 1 - LEVEL, overlap: float = 0.0) -> float:
-        """Return the half width of the interval that misses the true difference with this probability.
-
-        Examples:
-            >>> round(Parts(3, 0.0, 0.01).half_width(), 3)  # Student's: 4.303 * 0.1 / sqrt(3)
-            0.248
-        """
-        t, z = -float(special.stdtrit(self.seeds - 1, miss / 2)), -float(special.ndtri(miss / 2))
-        of_seeds = max(t**2 * self.variance, z**2 * self.own)
-        return math.sqrt(of_seeds * (1 / self.seeds + overlap) + z**2 * self.shared)
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two losses.
+    """The difference of two losses and the parts of its variance."""
 
-    Args:
-        seeds: the number of common seeds.
-        difference: the mean of the first less that of the second, over these.
-        interval: its 95 % interval; (nan, nan) for fewer than FEWEST_SEEDS, and where neither seeds nor items vary.
-        p: two-sided, of no difference; nan where there is no interval.
-        items: the number of test items that the interval covers the draw of, 0 where it covers the seeds alone.
-    """
+    seeds: int  # that both have
+    difference: float  # the mean over these of the first less the second
+    variance: float  # S^2, between seeds (n - 1); nan for fewer than two
+    own: float = 0.0  # the variance that the test items give to the difference with one seed alone
+    shared: float = 0.0  # the variance that they give to the differences with all seeds, where seeds share items
+    items: int = 0  # the number of test items that the interval covers the draw of, 0 where it covers the seeds alone
+    overlap: float = 0.0  # test bags for each training bag where seeds split the same bags
 
-    seeds: int
-    difference: float
-    interval: tuple[float, float]
-    p: float
-    items: int = 0
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval; (nan, nan) for fewer than FEWEST_SEEDS, and where neither seeds nor items vary."""
+        half = self.half_width() if self._has_interval else math.nan
+        return self.difference - half, self.difference + half
+
+    @property
+    def p(self) -> float:
+        """Two-sided, of no difference: the largest probability of a miss with which the interval does not hold zero."""
+        if not self._has_interval:
+            return math.nan
+
+        def excess(log_p: float) -> float:
+            return self.half_width(math.exp(log_p)) - abs(self.difference)
+
+        low, high = math.log(1e-12), math.log1p(-1e-9)
+        if excess(low) < 0:
+            return math.exp(low)
+        return 1.0 if excess(high) > 0 else math.exp(optimize.brentq(excess, low, high))
+
+    @property
+    def _has_interval(self) -> bool:
+        return self.seeds >= FEWEST_SEEDS and (self.items > 0 or self.variance > _ROUNDING**2)
+
+    def half_width(self, miss: float = 1 - LEVEL) -> float:
+        """Return the half width of the interval that misses the true difference with this probability."""
+        t, z = -float(special.stdtrit(self.seeds - 1, miss / 2)), -float(special.ndtri(miss / 2))
+        of_seeds = max(t**2 * self.variance, z**2 * self.own)
+        return math.sqrt(of_seeds * (1 / self.seeds + self.overlap) + z**2 * self.shared)
 
 
 def compare_pair(
     values: Floats, first: int, second: int, noise: SamplingNoise | None = None, overlap: float = 0.0
 ) -> Difference:
-    """Compare two losses on their common seeds.
+    """Return the first less the second of two rows of values (losses, seeds), NaN where there is none.
 
-    Args:
-        values: (L, S), the value of every loss with every seed, NaN where there is none.
-        first: the row of the loss from which the other is subtracted.
-        second: the row of that other.
-        noise: what the draw of the test items adds to the values; None: the interval holds for these items alone.
-        overlap: test bags for each training bag where seeds split the same bags, else 0.
-
-    Examples:
-        >>> found = compare_pair(np.array([[0.10, 0.12, 0.11, 0.13], [0.20, 0.21, 0.22, 0.21]]), 0, 1)
-        >>> round(found.difference, 3), [round(bound, 3) for bound in found.interval]
-        (-0.095, [-0.116, -0.074])
+    Without `noise`, what the draw of the test items adds to the values, the interval holds for these items alone.
     """
-    parts = pair_parts(values, noise, first, second)
-    if parts.seeds < FEWEST_SEEDS or not (parts.items or parts.variance > _ROUNDING**2):
-        return Difference(parts.seeds, parts.difference, (math.nan, math.nan), math.nan, parts.items)
-    half = parts.half_width(overlap=overlap)
-    bounds = (parts.difference - half, parts.difference + half)
-    return Difference(parts.seeds, parts.difference, bounds, _p_value(parts, overlap), parts.items)
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Return p values adjusted for their number by Holm's method; NaN stays NaN and does not count.
-
-    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6,
-    1979, pp. 65-70.
-
-    Examples:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    known = sorted((value, k) for k, value in enumerate(p) if not math.isnan(value))
-    adjusted, largest = [math.nan] * len(p), 0.0
-    for rank, (value, k) in enumerate(known):
-        largest = max(largest, min(1.0, value * (len(known) - rank)))
-        adjusted[k] = round(largest, 12)
-    return adjusted
-
-
-def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: int) -> Parts:
-    """Return the difference of two rows of `values` (losses, seeds) and the parts of its variance."""
     common = np.isfinite(values[first]) & np.isfinite(values[second])
     differences = values[first, common] - values[second, common]
     n = differences.size
@@ -141,7 +95,7 @@ def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: 
     variance = float(differences.var(ddof=1)) if n > 1 else math.nan
     items = int(noise.items[[first, second]][:, common].min()) if noise and n else 0
     if noise is None or not items:
-        return Parts(n, mean, variance)
+        return Difference(n, mean, variance, overlap=overlap)
     c = noise.covariance[np.ix_([first, second], common, [first, second], common)]
     by_seed = c[0, :, 0] + c[1, :, 1] - c[0, :, 1] - c[1, :, 0]
     diagonal = float(np.trace(by_seed)) / n
@@ -152,7 +106,21 @@ def pair_parts(values: Floats, noise: SamplingNoise | None, first: int, second: 
     shared = (float(by_seed.sum()) - n * diagonal) / (n * (n - 1)) if n > 1 else diagonal
     alike = _alike(noise.sets[[first, second]][:, common])
     own, shared = max(diagonal - shared, 0.0) + (1 - alike) * added, max(shared, 0.0) + alike * added
-    return Parts(n, mean, variance, own, shared, items)
+    return Difference(n, mean, variance, own, shared, items, overlap)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p values adjusted for their number; NaN stays NaN and does not count.
+
+    Source: S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6,
+    1979, pp. 65-70.
+    """
+    known = sorted((value, k) for k, value in enumerate(p) if not math.isnan(value))
+    adjusted, largest = [math.nan] * len(p), 0.0
+    for rank, (value, k) in enumerate(known):
+        largest = max(largest, min(1.0, value * (len(known) - rank)))
+        adjusted[k] = round(largest, 12)
+    return adjusted
 
 
 def _alike(tested: NDArray[np.int64]) -> float:
@@ -163,16 +131,3 @@ def _alike(tested: NDArray[np.int64]) -> float:
     n = tested.shape[1]
     same = (tested[:, :, None] == tested[:, None, :]).all(axis=0)
     return float(same.sum() - n) / (n * (n - 1)) if n > 1 else 1.0
-
-
-def _p_value(parts: Parts, overlap: float) -> float:
-    """Return the largest probability of a miss with which the interval does not hold zero."""
-    size = abs(parts.difference)
-
-    def excess(log_p: float) -> float:
-        return parts.half_width(math.exp(log_p), overlap) - size
-
-    low, high = math.log(1e-12), math.log1p(-1e-9)
-    if excess(low) < 0:
-        return math.exp(low)
-    return 1.0 if excess(high) > 0 else math.exp(optimize.brentq(excess, low, high))

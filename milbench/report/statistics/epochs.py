@@ -31,16 +31,6 @@ def select_epochs(history: pd.DataFrame, rule: Rule, metric: str, lower_is_bette
 
     Returns:
         The epochs, indexed by cell; a cell without a finite value to choose by is absent.
-
-    Examples:
-        >>> history = pd.DataFrame({
-        ...     "cell": ["a"] * 6,
-        ...     "epoch": [1, 2, 3] * 2,
-        ...     "metric": ["validation/set_error"] * 3 + ["test/hit_rate"] * 3,
-        ...     "value": [0.2, 0.2, 0.3, 0.9, 0.8, 0.7],
-        ... })
-        >>> [int(select_epochs(history, rule, "hit_rate", False)["a"]) for rule in ("last", "validation", "test")]
-        [3, 2, 1]
     """
     tested = history.loc[history["metric"] == f"test/{metric}", ["cell", "epoch"]].drop_duplicates()
     if rule == "last":

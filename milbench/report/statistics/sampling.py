@@ -15,20 +15,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingNoise:
-    """The error of the values of m losses with n seeds that comes from the draw of the test items.
+    """The error of the values of m losses with n seeds that comes from the draw of the test items."""
 
-    Args:
-        covariance: (m, n, m, n), of the values; 0 between two cells that were tested on different items.
-        sets: (m, n) integers, equal for cells that were tested on the same items; -1 where nothing is known.
-        items: (m, n), the number of test items, 0 where nothing is known.
-        unit: (m, n), what an item adds to a value where it adds anything (root mean square); 1 / items for an item of
-            the mean weight that is all wrong, and where no item adds anything.
-    """
-
-    covariance: Floats
-    sets: NDArray[np.int64]
-    items: NDArray[np.int64]
-    unit: Floats
+    covariance: Floats  # (m, n, m, n), of the values; 0 between two cells that were tested on different items
+    sets: NDArray[np.int64]  # (m, n), equal for cells that were tested on the same items; -1 where nothing is known
+    items: NDArray[np.int64]  # (m, n), the number of test items, 0 where nothing is known
+    unit: Floats  # (m, n), see `_unit`
 
 
 def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoise:
@@ -39,12 +31,6 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
 
     Args:
         outcomes: m losses with n seeds each, None where a cell has none.
-
-    Examples:
-        >>> one, other = Outcomes([0, 1, 0, 1], [1, 1, 1, 1], "a"), Outcomes([1, 0, 1, 0], [1, 1, 1, 1], "a")
-        >>> covariance = sampling_noise([[one], [other]]).covariance  # of means of 4: p (1 - p) / 3
-        >>> [round(float(covariance[0, 0, loss, 0]), 4) for loss in (0, 1)]
-        [0.0833, -0.0833]
     """
     shape = (len(outcomes), len(outcomes[0]) if outcomes else 0)
     covariance = np.zeros((*shape, *shape))
@@ -65,7 +51,10 @@ def sampling_noise(outcomes: Sequence[Sequence[Outcomes | None]]) -> SamplingNoi
 
 
 def _unit(found: Outcomes) -> float:
-    """Return what an item with an error adds to the ratio; see `SamplingNoise`."""
+    """Return what an item adds to the ratio where it adds anything (root mean square).
+
+    It is 1 / items for an item of the mean weight that is all wrong, and where no item adds anything.
+    """
     sums = found.sums[found.sums != 0].astype(float)
     return float(np.sqrt((sums**2).mean()) / found.weights.sum(dtype=float)) if sums.size else 1 / len(found)
 

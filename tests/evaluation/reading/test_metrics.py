@@ -10,13 +10,7 @@ from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.metric_info import METRICS
 from milbench.api.task import Scores
 from milbench.evaluation.reading.batches import read_batch
-from milbench.evaluation.reading.error_patterns import (
-    PATTERNS,
-    error_pattern,
-    error_patterns,
-    is_vertical,
-    pattern_shares,
-)
+from milbench.evaluation.reading.error_patterns import PATTERNS, error_pattern, is_vertical, pattern_shares
 from milbench.evaluation.reading.metrics import ReadingMetrics, evaluate_reading
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
@@ -25,7 +19,6 @@ from tests._helpers.maps import draw
 @pytest.mark.parametrize(
     ("read", "truth", "vertical", "winning", "expected"),
     [
-        ("12", "12", False, "12", None),
         ("12", "12", True, "12", None),
         ("", "12", True, "12", "no_detection"),
         ("21", "12", False, "12", "orientation"),
@@ -39,11 +32,9 @@ from tests._helpers.maps import draw
         ("17", "7", False, "17", "edge_or_one"),
         ("117", "77", False, "17", "other"),
         ("12", "22", False, "12", "substitution"),
-        ("12", "13", False, "12", "substitution"),
-        ("13", "35", False, "13", "substitution"),
+        ("1", "8", False, "1", "substitution"),
         ("52", "528", False, "52", "other"),
         ("528", "52", False, "528", "other"),
-        ("1", "8", False, "1", "substitution"),
     ],
 )
 def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str, expected: str | None) -> None:
@@ -52,7 +43,7 @@ def test_patterns_by_example(read: str, truth: str, vertical: bool, winning: str
 
 def test_shares_add_up_to_the_error() -> None:
     read, truth = ["", "1", "21", "5", "2", "33", ""], ["1", "1", "12", "6", "777", "3", "4"]
-    values = pattern_shares(error_patterns(read, truth))
+    values = pattern_shares([error_pattern(*pair) for pair in zip(read, truth, strict=True)])
     assert sum(values.values()) == pytest.approx(6 / 7)
     assert values["no_detection"] == 2 / 7
     assert set(values) == set(PATTERNS)

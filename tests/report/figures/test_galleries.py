@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from milbench.api import gallery
-from milbench.api.results import Results
 from milbench.errors import UsageError
 from milbench.report.figures.galleries import MOST_BAGS, galleries, gallery_figure
 from milbench.report.study import Study
-from tests._helpers.report_data import make_results
+from tests._helpers.report_data import ONE, galleries_of, make_results
 
 
 def image_arrays() -> dict[str, Any]:
@@ -94,19 +93,12 @@ def test_damaged_missing_foreign_and_pickled_files_are_one_line(
     assert "would take 11," in str(caught.value)
 
 
-ONE = {"extended-digits": "instance_error"}
-
-
-def paths(results: Results) -> list[Path]:
-    return [folder / "gallery.npz" for folder in results.folders.values()]
-
-
 def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> None:
     results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
     figure = gallery_figure(Study(results), "extended-digits")
     assert figure is not None
     assert len(figure.axes) == MOST_BAGS * 3
-    first = gallery.load(paths(results)[0])
+    first = gallery.load(galleries_of(results)[0])
     true = ", ".join(sorted(map(str, first.true(0))))
     assert [axes.get_title() for axes in figure.axes[:2]] == [f"{{{true}}}", f"✓ {{{true}}}"]
     assert {text.get_text() for text in figure.axes[1].texts} - {"exact"} == set(map(str, first.true(0)))
@@ -114,7 +106,7 @@ def test_a_row_a_bag_and_a_column_a_loss_with_the_sets_above(tmp_path: Path) -> 
 
 def test_galleries_that_are_lost_or_absent_leave_their_column_out(tmp_path: Path) -> None:
     results = make_results(tmp_path, {"exact": 0.001, "noisy-or": 0.002}, ONE, 1, 2)
-    paths(results)[0].write_bytes(b"lost")
+    galleries_of(results)[0].write_bytes(b"lost")
     assert list(galleries(Study(results), "extended-digits")) == ["noisy-or"]
-    paths(results)[1].unlink()
+    galleries_of(results)[1].unlink()
     assert gallery_figure(Study(results), "extended-digits") is None

@@ -13,7 +13,7 @@ from milbench.api.gallery import Misread
 from milbench.api.results import Results
 from milbench.report.figures.misread import misread_figure
 from milbench.report.study import Study
-from tests._helpers.report_data import make_results
+from tests._helpers.report_data import galleries_of, make_results
 
 
 def some_misread(count: int = 9) -> Misread:
@@ -27,15 +27,11 @@ def some_misread(count: int = 9) -> Misread:
     )  # fmt: skip
 
 
-def paths(results: Results) -> list[Path]:
-    return [folder / "gallery.npz" for folder in results.folders.values()]
-
-
 def with_misread(folder: Path) -> Results:
     """Results of two losses, only the second's gallery having examples of what it misreads, and sensitivities."""
     losses, tasks = {"exact": 0.1, "noisy-or": 0.2}, {"house-numbers": "instance_error"}
     results = make_results(folder, losses, tasks, 2, 7)
-    path = paths(results)[2]
+    path = galleries_of(results)[2]
     maps = np.full((1, 24, 24), 255, np.uint8)
     more: dict[str, Any] = {"sensitivity": maps, "sensitivity_of": np.array([[0, 3]]), "misread": some_misread()}
     gallery.write(path, replace(gallery.load(path), **more))
@@ -44,7 +40,7 @@ def with_misread(folder: Path) -> Results:
 
 def test_it_is_stored_with_a_gallery_and_files_without_it_are_read(tmp_path: Path) -> None:
     results = with_misread(tmp_path)
-    old, new = (gallery.load(path) for path in paths(results)[1:3])
+    old, new = (gallery.load(path) for path in galleries_of(results)[1:3])
     assert old.misread is None
     assert old.sensitivities(0) == {}
     assert new.misread is not None

@@ -15,7 +15,7 @@ from milbench.api import gallery
 from milbench.report.figures.galleries import gallery_figure, sensitivity_figure
 from milbench.report.figures.sequences import sequence_figure
 from milbench.report.study import Study
-from tests._helpers.report_data import make_results
+from tests._helpers.report_data import galleries_of, make_results
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
@@ -35,20 +35,15 @@ def arrays(**changes: Any) -> dict[str, Any]:
 
 
 def rectangles(axes: Any) -> list[tuple[float, float]]:
-    """Begin and end of the frames that are drawn around events."""
     found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     return [(one.get_x(), one.get_x() + one.get_width()) for one in found]
 
 
 def test_round_trip_of_sequences(tmp_path: Path) -> None:
-    gallery.write(tmp_path / "g.npz", gallery.make(**arrays()))
-    read = gallery.load(tmp_path / "g.npz")
-    assert read.kind == "sequence"
-    assert read.frames_per_second is None, "as in galleries of earlier versions"
-    gallery.write(tmp_path / "g.npz", gallery.make(**arrays(frames_per_second=62.5)))
-    assert gallery.load(tmp_path / "g.npz").frames_per_second == 62.5
-    assert read.centres is not None
-    assert [c.tolist() for c in read.centres] == [[1.5], [1, 3, 5, 7]]
+    for frames in (None, 62.5):
+        gallery.write(tmp_path / "g.npz", gallery.make(**arrays(frames_per_second=frames)))
+        read = gallery.load(tmp_path / "g.npz")
+        assert (read.kind, read.frames_per_second) == ("sequence", frames)
     assert np.isnan(read.instances[1, :, 6:]).all()
     assert read.class_map(1).tolist() == [2, 2, 2, 2], "padding is background"
 
@@ -89,7 +84,7 @@ def test_time_is_in_seconds_where_their_frames_are_known(centres: Any) -> None:
 
 def test_a_report_draws_sequences_by_this_figure_and_no_sensitivity(tmp_path: Path) -> None:
     results = make_results(tmp_path, {"exact": 0.01, "noisy-or": 0.02}, {"sounds": "set_error"}, 1, 2)
-    for path in [folder / "gallery.npz" for folder in results.folders.values()]:
+    for path in galleries_of(results):
         gallery.write(path, gallery.make(**arrays()))
     figure = gallery_figure(Study(results), "sounds")
     assert figure is not None

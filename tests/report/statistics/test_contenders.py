@@ -99,7 +99,6 @@ def test_every_scene_in_full(scene: str) -> None:
 @pytest.mark.parametrize("own_items", [False, True])
 @pytest.mark.parametrize("error", [0.009, 0.15])
 def test_test_items_in_full(error: float, own_items: bool) -> None:
-    """Prints a line of the same table, of 500 draws."""
     shares = {(m, n): left_out_by_items(error, m, n, own_items, 500) for n, m in product((3, 5, 10), (2, 3, 6))}
     cells = (" / ".join(f"{100 * shares[m, n]:.1f}" for m in (2, 3, 6)) for n in (3, 5, 10))
     print(f"| {error:.1%} error, {'own' if own_items else 'shared'} items | {' | '.join(cells)} |", flush=True)

@@ -17,7 +17,6 @@ Floats = NDArray[np.float64]
 
 
 def outcomes_of(values: Floats, nested: bool = False, weights: Floats | None = None) -> list[list[Outcomes | None]]:
-    """Return outcomes (m, n, items) as cells have them; `weights` are of the items."""
     weights = np.ones(values.shape[2]) if weights is None else weights
     return [[Outcomes(v, weights, f"{s if nested else 0}") for s, v in enumerate(of_loss)] for of_loss in values]
 

@@ -17,7 +17,6 @@ def history(cell: str = "one", **columns: list[float]) -> pd.DataFrame:
 
 
 def select_epoch(past: pd.DataFrame, rule: Rule, metric: str, lower_is_better: bool = True) -> int | None:
-    """Return the epoch of the only cell."""
     return select_epochs(past, rule, metric, lower_is_better).get("one")
 
 
@@ -34,14 +33,6 @@ def test_validation_chooses_by_nothing_that_needs_more_than_label_sets() -> None
     past = history(test_error=[0.5, 0.2], validation_error=[0.1, 0.9], validation_set_error=[0.3, 0.2])
     assert select_epoch(past, "validation", "error") == 2
     assert select_epoch(history(test_error=[0.5, 0.2], validation_error=[0.1, 0.9]), "validation", "error") is None
-
-
-def test_values_that_never_change_choose_the_last_epoch() -> None:
-    past = history(test_error=[1.0, 1.0, 1.0], validation_set_error=[1.0, 1.0, 1.0])
-    assert select_epoch(past, "validation", "error") == 3
-    assert select_epoch(past, "test", "error") == 3
-    past = history(test_error=[1.0, 0.9], validation_set_error=[1.0, math.nan])
-    assert select_epoch(past, "validation", "error") == 1
 
 
 def test_epochs_that_are_not_finite_are_passed_over_except_the_last() -> None:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from milbench.api.bags import Bags, Truth, label_matrix
 from milbench.api.gallery import Misread
-from milbench.api.task import Scores
-from milbench.evaluation.reading.batches import join_batches, read_bags
+from milbench.evaluation.reading.batches import join_batches, read_batch
 from milbench.evaluation.reading.component_decoder import ComponentDecoder
-from milbench.evaluation.reading.examples import misread_examples
+from milbench.evaluation.reading.metrics import EXAMPLES, misread_examples
 from milbench.evaluation.reading.reader import Reader
 from tests._helpers.maps import draw
 
@@ -44,12 +43,12 @@ def bags_and_maps(names: list[str]) -> tuple[Bags, Tensor]:
     return Bags(instances, label_matrix(classes, 10), truth=Truth(classes, boxes)), maps
 
 
-def misread(*batches: tuple[Bags, Tensor], reader: Reader = READER, examples: int = 8) -> Misread:
+def misread(*batches: tuple[Bags, Tensor], reader: Reader = READER) -> Misread:
     read = []
     for bags, probs in batches:
-        highest = probs[:, :-1].flatten(2).amax(dim=2)
-        read.append(read_bags(bags, Scores(highest, highest, probs), threshold=0.5))
-    return misread_examples(join_batches(read), reader, [bags for bags, _ in batches], examples=examples)
+        assert bags.truth is not None
+        read.append(read_batch(probs, bags.truth, probs[:, :-1].flatten(2).amax(dim=2) >= 0.5))
+    return misread_examples(join_batches(read), reader, [bags for bags, _ in batches])
 
 
 def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
@@ -74,12 +73,11 @@ def test_every_pattern_is_counted_and_shown_with_its_image_and_map() -> None:
 
 
 def test_the_first_few_examples_are_kept_and_all_are_counted() -> None:
-    batches = [bags_and_maps(["no_detection", "right", "no_detection"]) for _ in range(4)]
-    found = misread(*batches, examples=3)
-    assert (found.bags, found.counts, len(found)) == (12, {"no_detection": 8}, 3)
-    assert found.images[:, 0, 0, 0].tolist() == [0, 20, 0]
-    right = bags_and_maps(["right"])
-    assert len(misread(right)) == 0
+    batches = [bags_and_maps(["no_detection", "right", "no_detection"]) for _ in range(6)]
+    found = misread(*batches)
+    assert (found.bags, found.counts, len(found)) == (18, {"no_detection": 12}, EXAMPLES)
+    assert found.images[:, 0, 0, 0].tolist() == [0, 20] * (EXAMPLES // 2)
+    assert len(misread(bags_and_maps(["right"]))) == 0
 
 
 def test_what_is_misread_is_what_the_chosen_decoder_misreads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from milbench.report.statistics.pareto import pareto_front
+from milbench.report.figures.lines import pareto_front
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,4 +1,4 @@
-"""Student's interval of a mean and Fieller's of a ratio: by hand, and by counting."""
+"""Student's interval of a mean: by hand, and by counting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from milbench.report.statistics.means import student_interval
+from milbench.report.statistics.intervals import student_interval
 
 
 def test_student_interval_by_hand_and_by_simulation() -> None:
