@@ -121,7 +121,6 @@ class FeatureBags(TableBags):
         return load_features(self.found(self.table, data_dir), self.columns)
 
     def check_data(self, data_dir: Path | None) -> str:
-        """Return the name of the table with what it holds and a digest; raise UsageError for bags that are no use."""
         caption = super().check_data(data_dir)
         if self.instances:
             most = int(self.own_bags(data_dir).labels.sum(axis=1).max())
@@ -133,7 +132,6 @@ class FeatureBags(TableBags):
         return caption
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
-        """Open the bags and split them by the seed; instances stay in their files until they are used."""
         self._own = own = self.own_bags(data_dir)
         split = self.split_bags(own)
         sizes = own.store.sizes[split.train]
@@ -154,15 +152,12 @@ class FeatureBags(TableBags):
         self._calibration = None if len(split.validation) else self._batches(split.train)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
-        """Yield the training bags in random order, each with all instances or those that are drawn of them."""
         yield from prefetched(self._filled(numbers, rng) for numbers in self.shuffled(rng))
 
     def network(self, seed: int) -> Network:
-        """Return a perceptron, the same for every instance, on features standardised by those of training bags."""
         return self.encoder(self.num_classes + 1, seed)
 
     def encoder(self, width: int, seed: int) -> Network:
-        """Return that perceptron with `width` outputs."""
         return InstanceMLP((len(self._feature_names), *self.hidden, width), seed, *self._standard)
 
     def recipe(self) -> Recipe:
@@ -170,18 +165,15 @@ class FeatureBags(TableBags):
         return Recipe(lr=1e-3, weight_decay=1.0, epochs=40, evaluate_every=40, precision="float32")
 
     def memory(self) -> dict[str, Any]:
-        """Return the classes and the names of the features; what standardises these is among the weights."""
         return {**super().memory(), "features": list(self._feature_names)}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes and the names of the features."""
         super().recall(memory)
         self._feature_names = [str(name) for name in memory["features"]]
         features = len(self._feature_names)
         self._standard = torch.zeros(features), torch.ones(features)  # the weights of the run replace these
 
     def read_bags(self, paths: Sequence[Path], network: Network) -> Iterator[NamedBags]:  # noqa: ARG002
-        """Yield the bags of tables and of files of features; instances are counted from 0 in each bag."""
         found = [*new_bags(paths, self.columns, self._feature_names).items()]
         sizes = np.array([bag.shape[0] for _, bag in found])
         for numbers in in_turn(sizes, _EVAL_BATCH, self.batch_instances):
@@ -199,7 +191,6 @@ class FeatureBags(TableBags):
             yield NamedBags(self.columns.bag, [name for name, _ in some], bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        """Return the metrics of label sets, and those of instances where the table has their classes."""
         splits, calibration = self._eval_splits, self._calibration
         if self.evaluation_limit is not None:  # the first batches have the smallest bags
             kept = {part: self._batches(self._some(bags)) for part, bags in self._evaluated.items()}
@@ -226,11 +217,7 @@ class FeatureBags(TableBags):
         return replace(bags, coords=pad_sequence(places, batch_first=True).to(self._device))
 
     def bags(self, numbers: NDArray[np.int64]) -> Bags:
-        """Return bags of the table as one batch, those with fewer instances than the largest masked.
-
-        Args:
-            numbers: (B,) of the bags, in the order of the table.
-        """
+        """Return bags of the table, by their numbers (B,), as one batch, the smaller ones masked."""
         bags = self._filled(numbers)
         return replace(bags, truth=self._truth(numbers, bags.instances.shape[1]))
 
@@ -252,7 +239,6 @@ class FeatureBags(TableBags):
         return Bags(instances, labels, None if bool(mask.all()) else mask).to(self._device)
 
     def _truth(self, numbers: NDArray[np.int64], positions: int) -> Truth | None:
-        """Return the classes of instances, None where the table does not have them."""
         if self._own.instance_classes is None:
             return None
         known = torch.full((len(numbers), positions), self.num_classes)

@@ -40,7 +40,6 @@ class HouseNumbers(StreetNumbers):
         super().__init__(network, crop, "train", contrast, validation, augmentation, batch_bags, protocol)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:
-        """Return the name with the seed, because another seed gives other pictures."""
         parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
         return (
             f"{self.name} of seed {manifest(root / self.folder).get('seed', 'unknown')}, {parts}, sha256 {digest[:16]}"

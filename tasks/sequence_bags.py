@@ -105,7 +105,6 @@ class SequenceBags(SequenceTask, TableBags):
         return -(-bags.store.sizes // self.stride)
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Open the sequences and split them by the seed."""
         bags = self.own_bags(data_dir)
         self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
         split = self.split_bags(bags)
@@ -119,13 +118,11 @@ class SequenceBags(SequenceTask, TableBags):
         )
 
     def memory(self) -> dict[str, Any]:
-        """Return the classes, of what kind the files are, and what standardises the features of their frames."""
         mean, spread = (values.flatten().tolist() for values in self._scale)
         own = {"kind": self._kind, "frames_per_second": self.frames_per_second, "mean": mean, "spread": spread}
         return {**super().memory(), **own}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Set the classes, of what kind the files are, and what standardises the features of their frames."""
         super().recall(memory)
         self.frames_per_second, self._kind = float(memory["frames_per_second"]), str(memory["kind"])
         mean, spread = (torch.tensor(memory[name]).unsqueeze(1) for name in ("mean", "spread"))

@@ -21,8 +21,6 @@ _AT_ONCE = 50
 
 
 class _DrawRequest(NamedTuple):
-    """How many recordings to draw, with how many sounds at least and at most."""
-
     bags: int
     least: int
     most: int
@@ -75,11 +73,9 @@ class SoundEvents(SequenceTask):
 
     @property
     def class_names(self) -> list[str]:
-        """Return the names of the kinds of sounds."""
         return list(CLASSES)
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
-        """Return a constant, because no data are read."""
         return f"generated, revision {self.revision}"
 
     def load(self, data_dir: Path | None) -> SequenceSplits:  # noqa: ARG002

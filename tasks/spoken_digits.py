@@ -93,7 +93,6 @@ class SpokenDigits(SequenceTask):
 
     @as_usage()
     def check_data(self, data_dir: Path | None) -> str:
-        """Return a digest of the recordings, downloaded where they are missing."""
         root = default_data_dir(data_dir)
         if not self.any_data:
             return f"Free Spoken Digit Dataset, sha256 {require(self.name, root, MISSING).identity(root)}"
@@ -104,7 +103,6 @@ class SpokenDigits(SequenceTask):
         )
 
     def load(self, data_dir: Path | None) -> SequenceSplits:
-        """Read the recordings and make the bags."""
         root, digest = default_data_dir(data_dir), self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
@@ -117,7 +115,6 @@ class SpokenDigits(SequenceTask):
         )
 
     def limit(self, split: str) -> int | None:
-        """Return at most how many bags of a split are needed."""
         return None if split == "train" else self.evaluation_limit
 
 
@@ -173,7 +170,6 @@ def _placed(
 
 
 def _frames(waveforms: list[Tensor]) -> list[Tensor]:
-    """Return the frames (F, T_i) of each waveform (S_i,)."""
     frames: list[Tensor] = []
     for first in range(0, len(waveforms), _AT_ONCE):
         some = waveforms[first : first + _AT_ONCE]
@@ -183,11 +179,7 @@ def _frames(waveforms: list[Tensor]) -> list[Tensor]:
 
 
 def place(recordings: list[NDArray[np.int16]], silences: list[int]) -> tuple[list[int], NDArray[np.float32]]:
-    """Return where each recording begins, and all of them in one waveform in [-1, 1].
-
-    Args:
-        recordings: M waveforms.
-        silences: M + 1 numbers of samples, before the first, between them and after the last.
+    """Return where each of M recordings begins, and all in one waveform in [-1, 1], with M + 1 silences, in samples.
 
     Examples:
         >>> place([np.array([1 << 14], np.int16), np.array([-(1 << 15)], np.int16)], [1, 2, 0])

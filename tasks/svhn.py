@@ -89,5 +89,4 @@ class SVHN(StreetNumbers):
         super().__init__(network, crop, parts, contrast, validation, augmentation, batch_bags, protocol)
 
     def caption(self, root: Path, counts: Mapping[str, int], digest: str) -> str:  # noqa: ARG002
-        """Return the name SVHN, or SVHN-format images where the numbers of pictures differ from SVHN's."""
         return svhn.caption(counts, digest)

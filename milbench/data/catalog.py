@@ -1,7 +1,6 @@
 """The built-in data sets: where their files are, whether they are complete, and how to fetch them.
 
-Files are checked by size and MD5 before they are read. A download is moved to its place only when it is complete,
-so that a killed download leaves no file that could be mistaken for data.
+A download is moved to its place only when it is complete: a killed one leaves no file that could be mistaken for data.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ class File(NamedTuple):
     md5: str
 
     def problem(self, root: Path, *, remembered: bool = False) -> str | None:
-        """Return what is wrong with the file below `root`, None if nothing is.
-
-        A file that has not changed since its digest was computed is not read again if `remembered` says so.
-        """
+        """Return what is wrong with the file below `root`; `remembered`: its digest is known until it changes."""
         path = root / self.path
         try:
             if (size := path.stat().st_size) != self.size:
@@ -54,13 +50,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set of a few files with known checksums.
-
-    Args:
-        name: the name on the command line.
-        files: every file of the data set.
-        download: downloads all of them below the directory it is given.
-    """
+    """A data set of a few files with known checksums; `download` puts all of them below the directory it is given."""
 
     name: str
     files: tuple[File, ...]
@@ -121,8 +111,7 @@ class DatasetStatus(NamedTuple):
 def data_dir(given: Path | None) -> Path:
     """Return the data directory: `given`, else the one in MILBENCH_DATA, else the user's cache folder of milbench.
 
-    Raises:
-        UsageError: a directory was named and does not exist.
+    Raises UsageError where one is named that does not exist.
     """
     named = given or os.environ.get(ENVIRONMENT)
     if not named:
@@ -142,14 +131,9 @@ def status(root: Path) -> list[DatasetStatus]:
 
 
 def fetch(name: str, root: Path) -> DatasetStatus:
-    """Download or make a data set unless it is complete, replacing damaged files; return its state.
+    """Download or make a data set below `root` unless it is complete, replacing damaged files; return its state.
 
-    Args:
-        name: a key of `DATASETS`.
-        root: the data directory, made if it does not exist.
-
-    Raises:
-        UsageError: the name is unknown, the download fails, or the directory cannot be written.
+    Raises UsageError for a name that is none, a download that fails, or a directory that cannot be written.
     """
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
@@ -175,18 +159,8 @@ def downloads(allowed: bool) -> Iterator[None]:
 def require(name: str, root: Path, instead: str) -> Source:
     """Return a complete data set, downloaded first if files of it are missing; see also `downloads`.
 
-    A damaged file is not replaced: it may be the user's own.
-
-    Args:
-        name: a key of `DATASETS`.
-        root: the data directory.
-        instead: the end of the error message for a user who cannot download: what to do instead.
-
-    Returns:
-        The data set, whose files are all there and pass the check.
-
-    Raises:
-        UsageError: the data set is damaged, or missing and cannot be downloaded.
+    A damaged file is not replaced: it may be the user's own. Raises UsageError for one, or where nothing can be
+    downloaded, with what to do `instead`.
     """
     dataset = DATASETS[name]
     if missing := dataset.missing(root):
@@ -202,7 +176,6 @@ def require(name: str, root: Path, instead: str) -> Source:
 
 
 def _refuse_damaged(dataset: Source, root: Path) -> None:
-    """Raise UsageError where a file exists and is not what was expected."""
     if problems := dataset.problems(root, remembered=True):
         raise UsageError(f"{problems[0]}; `milbench data fetch {dataset.name}` replaces it")
 

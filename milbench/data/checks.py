@@ -44,12 +44,8 @@ def check_bags(
 ) -> list[Finding]:
     """Return what is to be known of the bags of a table.
 
-    Args:
-        bags: of the table.
-        kind: what they are.
-        exact_limit: the largest label set whose likelihood `exact` computes without a bound.
-        positions: of sequences, (B,) how many positions a network has in each of them.
-        quick: whether to leave out what may read instances again, which is never fatal.
+    `exact_limit` is the largest label set whose likelihood `exact` computes without a bound, `positions` (B,) how many
+    a network has in each sequence; `quick` leaves out what may read instances again, which is never fatal.
     """
     about = {"features": _features, "images": _images, "sequences": _sequences}[kind]
     what = "bags" if kind == "features" else kind
@@ -67,7 +63,6 @@ def check_bags(
 
 
 def _parts(bags: OwnBags) -> Iterator[Finding]:
-    """Yield a finding where there are too few bags, or groups, for the parts of a split that the seed draws."""
     what, units = ("group", set(bags.groups)) if bags.groups else ("bag", set(bags.bags))
     if not bags.split and len(units) < 2:
         yield Finding("fatal", f"only one {what}", "it cannot be split into a part to train on and one to test on")
@@ -251,11 +246,6 @@ def _too_small(bags: OwnBags, kind: Kind, positions: NDArray[np.int64] | None) -
 
 
 def _duplicates(bags: OwnBags, what: str, across: Level) -> Iterator[Finding]:
-    """Yield findings for bags of equal content.
-
-    `across` says how bad it is where they are in two parts of a split; where it is fatal, so is it that no group keeps
-    them from getting there.
-    """
     _, number, count = np.unique(bags.store.digests, axis=0, return_inverse=True, return_counts=True)
     same: dict[int, list[int]] = {}
     for bag in np.flatnonzero(count[number.ravel()] > 1).tolist():

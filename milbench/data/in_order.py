@@ -18,16 +18,9 @@ R = TypeVar("R")
 def read_all(
     read: Callable[[T], R], files: Sequence[T], place: Callable[[int], str], what: str = "files"
 ) -> Iterator[R]:
-    """Yield what is read of files, see `in_order`, until one cannot be read.
+    """Yield what is read of files, see `in_order`; `place` returns how a message names a file, by its number.
 
-    Args:
-        read: raises something of its own for a file that is damaged.
-        files: to be read.
-        place: returns how a message names a file, by its number.
-        what: they are, such as "images".
-
-    Raises:
-        UsageError: files cannot be read; when all have been tried it names the first twenty, and counts the others.
+    `read` may raise anything for a damaged file. When all have been tried, UsageError names the first twenty of these.
     """
     broken = []
 

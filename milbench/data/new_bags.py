@@ -32,10 +32,8 @@ from milbench.errors import UsageError
 def new_bags(paths: Sequence[Path], columns: Columns, feature_names: Sequence[str]) -> dict[str, BagFile]:
     """Return the bags of tables, of files of features and of folders of such files, by their names.
 
-    A table has the columns of the one that was trained on, but for labels.
-
-    Raises:
-        UsageError: a file is no use, or two bags have one name; the message names what.
+    A table has the columns of the one that was trained on, but for labels. Raises UsageError where two bags have one
+    name.
     """
     files = _expanded(paths, FEATURE_FILES)
     found = [_of_table(path, columns, feature_names) for path in files if is_table(path)]
@@ -62,11 +60,7 @@ def finite(name: str, bag: BagFile) -> NDArray[np.float32]:
 
 
 def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
-    """Return the files of images by their names: as the column of a table has them, or the paths that are given.
-
-    Raises:
-        UsageError: a table is no use, a folder has no image, or an image is named twice.
-    """
+    """Return the files of images by their names: as the column of a table has them, or the paths. Raises UsageError."""
     Image.init()
     files: dict[str, Path] = {}
     for path in _expanded(paths, sorted(Image.EXTENSION)):
@@ -81,11 +75,7 @@ def new_images(paths: Sequence[Path], column: str) -> dict[str, Path]:
 
 
 def decode_all(files: Sequence[Path], size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return images (B, channels, size, size) that are fitted into squares, and their widths and heights (B, 2).
-
-    Raises:
-        UsageError: images cannot be read, all of which are named.
-    """
+    """Return images (B, channels, size, size), fitted into squares, and their sizes (B, 2). Raises UsageError."""
     found = read_all(lambda path: decoded(path, size, channels), files, lambda n: f"image {n + 1}", "images")
     pixels, sizes = zip(*found, strict=True)
     return np.stack(pixels), np.array(sizes, np.int32)
@@ -96,8 +86,7 @@ def new_sequences(
 ) -> Iterator[tuple[str, NDArray[np.float32], float]]:
     """Yield name, frames (T, F) and frames a second of sequences: those of each table, then those of all lone files.
 
-    Raises:
-        UsageError: a table or files are no use, or files are of another kind.
+    Raises UsageError for a table or files that are no use, or files of another kind than in training.
     """
     files = _expanded(paths, (".npy", *AUDIO))
     lone = [str(path.absolute()) for path in files if not is_table(path)]
@@ -119,7 +108,6 @@ def new_sequences(
 
 
 def _expanded(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
-    """Return paths with each folder replaced by the files in it that have one of these endings, sorted by name."""
     found: list[Path] = []
     for path in paths:
         inside = [path]

@@ -67,14 +67,9 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class OwnBags:
-    """B bags of a table, with label sets of C classes.
+    """B bags of a table, in the order of their first rows, with label sets (B, C).
 
     Args:
-        path: of the table.
-        bags: the names of the bags, in the order of their first rows.
-        labels: (B, C) bool.
-        class_names: of the C classes.
-        store: the instances.
         digest: of names, labels, instances and what else is known, which does not depend on the form of the files.
         groups: of the bags, such as the patient that each belongs to; None where there are none.
         split: of the bags, each one of SPLITS; None where the table has none.
@@ -86,7 +81,6 @@ class OwnBags:
         marks: of images, boxes; of sequences, events as they begin; None where the table has no such column.
         sizes: (B, 2), width and height in pixels of upright images before they were fitted into squares.
         kind: what all files are, such as "a waveform of 16000 samples a second".
-        frames_per_second: of sequences.
     """
 
     path: Path
@@ -123,11 +117,7 @@ class OwnBags:
 
 
 def load_features(path: Path, columns: Columns) -> OwnBags:
-    """Return the bags of a table with a row an instance, or a row a bag and a file of its features.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table of features, with a row an instance or a bag. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         text = {*NAMES, columns.bag, columns.labels, columns.features.removeprefix("@")}
@@ -150,11 +140,7 @@ def load_images(
     size: int = SIDE,
     channels: int = COLOURS,
 ) -> OwnBags:
-    """Return the bags of a table with a row an image, decoded and fitted into squares; columns are as in `Columns`.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table with a row an image, fitted into squares. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         bags, known = _files_of(folder, path, "images", image, labels, classes)
@@ -183,11 +169,7 @@ def load_sequences(
     classes: str = "",
     settings: FrameSettings = FrameSettings(),  # noqa: B008 it cannot be changed
 ) -> OwnBags:
-    """Return the bags of a table with a row a recording, as frames; columns are as in `Columns`.
-
-    Raises:
-        UsageError: a file is missing or damaged, or a row is not what it should be; the message names both.
-    """
+    """Return the bags of a table with a row a recording, as frames. UsageError names file and row."""
 
     def pack(folder: Path) -> Known:
         bags, known = _files_of(folder, path, "sequences", file, labels, classes)
@@ -217,7 +199,6 @@ def usual_kind(files: Sequence[BagFile], named: Sequence[str]) -> str:
 
 
 def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: str = "") -> tuple[Known, list[str]]:
-    """Write the label sets; return what else is known of bags, and the columns of the labels."""
     label_sets, names, used = bags.labels(labels, classes)
     np.save(folder / "labels.npy", label_sets)
     known = {
@@ -228,7 +209,6 @@ def _described(folder: Path, bags: Bagged, labels: str, classes: str, places: st
 
 
 def _files_of(folder: Path, path: Path, kind: Kind, column: str, labels: str, classes: str) -> tuple[Bagged, Known]:
-    """Return the bags of a table with a row a file, and what is known of them."""
     places = PLACES[kind]
     table = read_table(path, (column, labels, places))
     names = table.files(column, kind.removesuffix("s"))
@@ -272,7 +252,6 @@ def _write_rows(folder: Path, path: Path, chunks: Iterable[Table], columns: Colu
 
 
 def _feature_names(table: Table, columns: Columns) -> list[str]:
-    """Return the columns of features: those that the user names, or all others that hold numbers."""
     coords = table.matching(columns.coords, "of x and y") if columns.coords else []
     if len(coords) not in (0, 2):
         raise UsageError(f"{table.path}: coords = {columns.coords!r} names {len(coords)} columns, expected x and y")
@@ -347,7 +326,6 @@ def _without(names: Sequence[str], taken: set[str]) -> list[str]:
 
 
 def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Known]) -> OwnBags:
-    """Return bags from the cache of a table, which is packed first if there is no current one."""
     key = hashlib.sha256(json.dumps([FORMAT, kind, settings]).encode()).hexdigest()[:12]
     place = cache_place(path, "bags") / f"{path.name}-{key}"
 
@@ -375,7 +353,6 @@ def _loaded(path: Path, kind: Kind, settings: Known, pack: Callable[[Path], Know
 
 
 def _states(folder: Path, names: Sequence[str]) -> list[list[Any]]:
-    """Return the name, size and times of files, which change with a file; the name alone where there is none."""
     return [[name, *file_state(folder / name)] for name in names]
 
 

@@ -42,14 +42,8 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
     """Return random recordings of two seconds in white noise.
 
     A recording has `least` to `most` sounds. The number, their classes, lengths and beginnings are uniform and
-    independent, so sounds may overlap, also with sounds of their own class.
-
-    Args:
-        count: N, the number of recordings.
-        least: the smallest number of sounds in a recording.
-        most: M, the largest number of sounds in a recording.
-        snr_db: the mean power of every sound while it lasts, above that of the noise, in decibels.
-        rng: a generator on the CPU.
+    independent, so sounds may overlap, also with those of their own class. The mean power of a sound is `snr_db`
+    decibels above the noise.
     """
     numbers = torch.randint(least, most + 1, (count, 1), generator=rng)
     there = torch.arange(most) < numbers
@@ -63,7 +57,6 @@ def draw_recordings(count: int, least: int, most: int, snr_db: float, rng: torch
 
 
 def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng: torch.Generator) -> Tensor:
-    """Return (n, S), noise and in it the sounds (n, M)."""
     longest = round(LONGEST * SAMPLE_RATE)
     total = torch.zeros(len(classes), SAMPLES + longest)
     total[:, :SAMPLES] = torch.randn(len(classes), SAMPLES, generator=rng)
@@ -77,13 +70,7 @@ def _noisy(classes: Tensor, starts: Tensor, lengths: Tensor, snr_db: float, rng:
 
 
 def make_sounds(cls: int, lengths: Tensor, rng: torch.Generator) -> Tensor:
-    """Return (n, L) sounds of a class, each of mean power 1 over its length and 0 after it.
-
-    Args:
-        cls: the class.
-        lengths: (n,), in seconds.
-        rng: a generator on the CPU, which decides pitch, rate and the like.
-    """
+    """Return (n, L) sounds of a class, each of mean power 1 over its length (n,) in seconds, and 0 after it."""
     times = torch.arange(round(LONGEST * SAMPLE_RATE)).unsqueeze(0) / SAMPLE_RATE
     lengths = lengths.unsqueeze(1)
     drawn = torch.rand(len(lengths), 3, generator=rng)
@@ -98,7 +85,6 @@ def make_sounds(cls: int, lengths: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _between(low: float, high: float, drawn: Tensor) -> Tensor:
-    """Return (n, 1) numbers from `low` to `high`, uniform on a logarithmic scale."""
     return (low * (high / low) ** drawn).unsqueeze(1)
 
 

@@ -34,13 +34,7 @@ SHA256 = "a2e8a660492f28d9eed6270b290d26cbc5c81d6077ce87d3c0ad5adf4d4ee696"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recordings:
-    """N recordings of one digit each.
-
-    Args:
-        waveforms: N arrays (S_i,) int16.
-        digits: N numbers from 0 to 9.
-        takes: N numbers; recordings 0 to 4 of every speaker and digit are the official test set.
-    """
+    """N recordings (S_i,) int16 of one digit each; takes 0 to 4 of each speaker and digit are the official test set."""
 
     waveforms: Sequence[NDArray[np.int16]]
     digits: Sequence[int]
@@ -113,14 +107,9 @@ def digest_of(paths: Sequence[Path]) -> str:
 
 @lru_cache(maxsize=1)
 def read_all(root: Path, digest: str) -> Recordings:  # noqa: ARG001
-    """Return all recordings, sorted by file name.
+    """Return all recordings, sorted by file name; `digest` makes other files in the same place be read anew.
 
-    Args:
-        root: the data directory.
-        digest: of the files: other files in the same place are read anew.
-
-    Raises:
-        UsageError: there is none, or one is not named DIGIT_SPEAKER_TAKE.wav or not in 16 bits, mono, 8 kHz.
+    Raises UsageError: there is none, or one is not named DIGIT_SPEAKER_TAKE.wav or not in 16 bits, mono, 8 kHz.
     """
     paths = wav_files(root)
     if not paths:

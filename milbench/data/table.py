@@ -80,8 +80,7 @@ class Table:
     def texts(self, name: str, what: str = "") -> Texts:
         """Return a column as text, without spaces around it; what is missing is "".
 
-        Raises:
-            UsageError: there is no such column, or a field holds a list or bytes, as those of Parquet may.
+        Raises UsageError for no such column, or a field that holds a list or bytes, as those of Parquet may.
         """
         values = self.column(name, what)
         if values.dtype == object:
@@ -103,11 +102,7 @@ class Table:
         return found
 
     def files(self, name: str, kind: str) -> list[str]:
-        """Return a column with the path of another file in every row; `kind` says what a file holds, such as "image".
-
-        Raises:
-            UsageError: there is no such column, a field of it is empty, or a file is in two rows.
-        """
+        """Return a column of paths, one of a `kind`, such as "image", a row. Raises UsageError for one of two rows."""
         found = self.filled(name, f"the path of a file, one of {kind}s", "the path of a file")
         if len(found.texts) < len(found.codes):
             row = int(np.flatnonzero(found.codes != np.arange(len(found.codes)))[0])
@@ -117,11 +112,7 @@ class Table:
         return found.texts
 
     def matching(self, pattern: str, what: str) -> list[str]:
-        """Return the columns that names or patterns, with ";" between them, name; `what` says what they hold.
-
-        Raises:
-            UsageError: there is no such column.
-        """
+        """Return the columns of names or patterns with ";" between them. Raises UsageError where one names none."""
         found: dict[str, None] = {}
         for part in filter(None, map(str.strip, pattern.split(SEPARATOR))):
             names = [name for name in self.columns if name == part or fnmatchcase(name, part)]
@@ -191,12 +182,8 @@ class Bagged:
     def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from.
 
-        Args:
-            where: the column of label sets, or a pattern or list of columns with 0 and 1.
-            classes: the classes in their order, with ";" between them; "": those that occur, sorted.
-
-        Raises:
-            UsageError: there is no such column or class, or two rows of a bag differ.
+        `where` is the column of label sets, or names columns of 0 and 1; `classes` the order of classes, "": those that
+        occur, sorted. Raises UsageError for no such column or class, or a bag whose rows differ.
         """
         table = self.table
         used = table.label_columns(where)
@@ -232,11 +219,7 @@ class Bagged:
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
-        """Return the value of a column for every bag, None where there is no such column.
-
-        Raises:
-            UsageError: a field is empty, or a bag has two values.
-        """
+        """Return a column's value for every bag, None for no such column. Raises UsageError for none or two."""
         if name not in self.table:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
@@ -248,11 +231,7 @@ class Bagged:
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
-        """Return the part of every bag from the column `split`, None where there is none.
-
-        Raises:
-            UsageError: a bag has another part, or two, or no bag is trained or tested on.
-        """
+        """Return the part of every bag from the column `split`, None for no such column. Raises UsageError."""
         split = self.values("split")
         for value in dict.fromkeys(split or ()):
             if value not in SPLITS:
@@ -285,8 +264,7 @@ class Bagged:
     def marks(self, column: str, labels: NDArray[np.bool_], names: list[str]) -> list[list[Mark]] | None:
         """Return what the column `boxes` or `events` says of every bag, none where its field is empty.
 
-        Raises:
-            UsageError: a field is not JSON of the form that `EXPECTED` says, or the classes are not the label set.
+        Raises UsageError where a field is not of the form that `EXPECTED` says, or the classes are not the label set.
         """
         if column not in self.table:
             return None
@@ -314,7 +292,6 @@ LATEST = 1e12
 
 
 def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
-    """Return marks from JSON, events as they begin. Raises UsageError for anything else."""
     one, form = EXPECTED[column]
     try:
         items = json.loads(text)
@@ -377,11 +354,7 @@ def shown(names: Sequence[str], most: int = 8) -> str:
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
-    """Return a table, in which some columns beside those of `NAMES` hold text, and never numbers.
-
-    Raises:
-        UsageError: the file is missing, a folder, empty or damaged, or of another kind.
-    """
+    """Return a table, in which some columns beside those of `NAMES` hold text. Raises UsageError."""
     chunks = [*read_chunks(path, {*NAMES, *text})]
     return Table(path, chunks[0] if len(chunks) == 1 else pd.concat(chunks))
 
@@ -402,7 +375,6 @@ def _are_numbers(fields: pd.Series[Any]) -> bool:
 
 
 def _indicators(table: Table, used: list[str]) -> NDArray[np.bool_]:
-    """Return (N, C), which columns of 0 and 1 are 1."""
     values = table.frame[used].apply(pd.to_numeric, errors="coerce")
     wrong = ~values.isin([0, 1]).to_numpy()
     if wrong.any():

@@ -18,7 +18,7 @@ class BagModel:
     Args:
         sizes: the smallest and the largest number of instances, all as probable.
         draws: of label sets and classes; None: instances are independent.
-        context: the share of the background that comes from a cluster of its own, in bags without class 0 and with it.
+        context: the share of the background that is context, in bags without class 0 and with it.
     """
 
     sizes: tuple[int, int]
@@ -26,41 +26,21 @@ class BagModel:
     context: tuple[float, float]
 
     def is_context(self, uniform: Tensor, labels: Tensor) -> Tensor:
-        """Return (B, K) bool, which background is context.
-
-        Args:
-            uniform: (B, K), independent draws from [0, 1).
-            labels: (B, C) bool.
-        """
+        """Return (B, K) bool, which background is context, by draws (B, K) from [0, 1) and the label sets (B, C)."""
         without, having = self.context
         return torch.where(labels[:, :1], uniform < having, uniform < without)
 
 
 def marginal_rates(model: BagModel, prior: LabelSetPrior, rates: Tensor) -> tuple[Tensor, float]:
-    """Return how probable each class is for one instance whose bag is not known, and which background is context.
+    """Return how probable each class is (C+1,) for one instance of an unknown bag, and which background is context.
 
-    With pi_n(L) the prior of label sets and q_n(L) that of n independent instances, as in `LabelSetPrior`,
+    With pi_n(L) the prior of label sets, q_n(L) that of n independent instances, and r their rates, as in
+    `LabelSetPrior`,
 
         P(z_k = c, L) = pi_n(L) / q_n(L) r_c (q_{n-1}(L) + q_{n-1}(L - c)) for c in L,
         P(z_k = background, L) = pi_n(L) / q_n(L) r_background q_{n-1}(L).
 
     A bag of n has n instances, so that sizes count by n.
-
-    Args:
-        model: of the bags.
-        prior: of their label sets; of independent instances, where the model draws them so.
-        rates: (C+1,) float64, the probability that an independent instance is of each class, background last.
-
-    Returns:
-        (C+1,) float64, and the share of the background that is context.
-
-    Examples:
-        >>> import torch
-        >>> from milbench.families.label_set_prior import LabelSetRule
-        >>> rates = torch.tensor([0.25, 0.75]).double()
-        >>> prior = LabelSetPrior(LabelSetRule(empty_share=0.0), rates, rates[:-1], largest=1)
-        >>> marginal_rates(BagModel((1, 1), None, (0.0, 0.0)), prior, rates)  # the only instance is of class 0
-        (tensor([1., 0.], dtype=torch.float64), 0.0)
     """
     low, high = model.sizes
     classes = len(rates) - 1

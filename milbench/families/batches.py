@@ -23,26 +23,14 @@ Data = TypeVar("Data", bound=Selectable)
 
 
 class LazyBatches(Sequence[Bags]):
-    """Batches of bags, each made when it is accessed.
-
-    Args:
-        parts: what each batch is made from, such as the numbers of its bags.
-        make: makes a batch.
-    """
+    """Batches of bags, each made of its part, such as the numbers of its bags, when it is accessed."""
 
     def __init__(self, parts: Sequence[Any], make: Callable[[Any], Bags]) -> None:
         self.parts, self.make = parts, make
 
     @classmethod
     def of(cls, data: Data, size: int, as_bags: Callable[[Data], Bags], which: Tensor | None = None) -> Self:
-        """Return batches of `size` bags, the last one perhaps smaller.
-
-        Args:
-            data: images, sequences or other data.
-            size: of a batch.
-            as_bags: makes bags of some of the data.
-            which: (n,) int64, the numbers of the data that are used, in their order; None: all.
-        """
+        """Return batches of `size` of the data, or of those numbered by `which`; the last one may be smaller."""
         starts = range(0, len(data) if which is None else len(which), size)
         parts = [slice(n, n + size) if which is None else which[n : n + size] for n in starts]
         return cls(parts, lambda part: as_bags(data[part]))
@@ -61,14 +49,8 @@ class LazyBatches(Sequence[Bags]):
 def batches_from(pool: Bags, count: int, size: int, rng: torch.Generator) -> Iterator[Bags]:
     """Yield `count` bags of a pool in batches of `size`, the last one perhaps smaller.
 
-    The pool is gone through in random order, and again in another one, until there are enough: the number of steps
-    does not depend on that of the bags.
-
-    Args:
-        pool: the bags.
-        count: how many bags to yield, which may be more or fewer than there are.
-        size: of a batch.
-        rng: a generator on the CPU.
+    The pool is gone through in random order, and again in another one, until there are enough: the number of steps does
+    not depend on that of the bags.
     """
     passes = -(-count // len(pool))
     order = torch.cat([torch.randperm(len(pool), generator=rng) for _ in range(passes)])[:count]

@@ -9,12 +9,9 @@ from torch import Tensor
 
 
 def class_rates(num_classes: int, rate: float, imbalance: float) -> Tensor:
-    """Return (C+1,) float64, the probability of each class, background last.
+    """Return (C+1,) float64, the probability of each class, background last; `rate` is the mean of classes.
 
-    Args:
-        num_classes: C.
-        rate: the mean probability of a class.
-        imbalance: that of the first class divided by that of the last; those between fall geometrically.
+    `imbalance` is that of the first class divided by that of the last; those between fall geometrically.
 
     Examples:
         >>> class_rates(3, rate=0.07, imbalance=4.0)
@@ -32,16 +29,9 @@ def clusters(
 ) -> tuple[Tensor, Tensor]:
     """Return the means (M, d) and the standard deviations (M,) of the C classes, the background, and its context.
 
-    Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background,
-    where class C would be; any two of classes and context are `separation` apart. M is C+1, with context C+2, and d at
-    least C, with context C+1.
-
-    Args:
-        num_classes: C.
-        dimension: d.
-        separation: the distance of two means.
-        background_scale: the standard deviation of the background; all others have 1.
-        context: whether there is a second kind of background.
+    Class c is at separation/sqrt(2) on axis c, the background at 0, and the context, a second kind of background, where
+    class C would be; any two of classes and context are `separation` apart, and have the deviation 1. M is C+1, with
+    context C+2.
     """
     axes = num_classes + context
     centres = torch.eye(axes, dimension) * separation / math.sqrt(2)
@@ -52,14 +42,8 @@ def clusters(
 def log_joint(instances: Tensor, means: Tensor, scales: Tensor, rates: Tensor, context: float = 0.0) -> Tensor:
     """Return log p(z) + log p(x | z) (B, C+1, K) float64 of instances x (B, K, d) for every class z, background last.
 
-    The same constant is left out everywhere.
-
-    Args:
-        instances: x, on the CPU.
-        means: (M, d), as `clusters` returns them.
-        scales: (M,).
-        rates: (C+1,) float64, p(z).
-        context: the share of the background that is context.
+    The same constant is left out everywhere. `means` and `scales` are those of `clusters`, `rates` (C+1,) are p(z), and
+    `context` is the share of the background that is context.
     """
     classes = len(rates) - 1
     squares = (instances.double().unsqueeze(-2) - means.double()).square().sum(dim=-1)

@@ -9,16 +9,10 @@ from milbench._utils.devices import to_device
 
 
 def noisy_labels(labels: Tensor, sizes: Tensor, dropped: float, added: float, rng: torch.Generator) -> Tensor:
-    """Return label sets (B, C) bool with errors that are independent of each other and of everything else.
+    """Return label sets (B, C) without a present class at the rate `dropped`, with an absent one at the rate `added`.
 
-    No bag gets more labels than it has instances: where there is room for some of the wrong ones alone, chance decides.
-
-    Args:
-        labels: (B, C) bool, the true label sets, on any device.
-        sizes: (B,) int64, the number of instances of each bag.
-        dropped: the probability that a present class is left out.
-        added: the probability that an absent class is named.
-        rng: a generator on the CPU.
+    Errors are independent. No bag gets more labels than it has instances, `sizes` (B,): where there is room for some of
+    the wrong ones alone, chance decides.
     """
     uniform = to_device(torch.rand(labels.shape, generator=rng), labels.device)
     kept = labels & (uniform >= dropped)

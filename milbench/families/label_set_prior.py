@@ -47,12 +47,7 @@ class LabelSetRule:
         return self.kind == "independent" and self.empty_share is None
 
     def check(self, presence: Tensor, smallest: int) -> None:
-        """Raise UsageError unless the rule suits the classes and the bags.
-
-        Args:
-            presence: (C,), how often each class is to occur, see `LabelSetPrior`.
-            smallest: the size of the smallest bag.
-        """
+        """Raise UsageError unless the rule suits how often classes are to occur (C,) and the smallest bag."""
         classes, most = len(presence), self.labels_per_bag
         if (self.kind == "uniform") != (most is not None):
             raise UsageError(
@@ -175,7 +170,6 @@ def contains(classes: int) -> Tensor:
 
 
 def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
-    """Return pi (2^C,) of every rule but `independent`."""
     sets = contains(len(presence))
     if rule.kind == "uniform":
         number = sets.sum(dim=1)
@@ -198,5 +192,4 @@ def _prior(rule: LabelSetRule, presence: Tensor) -> Tensor:
 
 
 def _normalised(table: Tensor) -> Tensor:
-    """Return non-negative rows divided by their sums; rows of zeros, of sizes that cannot be, stay zeros."""
     return table / table.sum(dim=1, keepdim=True).clamp(min=torch.finfo(table.dtype).tiny)

@@ -35,12 +35,7 @@ BATCH_FRAMES = 1 << 21
 
 
 class MappedFrames(Sequence[Tensor]):
-    """The frames (F, T) of bags of a table, read from their file when they are accessed.
-
-    Args:
-        store: of all bags of the table.
-        bags: their numbers.
-    """
+    """The frames (F, T) of some bags of a table, read from their file when they are accessed."""
 
     def __init__(self, store: BagStore, bags: NDArray[np.int64]) -> None:
         self.store, self.bags = store, bags
@@ -70,8 +65,7 @@ class Sequences:
     Args:
         frames: N tensors (F, T_i), F features in each of T_i frames.
         labels: (N, C) bool.
-        truth: the events of all of them in the order in which they begin, with boxes (start, 0, end, F) in frames; None
-            where they are not known.
+        truth: the events in the order in which they begin, with boxes (start, 0, end, F) in frames; None: not known.
         scale: mean (F, 1) and divisor (F, 1) of each feature, which bags are standardised by; None: by none.
         device: of the bags.
     """
@@ -120,11 +114,8 @@ class Sequences:
 class SequenceSplits:
     """Sequences to train on, to validate on (none where it has the length 0) and to test on.
 
-    Args:
-        train: the training sequences.
-        evaluated: those of the other two splits.
-        single: of each of these two, sequences with one event each, perhaps none.
-        scale: mean (F, 1) and divisor (F, 1) of the features of training frames; None: they are computed.
+    `single` are sequences with one event each, perhaps none. `scale` is the mean (F, 1) and divisor (F, 1) of training
+    frames; None: they are computed.
     """
 
     train: Sequences
@@ -237,5 +228,4 @@ class SequenceTask(Task):
         return LazyBatches.of(sequences, size, partial(Sequences.bags, stride=self.stride))
 
     def _fitting(self, bags: int, sequences: Sequences) -> int:
-        """Return how many sequences fit into a batch, at most `bags`, and at least one."""
         return max(1, min(bags, self.batch_instances // max(sequences.lengths, default=1)))

@@ -36,10 +36,6 @@ def by_size(
     """Return bags in batches of about equal size, so that little of them is masked.
 
     A batch has at most so many bags, and instances, masked ones counted; a larger bag is a batch by itself.
-
-    Examples:
-        >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
-        [[1, 2], [3, 0], [4]]
     """
     ordered = bags[np.argsort(sizes[bags], kind="stable")]
     return [ordered[part] for part in in_turn(sizes[ordered], most_bags, most_instances)]
@@ -143,11 +139,7 @@ class TableBags(Task):
         return -(-len(self._split.train) // self.batch_bags)
 
     def split_bags(self, bags: OwnBags) -> BagSplit:
-        """Split the bags by the table, the folds or the seed of the cell, and set what follows from label sets.
-
-        Raises:
-            UsageError: no bag is left to train or to test on.
-        """
+        """Split the bags by the table, the folds or the seed, and set what follows. Raises UsageError for no bags."""
         self._class_names, self._split = bags.class_names, self._split_of(bags)
         if self.leaves_out_small:
             enough = bags.labels.sum(axis=1) <= self.positions_of(bags)
