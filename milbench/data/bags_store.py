@@ -220,14 +220,6 @@ def write_files(
     return {"dtype": dtype}
 
 
-def open_store(arrays: dict[str, NDArray[Any]], dtype: str, files: Sequence[Path] = ()) -> BagStore:
-    """Return the store whose arrays `write_files` has written; `files` serve where none was packed."""
-    return BagStore(
-        np.asarray(arrays["offsets"]), arrays["means"], arrays["squares"], arrays["ends"], arrays["digests"],
-        arrays.get("instances"), files, dtype,
-    )  # fmt: skip
-
-
 def _moments(
     values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ _FEWEST = 10
 """Of fewer other values nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One line of the table of checks: a fact, a warning of what may be meant, or what makes training impossible."""
 
     level: Level
@@ -47,19 +45,11 @@ def check_bags(
     `exact_limit` is the largest label set whose likelihood `exact` computes without a bound, `positions` (B,) how many
     a network has in each sequence; `quick` leaves out what may read instances again, which is never fatal.
     """
-    about = {"features": _features, "images": _images, "sequences": _sequences}[kind]
-    what = "bags" if kind == "features" else kind
+    about = {"features": _features, "images": _images, "sequences": _sequences}[kind](bags)
     far = _far_values(bags) if kind == "features" and not quick else ()
-    return [
-        *about(bags),
-        *far,
-        *_labels(bags),
-        *_parts(bags),
-        *_classes(bags),
-        *_large_sets(bags, exact_limit),
-        *_too_small(bags, kind, positions),
-        *_duplicates(bags, what, across="fatal" if kind == "sequences" else "warning"),
-    ]
+    sets = (*_large_sets(bags, exact_limit), *_too_small(bags, kind, positions))
+    same = _duplicates(bags, "bags" if kind == "features" else kind, "fatal" if kind == "sequences" else "warning")
+    return [*about, *far, *_labels(bags), *_parts(bags), *_classes(bags), *sets, *same]
 
 
 def _parts(bags: OwnBags) -> Iterator[Finding]:
@@ -205,11 +195,9 @@ def _classes(bags: OwnBags) -> Iterator[Finding]:
     if twins := [" and ".join(names) for names in alike.values() if len(names) > 1]:
         yield Finding("warning", "classes that differ in case alone", shown(twins))
     if set(bags.class_names) == {"0", "1"}:
-        said = (
-            "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is there "
-        )
-        said += "is read so by a semicolon behind its name, such as task.labels='positive;'"
-        yield Finding("warning", "the classes are 0 and 1", said)
+        said = "a bag with 0 has the class 0, and none is without a class; a column that says whether one class is"
+        how = "there is read so by a semicolon behind its name, such as task.labels='positive;'"
+        yield Finding("warning", "the classes are 0 and 1", f"{said} {how}")
     for c, name in enumerate(bags.class_names):
         there = bags.labels[:, c]
         yield Finding("fact", f"class {name}", f"in {int(there.sum()):,} of {len(bags):,} bags")

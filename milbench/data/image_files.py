@@ -18,11 +18,7 @@ COLOURS: Final = 3
 
 
 def decoded(path: Path, size: int, channels: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-    """Return the pixels (channels, size, size) of an image that is fitted into a square, and its width and height.
-
-    Raises:
-        UsageError: the image is missing or cannot be read.
-    """
+    """Return the pixels (channels, size, size) of an image fitted into a square, and its size. Raises UsageError."""
     image = open_image(path)
     square = fitted(image.convert("L" if channels == 1 else "RGB"), size)
     return (grey if channels == 1 else colours)(square), image.size
@@ -62,11 +58,6 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
 def unfitted(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image.
-
-    Examples:
-        >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)
-        (array([  0., 100.]), array([0.]))
-    """
+    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
     left, top, across, down = placed(width, height, size)
     return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from milbench.data.table import shown
@@ -36,6 +37,11 @@ def read_all(
         elif not broken:
             yield found
     raise_broken(broken, len(files), what)
+
+
+def open_all(open_one: Callable[[Path], R], folder: Path, names: Sequence[str], named: Sequence[str]) -> list[R]:
+    """Return what is opened of files in a folder; `named` is how messages name them. Raises UsageError, see above."""
+    return [*read_all(open_one, [folder / name for name in names], named.__getitem__)]
 
 
 def raise_broken(broken: Sequence[str], count: int, what: str = "files") -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,17 @@ _MOST_FOLDS = 10
 """Folds of which some are a share of the bags, where the share itself does not need more of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BagSplit:
+class BagSplit(NamedTuple):
     """The numbers of the bags of each part, ascending; every bag is in one of them at most."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
+
+    @property
+    def evaluated(self) -> dict[Literal["validation", "test"], NDArray[np.int64]]:
+        """The bags to validate on, if there are any, and those to test on."""
+        return {"validation": self.validation, "test": self.test} if len(self.validation) else {"test": self.test}
 
 
 def given_split(table: OwnBags) -> BagSplit:

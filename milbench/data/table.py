@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -150,10 +150,9 @@ class Table:
 
         A column without a name is the index that pandas and R write. Times are text in a CSV file, and so here.
         """
-        known = dict(zip(names, self.frame[names].notna().to_numpy().mean(axis=0), strict=True)) if names else {}
         kinds = {name: dtype.kind for name, dtype in self.frame.dtypes.items()}
-
         named = [name for name in names if not _NAMELESS.fullmatch(name) and kinds[name] not in "Mm"]
+        known = dict(zip(named, self.frame[named].notna().to_numpy().mean(axis=0), strict=True)) if named else {}
         clear = {name for name in named if kinds[name] in "biuf" and known[name] > 0.5}
         return [name for name in named if name in clear or _are_numbers(self.frame[name])]
 
@@ -172,12 +171,15 @@ class Bagged:
         found: NDArray[np.int64] = np.unique(self.codes, return_index=True)[1]
         return found
 
-    def unlike(self, values: NDArray[Any]) -> tuple[int, int] | None:
-        """Return the first row that differs from the first one of its bag, and this one; None where there is none."""
+    def _check_alike(self, values: NDArray[Any], what: str, text: Callable[[int], str]) -> None:
+        """Raise UsageError where two rows of a bag have other values (N, C); `text` says what a row has."""
         before = self.first[self.codes]
-        differs = values != values[before]
-        rows = np.flatnonzero(differs if differs.ndim == 1 else differs.any(axis=1))
-        return (int(rows[0]), int(before[rows[0]])) if rows.size else None
+        rows = np.flatnonzero((values != values[before]).any(axis=1))
+        if rows.size:
+            row, first = int(rows[0]), int(before[rows[0]])
+            place, other = self.table.place(row), self.table.place(first).rpartition(", ")[2]
+            bag = self.names[self.codes[row]]
+            raise UsageError(f"{place}: bag {bag!r} has the {what} {text(row)}, and {text(first)} in {other}")
 
     def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from.
@@ -211,11 +213,7 @@ class Bagged:
             sets, names = np.pad(sets, ((0, 0), (0, 1)))[:, at], given
         if not names:
             raise UsageError(f"{table.path}: the column {where!r} names no class in any row, expected some labels")
-        if found := self.unlike(sets):
-            got, known = (set_text(np.array(names)[sets[row]].tolist()) for row in found)
-            place, before = table.place(found[0]), table.place(found[1]).rpartition(", ")[2]
-            bag = self.names[self.codes[found[0]]]
-            raise UsageError(f"{place}: bag {bag!r} has the labels {got}, expected those of its {before}, {known}")
+        self._check_alike(sets, "labels", lambda row: set_text(np.array(names)[sets[row]].tolist()))
         return sets[self.first], names, used
 
     def values(self, name: str) -> list[str] | None:
@@ -223,11 +221,7 @@ class Bagged:
         if name not in self.table:
             return None
         found = self.table.filled(name, "", f"the {name} of the bag")
-        if unlike := self.unlike(found.codes):
-            value, known = (found.texts[found.codes[row]] for row in unlike)
-            row, before = self.table.place(unlike[0]), self.table.place(unlike[1]).rpartition(", ")[2]
-            bag = self.names[self.codes[unlike[0]]]
-            raise UsageError(f"{row}: bag {bag!r} has the {name} {value!r}, and {known!r} in {before}")
+        self._check_alike(found.codes[:, None], name, lambda row: repr(found.texts[found.codes[row]]))
         return [found.texts[code] for code in found.codes[self.first].tolist()]
 
     def split(self) -> list[str] | None:
@@ -283,8 +277,8 @@ class Bagged:
 
 
 EXPECTED = {
-    "boxes": ("box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
-    "events": ("event", "[class, start, end] in seconds, 0 <= start < end"),
+    "boxes": ("a box", "[class, left, top, right, bottom] in pixels, left < right and top < bottom"),
+    "events": ("an event", "[class, start, end] in seconds, 0 <= start < end"),
 }
 """What a column of places holds: the name of one, and its form."""
 LATEST = 1e12
@@ -305,11 +299,10 @@ def _marks(text: str, column: str, names: list[str], place: str) -> list[Mark]:
         whole = isinstance(item, list) and len(item) == form.count(",", 0, form.index("]")) + 1
         whole = whole and isinstance(item[0], str | int) and all(type(n) in (int, float) for n in item[1:])
         if not (whole and _is_place(item[1:])):
-            raise UsageError(f"{place}: the {one} {str(item)[:60]} is wrong; expected {form}")
-    article = "an" if one[0] in "aeiou" else "a"
+            raise UsageError(f"{place}: the {one.split()[1]} {str(item)[:60]} is wrong; expected {form}")
     found = [class_name(str(name)) for name, *_ in items]
     if strange := [name for name in found if name not in names]:
-        raise unknown_class(place, strange[0], names, f"{article} {one}")
+        raise unknown_class(place, strange[0], names, one)
     marks = [Mark(names.index(name), tuple(at)) for name, (_, *at) in zip(found, items, strict=True)]
     return sorted(marks, key=lambda mark: mark.place) if column == "events" else marks
 
@@ -327,10 +320,7 @@ def bagged(table: Table, bag: str) -> Bagged:
 
 
 def class_name(text: str) -> str:
-    """Return the name of a class: without spaces around it, and with one form for each letter.
-
-    Unicode has two forms of é, one character or two, which look alike and are not equal.
-    """
+    """Return the name of a class without spaces around it, and with one of Unicode's two forms of letters such as é."""
     return unicodedata.normalize("NFC", text.strip())
 
 

@@ -108,15 +108,11 @@ def _as_table(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} cannot be read as a table: {error}") from None
 
 
-def _format(path: Path) -> str:
-    return "parquet" if path.suffix.lower() == ".parquet" else "feather"
-
-
 def _frames(path: Path, text: Collection[str]) -> Iterator[pd.DataFrame]:
     if (separator := SEPARATORS.get(path.suffix.lower())) is not None:
         yield from _csv(path, text, separator)
     else:
-        frame = pd.read_parquet(path) if _format(path) == "parquet" else pd.read_feather(path)
+        frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_feather(path)
         yield frame.reset_index(drop=True)
 
 

@@ -143,8 +143,7 @@ class TableBags(Task):
         self._class_names, self._split = bags.class_names, self._split_of(bags)
         if self.leaves_out_small:
             enough = bags.labels.sum(axis=1) <= self.positions_of(bags)
-            kept = (part[enough[part]] for part in (self._split.train, self._split.validation, self._split.test))
-            self._split = BagSplit(*kept)
+            self._split = BagSplit(*(part[enough[part]] for part in self._split))
         for part in ("train", "test"):
             if not len(getattr(self._split, part)):
                 raise UsageError(f"{bags.path}: no bag is left to {part} on")
@@ -161,9 +160,9 @@ class TableBags(Task):
     def with_folds(self, bags: OwnBags, digest: str) -> str:
         """Return a digest that includes the file of folds, if there is one; raise UsageError for no split."""
         self._split_of(bags)
-        if not (self.folds and self.folds_file):
-            return digest
-        return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
+        if self.folds and self.folds_file:
+            return hashlib.sha256(digest.encode() + self._folds_path(bags).read_bytes()).hexdigest()
+        return digest
 
     def found(self, name: str, data_dir: Path | None, parameter: str = "table") -> Path:
         """Return the path of a file that a parameter names, from the current folder or the folder of the data."""
@@ -182,10 +181,6 @@ class TableBags(Task):
             return given_split(bags) if bags.split else drawn_split(bags, test, validation, self.seed)
         if bags.split:
             raise UsageError(f"{bags.path} has a column 'split': folds = {self.folds.count} would be another split")
-        count, repeats = self.folds.count, self.folds.repeats
-        folds = (
-            read_folds(self._folds_path(bags), bags, count, repeats)
-            if self.folds_file
-            else drawn_folds(bags, count, repeats)
-        )
+        shape = self.folds.count, self.folds.repeats
+        folds = read_folds(self._folds_path(bags), bags, *shape) if self.folds_file else drawn_folds(bags, *shape)
         return fold_split(bags, folds, validation, self.seed)

@@ -118,7 +118,9 @@ def test_large_label_sets_say_what_exact_does_and_too_large_ones_are_fatal() -> 
     )
 
 
-def test_classes_that_are_everywhere_or_missing_from_a_part_are_named() -> None:
+def test_classes_that_differ_in_case_are_everywhere_or_missing_from_a_part_are_named() -> None:
+    alike = found(table(classes=["Cat", "cat"]), "warning")
+    assert alike == {"classes that differ in case alone": "Cat and cat"}
     split = ["train", "test", "train"]
     assert found(replace(table(), split=split), "warning")["class dog"] == "is in no bag of test"
     everywhere = np.array([[True, False], [True, False], [True, True]])

@@ -112,7 +112,7 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         (
             TEXT.replace("b,,5", "b,cat,5"),
             {},
-            r"row 6: bag 'b' has the labels \{cat\}, expected those of its row 3, \{\}",
+            r"row 6: bag 'b' has the labels \{cat\}, and \{\} in row 3",
         ),
         (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
         (TEXT.replace("1.5", "abc"), {}, r"row 3: column 'weight' is 'abc', expected a number"),
