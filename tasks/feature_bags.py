@@ -18,7 +18,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.bag_files import COORDINATES
 from milbench.data.bags_store import single
 from milbench.data.new_bags import finite, new_bags
@@ -26,15 +26,7 @@ from milbench.data.own_bags import Columns, OwnBags, load_features
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
 from milbench.families.batches import LazyBatches
-from milbench.families.table_bags import (
-    Count,
-    FoldCount,
-    Share,
-    TableBags,
-    TestShare,
-    by_size,
-    in_turn,
-)
+from milbench.families.table_bags import Count, FoldCount, Share, TableBags, TestShare, by_size, in_turn
 from milbench.networks.instance import InstanceMLP
 
 _EVAL_BATCH = 64
@@ -143,13 +135,9 @@ class FeatureBags(TableBags):
         mean, spread = own.store.standard(split.train)
         self._standard = torch.from_numpy(mean), torch.from_numpy(spread)
         self._labels = torch.from_numpy(own.labels)
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
-        self._evaluated: dict[Split, NDArray[np.int64]] = {part: bags for part, bags in parts.items() if len(bags)}
         self._eval_splits = {
-            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in self._evaluated.items()
+            part: EvalSplit(self._lone(bags), self._batches(bags)) for part, bags in split.evaluated.items()
         }
-        self._calibrated_on = None if len(split.validation) else split.train
-        self._calibration = None if len(split.validation) else self._batches(split.train)
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         yield from prefetched(self._filled(numbers, rng) for numbers in self.shuffled(rng))
@@ -191,15 +179,17 @@ class FeatureBags(TableBags):
             yield NamedBags(self.columns.bag, [name for name, _ in some], bags, places)
 
     def evaluate(self, score: ScoreFunction) -> Evaluation:
-        splits, calibration = self._eval_splits, self._calibration
-        if self.evaluation_limit is not None:  # the first batches have the smallest bags
-            kept = {part: self._batches(self._some(bags)) for part, bags in self._evaluated.items()}
-            splits = {part: EvalSplit(splits[part].single_instance, bags) for part, bags in kept.items()}
-            calibration = None if self._calibrated_on is None else self._batches(self._some(self._calibrated_on))
+        splits = {
+            part: EvalSplit(self._eval_splits[part].single_instance, self._batches(self._some(bags)))
+            for part, bags in self._split.evaluated.items()
+        }
+        calibration = None if "validation" in splits else self._batches(self._some(self._split.train))
         return evaluate_bags(score, splits, calibration, limit=self.evaluation_limit)
 
     def _some(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return as many bags as the limit of an evaluation allows, drawn from all of them, always the same ones."""
+        """Return as many bags as an evaluation may have, drawn from all: the first batches have the smallest bags."""
+        if self.evaluation_limit is None:
+            return numbers
         drawn = torch.randperm(len(numbers), generator=generator(self.name, "limited", len(numbers)))
         kept: NDArray[np.int64] = numbers[drawn[: self.evaluation_limit].sort().values.numpy()]
         return kept
@@ -253,18 +243,15 @@ class FeatureBags(TableBags):
 
     def _lone(self, numbers: NDArray[np.int64]) -> Sequence[Bags]:
         """Return the instances of known class, background left out, as bags of one instance."""
-        offsets, classes, packed = self._own.store.offsets, self._own.instance_classes, self._own.store.packed
-        dtype = self._own.store.dtype
+        store, classes, packed = self._own.store, self._own.instance_classes, self._own.store.packed
         if classes is None or packed is None:
             return ()
-        rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in numbers])
+        rows = np.concatenate([np.arange(store.offsets[b], store.offsets[b + 1]) for b in numbers])
         rows = rows[classes[rows] < self.num_classes]
 
         def lone(some: NDArray[np.int64]) -> Bags:
             known = torch.from_numpy(classes[some])
             labels = torch.nn.functional.one_hot(known, self.num_classes).bool()
-            return Bags(torch.from_numpy(single(packed[some], dtype)).unsqueeze(1), labels).to(self._device)
+            return Bags(torch.from_numpy(single(packed[some], store.dtype)).unsqueeze(1), labels).to(self._device)
 
-        return LazyBatches(
-            [rows[n : n + self.batch_instances] for n in range(0, len(rows), self.batch_instances)], lone
-        )
+        return LazyBatches.of(rows, self.batch_instances, lone)

@@ -20,7 +20,7 @@ from milbench.api.bags import Bags, Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.prefetch import prefetched
 from milbench.api.recipe import Recipe
-from milbench.api.task import Evaluation, Network, ScoreFunction, Split
+from milbench.api.task import Evaluation, Network, ScoreFunction
 from milbench.data.image_files import COLOURS, SIDE, fitted_boxes, unfitted
 from milbench.data.new_bags import decode_all, new_images
 from milbench.data.own_bags import OwnBags, load_images
@@ -142,11 +142,9 @@ class ImageBags(TableBags):
         self._centres = network.position_centres(self.size, self.size)
         boxed = bags.marked()
         self._calibration = None if len(split.validation) else self._batches(split.train, truth=False)
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         self._eval_splits = {
             part: EvalSplit((), self._batches(images, truth=bool(boxed[images].all())))
-            for part, images in parts.items()
-            if len(images)
+            for part, images in split.evaluated.items()
         }
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
@@ -199,8 +197,7 @@ class ImageBags(TableBags):
         return Bags(self._pixels(numbers) / _WHITE, self._labels[at], truth=known).to(self._device)
 
     def _batches(self, numbers: NDArray[np.int64], *, truth: bool) -> LazyBatches:
-        starts = range(0, len(numbers), _EVAL_BATCH)
-        return LazyBatches([numbers[n : n + _EVAL_BATCH] for n in starts], partial(self._bags, truth=truth))
+        return LazyBatches.of(numbers, _EVAL_BATCH, partial(self._bags, truth=truth))
 
     def _places(self, sizes: NDArray[np.int32], network: Network) -> dict[str, Tensor]:
         """Return x and y (B, h, w) of the positions, in pixels of the images as they were before they were fitted."""

@@ -116,17 +116,15 @@ class MNISTBags(Task):
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         train, test = mnist.load(data_dir, self.data)
         kept = min(VALIDATION_IMAGES, len(train) // 2)
-        parts: dict[Split, LabelledImages] = {
-            "validation": train[len(train) - kept :].to(device),
-            "test": test.to(device),
-        }
         self._images = train[: len(train) - kept].to(device)
         self._bags = self.draw(self._images, self.train_bags, "train", self.seed)
         self.max_labels = int(max(self._filled(self._images, [bag]).labels.sum() for bag in self._bags))
+        parts: dict[Split, LabelledImages] = {"validation": train[len(train) - kept :], "test": test}
         self._eval_splits: dict[Split, EvalSplit] = {}
         for split, images in parts.items():
             count = len(range(self.eval_bags[split])[: self.evaluation_limit])
-            self._eval_splits[split] = self._evaluated(images, self.draw(images, count, split))
+            placed = images.to(device)
+            self._eval_splits[split] = self._evaluated(placed, self.draw(placed, count, split))
 
     def draw(self, images: LabelledImages, count: int, *axes: object) -> list[Tensor]:
         """Return the numbers of the images of `count` bags; every other bag is positive where the nine is the class."""
@@ -172,9 +170,7 @@ class MNISTBags(Task):
     def _evaluated(self, images: LabelledImages, bags: Sequence[Tensor]) -> EvalSplit:
         fill = partial(self._filled, images)
         single = [] if self.nine else [torch.tensor([n]) for n in range(len(images))[: self.evaluation_limit]]
-        alone = LazyBatches([single[n : n + _SINGLE_AT_ONCE] for n in range(0, len(single), _SINGLE_AT_ONCE)], fill)
-        parts = [bags[n : n + _BAGS_AT_ONCE] for n in range(0, len(bags), _BAGS_AT_ONCE)]
-        return EvalSplit(alone, LazyBatches(parts, fill))
+        return EvalSplit(LazyBatches.of(single, _SINGLE_AT_ONCE, fill), LazyBatches.of(bags, _BAGS_AT_ONCE, fill))
 
     def _filled(self, images: LabelledImages, bags: Sequence[Tensor]) -> Bags:
         """Return bags of the images with these numbers as one batch, the smaller ones padded."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from milbench.api.bags import Truth
 from milbench.api.named_bags import NamedBags
 from milbench.api.recipe import Recipe
-from milbench.api.task import Network, Split
+from milbench.api.task import Network
 from milbench.data.bag_files import BANDS, FRAMES_PER_SECOND, STRIDE, FrameSettings, Stride
 from milbench.data.new_bags import new_sequences
 from milbench.data.own_bags import OwnBags, load_sequences
@@ -109,11 +109,10 @@ class SequenceBags(SequenceTask, TableBags):
         self.frames_per_second, self._kind = bags.frames_per_second, bags.kind
         split = self.split_bags(bags)
         mean, spread = (torch.from_numpy(value).unsqueeze(1) for value in bags.store.standard(split.train))
-        parts: dict[Split, NDArray[np.int64]] = {"validation": split.validation, "test": split.test}
         return SequenceSplits(
             _sequences(bags, split.train),
-            {part: _sequences(bags, some) for part, some in parts.items()},
-            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in parts.items()},
+            {part: _sequences(bags, some) for part, some in split.evaluated.items()},
+            {part: _sequences(bags, _with_one_event(bags, some)) for part, some in split.evaluated.items()},
             (mean.float(), divisors(mean, spread).float()),
         )
 

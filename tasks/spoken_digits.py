@@ -23,6 +23,7 @@ from milbench.data.catalog import require
 from milbench.data.log_mel import LogMel
 from milbench.data.spoken_digits import SAMPLE_RATE, digest_of, read_all, wav_files
 from milbench.errors import UsageError, as_usage
+from milbench.families.batches import in_rounds
 from milbench.families.sequences import Architecture, Sequences, SequenceSplits, SequenceTask
 
 DIGITS = 10
@@ -106,16 +107,15 @@ class SpokenDigits(SequenceTask):
         root, digest = default_data_dir(data_dir), self.check_data(data_dir)
 
         def mixtures(split: str, count: int, *axes: object) -> Sequences:
-            return _mixtures(root, digest, split, len(range(count)[: self.limit(split)]), self.least, self.most, axes)
+            if split != "train":
+                count = len(range(count)[: self.evaluation_limit])
+            return _mixtures(root, digest, split, count, self.least, self.most, axes)
 
         return SequenceSplits(
             mixtures("train", self.train_bags, self.revision, self.seed),
             {split: mixtures(split, count, self.revision) for split, count in self.eval_bags.items()},
             {split: _singles(root, digest, split, self.evaluation_limit, self.revision) for split in self.eval_bags},
         )
-
-    def limit(self, split: str) -> int | None:
-        return None if split == "train" else self.evaluation_limit
 
 
 @lru_cache(maxsize=8)  # cells of one process share their bags
@@ -146,9 +146,7 @@ def _recordings(root: Path, digest: str, split: str) -> list[int]:
 
 def _in_turn(items: list[int], count: int, rng: torch.Generator) -> list[int]:
     """Return `count` of the items in random order, every one before any again."""
-    rounds = -(-count // len(items))
-    order = torch.cat([torch.randperm(len(items), generator=rng) for _ in range(rounds)])[:count]
-    return [items[n] for n in order.tolist()]
+    return [items[n] for n in in_rounds(len(items), count, rng).tolist()]
 
 
 def _placed(

@@ -21,12 +21,10 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags, limited
-from milbench.families.bag_model import BagModel, marginal_rates
 from milbench.families.batches import batches_from
 from milbench.families.conditioned_draws import ConditionedDraws
-from milbench.families.gaussian_instances import class_rates, clusters, log_joint
+from milbench.families.gaussian_bags import BagModel, class_rates, clusters, log_joint, marginal_rates, noisy_labels
 from milbench.families.instancewise import above_reference, merged_errors, reference_errors
-from milbench.families.label_noise import noisy_labels
 from milbench.families.label_set_posterior import BagPosterior, bag_posterior, optimal_errors
 from milbench.families.label_set_prior import LabelSetPrior, LabelSetRule, LabelSets, presence_among
 from milbench.networks.instance import InstanceMLP

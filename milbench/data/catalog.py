@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from milbench._utils import digests
-from milbench._utils.files import expanded, scratch_folder
+from milbench._utils.files import expanded
 from milbench.data import house_numbers, svhn
-from milbench.data.downloads import stalled_connections_end
+from milbench.data.downloads import fetch_files
 from milbench.data.number_pictures import NumberPictures
 from milbench.data.spoken_digits import SpokenDigitFiles
 from milbench.errors import UsageError, as_usage, unknown
@@ -79,18 +78,8 @@ class Dataset:
         return ""
 
     def fetch(self, root: Path) -> None:
-        """If a file is missing or damaged, download all to a temporary folder, check them and move them into place."""
-        if not (self.missing(root) or self.problems(root)):
-            return
-        with scratch_folder(root, self.name) as folder, stalled_connections_end():
-            if not (self.missing(root) or self.problems(root)):  # another process has had the lock and fetched them
-                return
-            self.download(folder)
-            if bad := self.missing(folder) or self.problems(folder):
-                raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
-            for file in self.files:
-                (root / file.path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / file.path).replace(root / file.path)
+        """Download all files where one is missing or damaged, see `fetch_files`."""
+        fetch_files(self, root, [file.path for file in self.files], self.download)
 
 
 Source = Dataset | NumberPictures | SpokenDigitFiles
@@ -192,46 +181,38 @@ def _status(dataset: Source, root: Path) -> DatasetStatus:
         return DatasetStatus(dataset.name, path, "damaged", "", str(error))
 
 
-def _by_torchvision(name: str, folder: Path) -> None:
-    from torchvision import datasets
+def _by_torchvision(name: str, title: str, *files: tuple[str, int, str]) -> Dataset:
+    """Return a data set that the class of a title downloads into the folder TITLE/raw."""
 
-    getattr(datasets, name)(folder, download=True)
+    def download(folder: Path) -> None:
+        from torchvision import datasets
 
+        getattr(datasets, title)(folder, download=True)
 
-MNIST_FILES = Dataset(
-    "mnist",
-    (
-        File("MNIST/raw/train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
-        File("MNIST/raw/train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
-        File("MNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
-        File("MNIST/raw/t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
-    ),
-    partial(_by_torchvision, "MNIST"),
-)
+    return Dataset(name, tuple(File(f"{title}/raw/{file}", size, md5) for file, size, md5 in files), download)
 
 
-FASHION_MNIST_FILES = Dataset(
-    "fashion-mnist",
-    (
-        File("FashionMNIST/raw/train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-        File("FashionMNIST/raw/train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
-        File("FashionMNIST/raw/t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
-        File("FashionMNIST/raw/t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
-    ),
-    partial(_by_torchvision, "FashionMNIST"),
-)
-
-
-KMNIST_FILES = Dataset(
-    "kmnist",
-    (  # as they are published, compressed: torchvision keeps them, and knows these checksums
-        File("KMNIST/raw/train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
-        File("KMNIST/raw/train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
-        File("KMNIST/raw/t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
-        File("KMNIST/raw/t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
-    ),
-    partial(_by_torchvision, "KMNIST"),
-)
+MNIST_FILES = _by_torchvision(
+    "mnist", "MNIST",
+    ("train-images-idx3-ubyte", 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
+    ("train-labels-idx1-ubyte", 60_008, "a25bea736e30d166cdddb491f175f624"),
+    ("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
+    ("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
+)  # fmt: skip
+FASHION_MNIST_FILES = _by_torchvision(
+    "fashion-mnist", "FashionMNIST",
+    ("train-images-idx3-ubyte", 47_040_016, "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+    ("train-labels-idx1-ubyte", 60_008, "9018921c3c673c538a1fc5bad174d6f9"),
+    ("t10k-images-idx3-ubyte", 7_840_016, "8181f5470baa50b63fa0f6fddb340f0a"),
+    ("t10k-labels-idx1-ubyte", 10_008, "15d484375f8d13e6eb1aabb0c3f46965"),
+)  # fmt: skip
+KMNIST_FILES = _by_torchvision(  # as they are published, compressed: torchvision keeps them, and knows these checksums
+    "kmnist", "KMNIST",
+    ("train-images-idx3-ubyte.gz", 18_165_135, "bdb82020997e1d708af4cf47b453dcf7"),
+    ("train-labels-idx1-ubyte.gz", 29_497, "e144d726b3acfaa3e44228e80efcd344"),
+    ("t10k-images-idx3-ubyte.gz", 3_041_136, "5c965bf0a639b31b8f53240b1b52f4d7"),
+    ("t10k-labels-idx1-ubyte.gz", 5_120, "7320c461ea6c1c855c0b718fb2a4b134"),
+)  # fmt: skip
 
 
 def _download_cifar10(folder: Path) -> None:
@@ -255,18 +236,8 @@ CIFAR10_FILES = Dataset(
     ),
     _download_cifar10,
 )
-SVHN_PICTURES = NumberPictures(svhn.NAME, svhn.fetch)
-RENDERED_PICTURES = NumberPictures(house_numbers.NAME, house_numbers.fetch)
-DATASETS: dict[str, Source] = {
-    source.name: source
-    for source in (
-        MNIST_FILES,
-        FASHION_MNIST_FILES,
-        KMNIST_FILES,
-        CIFAR10_FILES,
-        SVHN_PICTURES,
-        RENDERED_PICTURES,
-        SpokenDigitFiles(),
-    )
-}
+_SVHN = NumberPictures(svhn.NAME, svhn.fetch)
+_RENDERED = NumberPictures(house_numbers.NAME, house_numbers.fetch)
+_FILES = (MNIST_FILES, FASHION_MNIST_FILES, KMNIST_FILES, CIFAR10_FILES)
+DATASETS: dict[str, Source] = {source.name: source for source in (*_FILES, _SVHN, _RENDERED, SpokenDigitFiles())}
 """The data sets that `milbench data` lists, fetches and verifies, by name."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milbench._utils import digests
-from milbench._utils.files import scratch_folder
-from milbench.data.downloads import download
+from milbench.data.downloads import download, fetch_files
 from milbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ class SpokenDigitFiles:
     def missing(self, root: Path) -> list[str]:
         """Return the paths, below `root`, of the recordings that do not exist."""
         there = {path.name for path in (root / FOLDER).glob("*.wav")}
-        names = [f"{digit}_{who}_{take}.wav" for digit in range(10) for who in SPEAKERS for take in range(EACH)]
-        return [str(FOLDER / name) for name in names if name not in there]
+        return [path for path in _paths() if Path(path).name not in there]
 
     def problems(self, root: Path, *, remembered: bool = False) -> list[str]:
         """Read the recordings, if `remembered` where one has changed; say whether a complete set differs."""
@@ -77,19 +75,18 @@ class SpokenDigitFiles:
 
     def fetch(self, root: Path) -> None:
         """Download the archive of one commit, check the recordings in it and move them into place."""
-        if not (self.missing(root) or self.problems(root)):
-            return
-        with scratch_folder(root, self.name) as scratch:
-            shutil.unpack_archive(download(ARCHIVE, scratch), scratch, filter="data")
-            unpacked = scratch / f"free-spoken-digit-dataset-{COMMIT}"
-            new = scratch / FOLDER
-            new.parent.mkdir()
-            (unpacked / "recordings").rename(new)
-            if bad := self.missing(scratch) or self.problems(scratch):
-                raise UsageError(f"the download of {self.name} is not what was expected: {bad[0]}")
-            (root / FOLDER).mkdir(parents=True, exist_ok=True)
-            for path in new.iterdir():
-                path.replace(root / FOLDER / path.name)
+
+        def unpacked(folder: Path) -> None:
+            shutil.unpack_archive(download(ARCHIVE, folder), folder, filter="data")
+            (folder / FOLDER.parent).mkdir()
+            (folder / f"free-spoken-digit-dataset-{COMMIT}/recordings").rename(folder / FOLDER)
+
+        fetch_files(self, root, _paths(), unpacked)
+
+
+def _paths() -> list[str]:
+    names = [f"{digit}_{who}_{take}.wav" for digit in range(10) for who in SPEAKERS for take in range(EACH)]
+    return [str(FOLDER / name) for name in names]
 
 
 def wav_files(root: Path) -> list[Path]:

@@ -38,13 +38,6 @@ OFFICIAL = {
 """The published archives, by part."""
 
 
-def caption(counts: Mapping[str, int], digest: str) -> str:
-    """Return a description of pictures: they are SVHN only if every part has as many as the official one."""
-    official = all(counts[part] == OFFICIAL[part].pictures for part in counts)
-    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
-    return f"{'SVHN' if official else 'SVHN-format images'}, {parts}, sha256 {digest[:16]}"
-
-
 def fetch(root: Path, address: str = ADDRESS, archives: Mapping[str, Archive] = OFFICIAL) -> None:
     """Download, check and unpack the parts that do not exist; an archive in svhn/ is used instead of a download.
 

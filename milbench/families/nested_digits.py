@@ -23,7 +23,7 @@ from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.labelled_images import ImageSplits, LabelledImages
 from milbench.errors import UsageError
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.families.batches import LazyBatches, in_rounds
 from milbench.families.image_bags import DIGITS, single_instance_bags, to_picture
 from milbench.networks.convolutional import AllConvolutional, Layer, output_size, position_centres
 
@@ -172,9 +172,7 @@ class NestedDigits(Task):
         `bags_per_epoch` they hold every digit once before any digit again.
         """
         bags = self._bags()
-        count = bags * self.digits_per_bag
-        rounds = -(-count // len(self._train))
-        order = torch.cat([torch.randperm(len(self._train), generator=rng) for _ in range(rounds)])[:count]
+        order = in_rounds(len(self._train), bags * self.digits_per_bag, rng)
         indices = torch.split(order.view(bags, self.digits_per_bag), self.batch_bags)
         together = max(1, PIXELS_AT_ONCE // (self.batch_bags * self.sizes[1] ** 2))
         for start in range(0, len(indices), together):
@@ -245,6 +243,5 @@ class NestedDigits(Task):
         """Draw the fixed canvases of a split: every digit once in random order before any digit again."""
         rng = generator(*self.canvas_axes(), split, self.digits_per_bag)
         count = len(range(self.eval_bags[split])[: self.evaluation_limit]) * self.digits_per_bag
-        rounds = -(-count // len(digits))
-        order = torch.cat([torch.randperm(len(digits), generator=rng) for _ in range(rounds)])[:count]
-        return draw_canvases(digits, order.view(-1, self.digits_per_bag).split(self.eval_batches[1]), self.sizes, rng)
+        order = in_rounds(len(digits), count, rng).view(-1, self.digits_per_bag)
+        return draw_canvases(digits, order.split(self.eval_batches[1]), self.sizes, rng)

@@ -21,7 +21,7 @@ from milbench.api.recipe import Recipe
 from milbench.api.task import Evaluation, Network, ScoreFunction, Split, Task
 from milbench.data.bags_store import BagStore
 from milbench.evaluation.evaluate import EvalSplit, evaluate_bags
-from milbench.families.batches import LazyBatches
+from milbench.families.batches import LazyBatches, in_rounds
 from milbench.networks.instance import divisors
 from milbench.networks.sequence import SequenceConvolutional, SequenceGRU, block_centres, block_count, pad_frames
 
@@ -188,10 +188,8 @@ class SequenceTask(Task):
 
     def train_batches(self, epoch: int, rng: torch.Generator) -> Iterator[Bags]:  # noqa: ARG002
         """Yield the training sequences in random order, in a new one whenever all have been used."""
-        wanted = self.bags_per_epoch or len(self._train)
-        orders = [torch.randperm(len(self._train), generator=rng) for _ in range(0, wanted, len(self._train))]
-        batches = torch.cat(orders)[:wanted].split(self.batch_bags)
-        yield from prefetched(self._train[index].bags(self.stride) for index in batches)
+        order = in_rounds(len(self._train), self.bags_per_epoch or len(self._train), rng)
+        yield from prefetched(self._train[index].bags(self.stride) for index in order.split(self.batch_bags))
 
     def network(self, seed: int) -> Network:
         """Return the convolutional or the recurrent network."""

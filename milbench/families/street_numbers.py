@@ -6,15 +6,17 @@ number and their places are used in evaluation alone.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from milbench._utils.images import colours
@@ -91,13 +93,13 @@ class StreetNumbers(Task):
 
     def __init__(
         self,
-        network: str,
-        crop: CropVariant,
-        parts: Parts,
-        contrast: PixelContrast,
-        validation: int,
-        augmentation: bool,
-        batch_bags: int,
+        network: str = "small",
+        crop: CropVariant = "paper",
+        parts: Parts = "train",
+        contrast: PixelContrast = "standard",
+        validation: Annotated[int, Field(ge=0)] = 1000,
+        augmentation: bool = True,
+        batch_bags: Annotated[int, Field(ge=1)] = 32,
         protocol: Protocol = "ours",
     ) -> None:
         self.network_name = _network_name(network)
@@ -125,8 +127,9 @@ class StreetNumbers(Task):
     def check_data(self, data_dir: Path | None) -> str:
         """Return what the pictures are, how many and their digest; they are cropped now if they were not before."""
         crops = self._crops(data_dir)
-        digest = next(iter(crops.values())).digest if len(crops) == 1 else _joined(crops)
-        return self.caption(catalog.data_dir(data_dir), {part: len(found) for part, found in crops.items()}, digest)
+        counts = {part: len(found) for part, found in crops.items()}
+        digests = "".join(f"{part} {found.digest}\n" for part, found in crops.items())
+        return self.caption(catalog.data_dir(data_dir), counts, hashlib.sha256(digests.encode()).hexdigest())
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:
         """Put the crops onto `device` and split off house numbers for validation: always the same ones."""
@@ -267,6 +270,12 @@ class StreetNumbers(Task):
         return {part: crops.load(place / part, self.crop, most, self.protocol) for part in parts}
 
 
+def described(title: str, counts: Mapping[str, int], digest: str) -> str:
+    """Return a title with the number of pictures of each part and the digest."""
+    parts = " / ".join(f"{count:,} {part}" for part, count in counts.items())
+    return f"{title}, {parts}, sha256 {digest[:16]}"
+
+
 def _network_name(given: str) -> str:
     if given not in WIDTHS and given not in networks().entries:
         raise unknown("network", given, [*WIDTHS, *networks().entries])
@@ -277,12 +286,6 @@ def _network_name(given: str) -> str:
 def _example(network_name: str) -> Network:
     """Return a network for the geometry of its positions alone."""
     return load_network(network_name, _CHANNELS, DIGITS, seed=0)
-
-
-def _joined(crops: Mapping[str, Crops]) -> str:
-    import hashlib
-
-    return hashlib.sha256("".join(f"{part} {found.digest}\n" for part, found in crops.items()).encode()).hexdigest()
 
 
 def _permuted_once(index: Tensor, pool: int, seed: int) -> Tensor:
