@@ -16,7 +16,7 @@ from torch.distributions import MultivariateNormal
 
 from milbench import UsageError, generator, load_task
 from milbench.api.registry import tasks
-from milbench.families.label_noise import noisy_labels
+from milbench.families.gaussian_bags import noisy_labels
 from tests._helpers.enumerated_bags import bags_of, label_set
 
 CPU = torch.device("cpu")

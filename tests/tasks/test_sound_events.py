@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from milbench import Bags, Scores, generator, load_task
+from tests._helpers.sequence_files import all_bags
 
 CPU = torch.device("cpu")
 
@@ -23,12 +23,6 @@ def make(seed: int = 0, **params: Any) -> Any:
 @pytest.fixture(scope="module")
 def task() -> Any:
     return make(snr_db=20)
-
-
-def all_bags(task: Any) -> Iterator[Bags]:
-    yield from task.train_batches(0, generator("all"))
-    for split in task._eval_splits.values():
-        yield from (*split.bags, *split.single_instance)
 
 
 def test_label_sets_are_those_of_the_events(task: Any) -> None:
