@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milbench import Bags, generator
+from milbench import generator
 
 RATE = 4000
 PITCHES = {"high": 1500.0, "low": 300.0}
@@ -70,7 +70,7 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> Path:
     return path
 
 
-def all_bags(task: Any) -> Iterator[Bags]:
+def all_bags(task: Any) -> Iterator[Any]:
     """Yield the batches of a task of sequences: to train on, to evaluate on, and of one event each."""
     yield from task.train_batches(0, generator("all"))
     for split in task._eval_splits.values():

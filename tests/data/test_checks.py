@@ -171,17 +171,14 @@ def test_equal_sequences_are_fatal_where_nothing_keeps_them_in_one_part() -> Non
 FEW = ("only one bag", "only one group", "two bags", "two groups")
 
 
-@pytest.mark.parametrize(
-    ("names", "columns", "level"),
-    [
-        (["a"], {}, "fatal"),
-        (["a", "b"], {}, "warning"),
-        (["a", "b", "c"], {}, None),
-        (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
-        (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
-        (["a", "b"], {"split": ["train", "test"]}, None),
-    ],
-)
+@pytest.mark.parametrize(("names", "columns", "level"), [
+    (["a"], {}, "fatal"),
+    (["a", "b"], {}, "warning"),
+    (["a", "b", "c"], {}, None),
+    (["a", "b", "c"], {"groups": ["x"] * 3}, "fatal"),
+    (["a", "b", "c"], {"groups": ["x", "y", "y"]}, "warning"),
+    (["a", "b"], {"split": ["train", "test"]}, None),
+])  # fmt: skip
 def test_too_few_bags_or_groups_for_a_split_are_found(names: list[str], columns: dict, level: str | None) -> None:  # type: ignore[type-arg]
     labels = np.array([[True, False]] * len(names))
     bags = own_bags([*np.arange(2.0 * len(names)).reshape(-1, 1, 2)], labels, ["cat", "dog"], bags=names, **columns)

@@ -103,44 +103,29 @@ def test_a_row_a_bag_with_a_file_of_features(tmp_path: Path) -> None:
         load(tmp_path, text + "x,a;b,parts/x.npy,3\n", Columns(features="@path"))
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "complaint"),
-    [
-        (TEXT.replace("bag,", "bags,"), {}, r"no column 'bag' .*did you mean 'bags'"),
-        (TEXT.replace(",", ";"), {}, r"no column 'bag' .*; its columns seem to be separated by semicolons, expected"),
-        (TEXT.replace("b,,2", ",,2"), {}, r"row 3: the column 'bag' is empty"),
-        (
-            TEXT.replace("b,,5", "b,cat,5"),
-            {},
-            r"row 6: bag 'b' has the labels \{cat\}, and \{\} in row 3",
-        ),
-        (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
-        (TEXT.replace("1.5", "abc"), {}, r"row 3: column 'weight' is 'abc', expected a number"),
-        (re.sub(r"(\d)\.(\d)", r'"\1,\2"', TEXT), {}, r"'\d,\d', expected a number with a decimal point"),
-        (
-            "bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n",
-            {},
-            r"row 2: column 'g' is '', expected a number; task.features names",
-        ),
-        (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
-        (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
-        (TEXT, {"labels": "size*"}, r"row 3: column 'size' is '2', expected 0 or 1"),
-        ("bag,labels,f\n1,,2\n2,,3\n", {}, r"names no class in any row"),
-        (
-            "bag,labels,instance_label,f\n1,a,b,1\n2,b,b,2\n",
-            {},
-            r"row 2: an instance of 'b', which is not among its bag's labels",
-        ),
-        (
-            "bag,labels,split,f\n1,a,train,1\n1,a,test,2\n",
-            {},
-            r"row 3: bag '1' has the split 'test', and 'train' in row 2",
-        ),
-        ("bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n", {}, r"row 3: split 'tests'; did you mean 'test'"),
-        ("bag,is_a;b,f\n1,1,2\n2,0,3\n", {"labels": "is_*"}, r"the column 'is_a;b' names a class with ';' in it"),
-        ("bag,labels,group,f\n1,a,p,1\n1,a,q,2\n", {}, r"row 3: bag '1' has the group 'q', and 'p' in row 2"),
-    ],
-)
+@pytest.mark.parametrize(("text", "columns", "complaint"), [
+    (TEXT.replace("bag,", "bags,"), {}, r"no column 'bag' .*did you mean 'bags'"),
+    (TEXT.replace(",", ";"), {}, r"no column 'bag' .*; its columns seem to be separated by semicolons, expected"),
+    (TEXT.replace("b,,2", ",,2"), {}, r"row 3: the column 'bag' is empty"),
+    (TEXT.replace("b,,5", "b,cat,5"), {}, r"row 6: bag 'b' has the labels \{cat\}, and \{\} in row 3"),
+    (TEXT, {"classes": "cat;dogs;eel"}, r"row 2: 'dog' is no class; did you mean 'dogs'"),
+    (TEXT.replace("1.5", "abc"), {}, r"row 3: column 'weight' is 'abc', expected a number"),
+    (re.sub(r"(\d)\.(\d)", r'"\1,\2"', TEXT), {}, r"'\d,\d', expected a number with a decimal point"),
+    ("bag,labels,f,g\na,x,1,\nb,,2,\nc,,3,1\n", {}, r"row 2: column 'g' is '', expected a number; task.features names"),
+    (TEXT, {"features": "*t;bag"}, r"the features '\*t;bag' name the column 'bag', which holds names or labels"),
+    (TEXT, {"features": "kind"}, r"row 2: column 'kind' is 'x', expected a number \(and so in 4 more rows\)"),
+    (TEXT, {"labels": "size*"}, r"row 3: column 'size' is '2', expected 0 or 1"),
+    ("bag,labels,f\n1,,2\n2,,3\n", {}, r"names no class in any row"),
+    (
+        "bag,labels,instance_label,f\n1,a,b,1\n2,b,b,2\n",
+        {},
+        r"row 2: an instance of 'b', which is not among its bag's labels",
+    ),
+    ("bag,labels,split,f\n1,a,train,1\n1,a,test,2\n", {}, r"row 3: bag '1' has the split 'test', and 'train' in row 2"),
+    ("bag,labels,split,f\n1,a,train,1\n2,a,tests,2\n", {}, r"row 3: split 'tests'; did you mean 'test'"),
+    ("bag,is_a;b,f\n1,1,2\n2,0,3\n", {"labels": "is_*"}, r"the column 'is_a;b' names a class with ';' in it"),
+    ("bag,labels,group,f\n1,a,p,1\n1,a,q,2\n", {}, r"row 3: bag '1' has the group 'q', and 'p' in row 2"),
+])  # fmt: skip
 def test_a_mistake_is_named_with_its_row(tmp_path: Path, text: str, columns: dict[str, str], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         load(tmp_path, text, Columns(**columns))

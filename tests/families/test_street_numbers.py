@@ -210,13 +210,10 @@ def test_the_data_are_named_for_what_they_are(root: Path) -> None:
     assert with_extra.startswith("SVHN-format images, 60 train / 20 test / 60 extra, sha256 ")
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("svhn", ("svhn/train/digitStruct.mat", "milbench data fetch svhn", "--data-dir", "house-numbers")),
-        ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data make house-numbers", "--data-dir")),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), [
+    ("svhn", ("svhn/train/digitStruct.mat", "milbench data fetch svhn", "--data-dir", "house-numbers")),
+    ("house-numbers", ("house-numbers/train/digitStruct.mat", "milbench data make house-numbers", "--data-dir")),
+])  # fmt: skip
 def test_missing_data_say_how_to_get_them(
     milbench: Callable[..., Ran], tmp_path: Path, name: str, says: tuple[str, ...]
 ) -> None:

@@ -13,7 +13,7 @@ from milbench.testing import TaskContract
 from tests._helpers.command_line import REPOSITORY, TINY
 from tests._helpers.small_data import PARAMS
 
-FEW = {"bags_per_epoch": 100}
+FEW: dict[str, Any] = {"bags_per_epoch": 100}
 TRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "SyntheticBags": ("synthetic-bags", FEW),
     "DependentClasses": ("synthetic-bags", FEW | {"num_classes": 4, "label_sets": "together", "empty_share": 0.3,
