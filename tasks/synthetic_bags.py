@@ -174,14 +174,10 @@ class SyntheticBags(Task):
 
     def check_data(self, data_dir: Path | None) -> str:  # noqa: ARG002
         bags = max(self.training_bags, *self.eval_bags.values())
-        needed, held = (
-            4 * bags * max(*self.size_range, *self.test_range) * self.dimension,
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        )
-        if needed > held:
-            raise self._wrong(
-                f"{bags:,} bags of this size would take {needed:,} bytes of memory, of which {held:,} are here"
-            )
+        needed = 4 * bags * max(*self.size_range, *self.test_range) * self.dimension
+        if needed > (held := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+            what = f"{bags:,} bags of this size would take {needed:,} bytes of memory"
+            raise self._wrong(f"{what}, of which {held:,} are here")
         return f"generated, revision {self.revision}"
 
     def prepare(self, data_dir: Path | None, device: torch.device) -> None:  # noqa: ARG002
@@ -303,15 +299,10 @@ class SyntheticBags(Task):
             kinds = kinds + (is_context & (kinds == self.num_classes))
         instances = self._emit(kinds, noise)
         if self._overlap:
-            instances = self._overlapped(
-                instances, known, to_device(noise, self._device), to_device(host, self._device)
-            )
-        bags = Bags(
-            instances * mask.unsqueeze(2),
-            labels,
-            mask,
-            Truth(known, position_classes=None if self._overlap else classes),
-        )
+            noise, host = all_to_device([noise, host], self._device)
+            instances = self._overlapped(instances, known, noise, host)
+        truth = Truth(known, position_classes=None if self._overlap else classes)
+        bags = Bags(instances * mask.unsqueeze(2), labels, mask, truth)
         stops = [*itertools.accumulate(counts)]
         return [bags.part(stop - count, stop) for count, stop in zip(counts, stops, strict=True)]
 

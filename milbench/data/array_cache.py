@@ -26,10 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def cached_arrays(
-    place: Path,
-    is_current: Callable[[Known], bool],
-    write: Callable[[Path], Known],
-    mode: Literal["r", "c"] = "r",
+    place: Path, is_current: Callable[[Known], bool], write: Callable[[Path], Known], mode: Literal["r", "c"] = "r"
 ) -> tuple[Arrays, Known]:
     """Return the arrays of the cache `place`, mapped ("c": to be changed in memory), and what is known of them.
 

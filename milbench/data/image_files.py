@@ -58,6 +58,11 @@ def fitted_boxes(boxes: NDArray[np.float32], width: int, height: int, size: int)
 def unfitted(
     xs: NDArray[np.float64], ys: NDArray[np.float64], width: int, height: int, size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image."""
+    """Return x and y of points of a square where they are in the image that is fitted into it, clipped to the image.
+
+    Examples:
+        >>> unfitted(np.array([0.0, 25.0]), np.array([12.0]), width=200, height=100, size=50)
+        (array([  0., 100.]), array([0.]))
+    """
     left, top, across, down = placed(width, height, size)
     return np.clip((xs - left) * width / across, 0, width), np.clip((ys - top) * height / down, 0, height)

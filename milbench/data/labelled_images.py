@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -67,6 +67,11 @@ class ImageSplits:
         if kept < 1:
             raise UsageError(f"{task_name}: validation = {count} leaves none of {len(train)} training images")
         return cls(train[:kept], train[kept:] if count else None, test)
+
+    @property
+    def evaluated(self) -> dict[Literal["validation", "test"], LabelledImages]:
+        """The images to validate on, if there are any, and those to test on."""
+        return {"validation": self.validation, "test": self.test} if self.validation else {"test": self.test}
 
     def to(self, device: torch.device) -> Self:
         """Return the same splits on `device`."""

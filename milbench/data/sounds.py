@@ -23,13 +23,10 @@ Sound = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """N recordings of one length with what is in them.
+    """N recordings (N, S) of one length in noise of mean 0 and variance 1, with what is in them, M sounds at most.
 
-    Args:
-        waveforms: (N, S) float32; the noise has mean 0 and variance 1.
-        classes: (N, M) int64, the class of each sound in the order in which they begin, -1 where there are fewer.
-        starts: (N, M) float, when each sound begins, in seconds.
-        ends: (N, M) float, when it ends.
+    `classes` (N, M) are in the order in which sounds begin, -1 where there are fewer; `starts` and `ends` are in
+    seconds.
     """
 
     waveforms: Tensor

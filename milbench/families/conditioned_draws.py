@@ -11,18 +11,14 @@ from milbench.families.label_set_prior import LabelSetPrior, contains
 class ConditionedDraws:
     """Draws label sets from their prior, and then the classes of instances, exactly and one position at a time.
 
-    Let q_m(S) be the probability that m independent instances have the label set S. Where m instances, which have to
-    have the label set S, are still to be drawn, the next one
+    Let r be the `rates` (C+1,) of independent instances, background last, and q_m(S) the probability that m of them
+    have the label set S. Where m instances, which have to have the label set S, are still to be drawn, the next one
 
     - is background with a probability proportional to r_background q_{m-1}(S),
     - is of class c in S, and another one of c follows, to r_c q_{m-1}(S),
     - is of class c in S, and no other one of c follows, to r_c q_{m-1}(S - c).
 
     As instances are exchangeable, it does not matter which position is drawn first. No sum has alternating signs.
-
-    Args:
-        prior: of the label sets.
-        rates: (C+1,) float64, the probability r that an independent instance is of each class, background last.
     """
 
     def __init__(self, prior: LabelSetPrior, rates: Tensor) -> None:

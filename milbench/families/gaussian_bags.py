@@ -17,10 +17,8 @@ from milbench.families.label_set_prior import LabelSetPrior, contains
 class BagModel:
     """The distribution of bags, apart from where classes and background lie.
 
-    Args:
-        sizes: the smallest and the largest number of instances, all as probable.
-        draws: of label sets and classes; None: instances are independent.
-        context: the share of the background that is context, in bags without class 0 and with it.
+    All sizes from the smallest to the largest are as probable. `draws` are of label sets and classes; None: instances
+    are independent. `context` is the share of the background that is context, in bags without class 0 and with it.
     """
 
     sizes: tuple[int, int]
@@ -63,10 +61,6 @@ def class_rates(num_classes: int, rate: float, imbalance: float) -> Tensor:
     """Return (C+1,) float64, the probability of each class, background last; `rate` is the mean of classes.
 
     `imbalance` is that of the first class divided by that of the last; those between fall geometrically.
-
-    Examples:
-        >>> class_rates(3, rate=0.07, imbalance=4.0)
-        tensor([0.1200, 0.0600, 0.0300, 0.7900], dtype=torch.float64)
     """
     classes = torch.full((num_classes,), rate, dtype=torch.float64)
     if imbalance != 1:

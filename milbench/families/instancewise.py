@@ -83,7 +83,12 @@ def merged_errors(score: ScoreFunction, splits: Mapping[Split, EvalSplit], group
 
 
 def above_reference(reached: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
-    """Return how far errors are above those of the reference, by `split/above_reference_metric`."""
+    """Return how far errors are above those of the reference, by `split/above_reference_metric`.
+
+    Examples:
+        >>> above_reference({"test/set_error": 0.25}, {"test/reference_set_error": 0.125})
+        {'test/above_reference_set_error': 0.125}
+    """
     return {
         name.replace("/reference_", "/above_reference_"): reached[name.replace("/reference_", "/")] - value
         for name, value in reference.items()

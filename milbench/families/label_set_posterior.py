@@ -22,13 +22,9 @@ TOGETHER = 1 << 14
 
 
 class BagPosterior(NamedTuple):
-    """The posterior of B bags.
+    """The log-posterior (B, 2^C) of all label sets, s with class c where bit c of s is 1, and (B, C+1, K) of instances.
 
-    Attributes:
-        log_sets: (B, 2^C) float64, the log-probability of every label set given the instances; set s contains class c
-            where bit c of s is 1.
-        log_instances: (B, C+1, K) float64, the log-probability of the class of each instance given all instances of
-            its bag, background last.
+    Both are float64, given all instances of a bag; the background comes last.
     """
 
     log_sets: Tensor

@@ -37,7 +37,6 @@ TRIES = 1000
 """Random places that are tried to put digits onto a canvas without overlap."""
 FIGURE_2 = ((1.3, 1.3, 1), (1.5, 4.6, 3), (4.5, 2.0, 5), (4.5, 4.5, 8), (3.0, 2.0, 3), (3.0, 4.6, 7))
 """The canvases of the paper's Figure 2: height and width in sides of a digit, and the number of digits."""
-SPLIT_NAMES: tuple[Split, ...] = ("validation", "test")
 
 
 def nest(
@@ -156,8 +155,7 @@ class NestedDigits(Task):
                 LazyBatches.of(digits[: self.evaluation_limit], self.eval_batches[0], as_bags),
                 self._canvases(split, digits),
             )
-            for split in SPLIT_NAMES
-            if (digits := getattr(splits, split)) is not None
+            for split, digits in splits.evaluated.items()
         }
 
     @property

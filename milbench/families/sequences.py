@@ -134,8 +134,8 @@ class SequenceTask(Task):
             recurrent units in both directions, where it depends on all.
         stride: frames in the block that a position stands for, a power of 2.
         batch_bags: the number of sequences in a training batch.
-        bags_per_epoch: how many training sequences an epoch has, all of them in turn, again and again; None: each once.
-        batch_instances: the number of frames in a batch, at most, padding counted, unless a single sequence has more.
+        bags_per_epoch: how many training sequences an epoch has, all of them in turn; None: each once.
+        batch_instances: the most frames in a batch, padding counted, unless a single sequence has more.
     """
 
     instances_are_ordered = True

@@ -36,6 +36,10 @@ def by_size(
     """Return bags in batches of about equal size, so that little of them is masked.
 
     A batch has at most so many bags, and instances, masked ones counted; a larger bag is a batch by itself.
+
+    Examples:
+        >>> [batch.tolist() for batch in by_size(np.arange(5), np.array([9, 1, 2, 2, 30]), 2, 20)]
+        [[1, 2], [3, 0], [4]]
     """
     ordered = bags[np.argsort(sizes[bags], kind="stable")]
     return [ordered[part] for part in in_turn(sizes[ordered], most_bags, most_instances)]

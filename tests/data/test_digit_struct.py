@@ -46,11 +46,7 @@ def test_what_is_written_has_the_structure_of_svhn(tmp_path: Path) -> None:
         assert one["label"][0, 0] == 10
         assert one["left"].dtype == np.float64
     for record, again in zip(records, digit_struct.read(path), strict=True):
-        assert (record.name, record.classes, record.boxes.tolist()) == (
-            again.name,
-            again.classes,
-            again.boxes.tolist(),
-        )
+        assert (record.name, record.classes, record.boxes.tolist()) == (again.name, again.classes, again.boxes.tolist())
 
 
 def spoil(change: Callable[[Any], None]) -> Callable[[Path], None]:

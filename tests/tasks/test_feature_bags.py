@@ -210,10 +210,7 @@ def write_h5(path: Path, features: Any) -> None:
         file["features"], file["coords"] = features, np.zeros((len(features), 2))
 
 
-@pytest.mark.parametrize(
-    ("ending", "write"),
-    [(".npy", np.save), (".h5", write_h5)],
-)
+@pytest.mark.parametrize(("ending", "write"), [(".npy", np.save), (".h5", write_h5)])
 def test_files_of_features_train_as_the_same_numbers_in_a_table_bit_for_bit(
     tmp_path: Path, ending: str, write: Callable[[Path, Any], None]
 ) -> None:

@@ -26,13 +26,7 @@ COURSE: dict[str, dict[str, Any]] = {
     "together": {"num_classes": 2, "label_sets": "together"},
     "exclusive": {"num_classes": 2, "label_sets": "exclusive", "empty_share": 0.3},
     "constant": {"num_classes": 3, "label_sets": "constant", "imbalance": 5.0},
-    "uniform": {
-        "num_classes": 3,
-        "label_sets": "uniform",
-        "labels_per_bag": 2,
-        "context": 0.5,
-        "test_sizes": "3-4",
-    },
+    "uniform": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 2, "context": 0.5, "test_sizes": "3-4"},
     "saturated": {"num_classes": 3, "label_sets": "uniform", "labels_per_bag": 3, "min_size": 3},
     "context": {"num_classes": 2, "context": 0.6, "test_sizes": "1-4"},
     "only context": {"num_classes": 2, "context": 1.0, "empty_share": 0.2},
@@ -172,8 +166,7 @@ def test_the_reference_has_the_posterior_of_one_instance_of_a_bag_that_is_not_kn
 
 
 @pytest.mark.parametrize(
-    ("name", "alike"),
-    [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])],
+    ("name", "alike"), [("context", [{0}, {1}, {2}]), ("together", [{0, 1}, {2}]), ("constant", [{0, 3}, {1}, {2}])]
 )
 def test_the_errors_of_the_reference_are_those_of_its_posterior(name: str, alike: list[set[int]]) -> None:
     task = make(200, **COURSE[name])
