@@ -178,8 +178,8 @@ class Bagged:
         if rows.size:
             row, first = int(rows[0]), int(before[rows[0]])
             place, other = self.table.place(row), self.table.place(first).rpartition(", ")[2]
-            bag = self.names[self.codes[row]]
-            raise UsageError(f"{place}: bag {bag!r} has the {what} {text(row)}, and {text(first)} in {other}")
+            found = f"bag {self.names[self.codes[row]]!r} has the {what} {text(row)}, and {text(first)} in {other}"
+            raise UsageError(f"{place}: {found}; expected the same in all rows of a bag")
 
     def labels(self, where: str, classes: str) -> tuple[NDArray[np.bool_], list[str], list[str]]:
         """Return label sets (B, C), the classes, and the columns that they were read from.
